@@ -1,0 +1,10 @@
+# Aliases for daily work; the scripts do it all.
+.PHONY: run test check benchmark
+run:
+	scripts/run
+test:
+	scripts/test
+check:
+	scripts/check
+benchmark:
+	benchmarks/run

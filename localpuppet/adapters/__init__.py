@@ -1,0 +1,1 @@
+"""The world: each module implements ports with one library or the kernel."""

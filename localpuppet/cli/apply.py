@@ -1,0 +1,142 @@
+"""`localpuppet apply`: the run."""
+
+import os
+import sys
+from collections.abc import Callable
+
+import click
+
+from localpuppet.cli import render
+from localpuppet.cli.wiring import Parts
+from localpuppet.model.duration import parse_duration
+from localpuppet.model.names import RunId
+from localpuppet.model.run import Status
+from localpuppet.model.text import parse_line
+
+
+class _ApplyCommand(click.Command):
+    """Keeps what stands behind `--` for Puppet: it is not ours to parse."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            index = args.index("--")
+            ctx.meta["puppet"] = tuple(args[index + 1 :])
+            args = args[:index]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- PUPPET OPTIONS]"]
+
+
+@click.command(
+    "apply",
+    cls=_ApplyCommand,
+    epilog="""\b
+Examples:
+  localpuppet apply                              input.yaml of the root
+  localpuppet apply other-input.yaml --noop      show what would change
+  curl … | localpuppet apply -                   input from standard input
+  localpuppet apply https://enc.example.com/web01.yaml
+  run=$(localpuppet apply --detach); localpuppet status --wait "$run"
+  localpuppet apply --timeout 10m -- --debug     options for Puppet
+""",
+)
+@click.argument("source", metavar="[INPUT|-|https://…]", required=False)
+@click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
+@click.option("--timeout", metavar="TIME", help="End Puppet after this time (90, 30m, 1h30m).")
+@click.option("--tags", metavar="TAGS", help="Apply only resources with these tags (a,b).")
+@click.option("--detach", is_flag=True, help="Print the run's id and return at once.")
+@click.option(
+    "--detailed-exitcodes",
+    is_flag=True,
+    help="Exit as Puppet does: 0 unchanged, 2 changed, 4 failed, 6 changed and failed.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
+@click.option("--cause", default="manual", metavar="TEXT", help="What led to this run, for 'why'.")
+@click.pass_context
+def apply_command(
+    ctx: click.Context,
+    source: str | None,
+    noop: bool,
+    timeout: str | None,
+    tags: str | None,
+    detach: bool,
+    detailed_exitcodes: bool,
+    as_json: bool,
+    cause: str,
+) -> int:
+    """Apply the release that INPUT names to this node.
+
+    INPUT is a file (default: input.yaml in the root), '-' for standard input, or an https URL.
+    The node is locked meanwhile; what happens is recorded: see status, logs and why.
+    """
+    from localpuppet import puppet
+    from localpuppet.enc import read_input
+    from localpuppet.supervisor import Wish
+
+    parts: Parts = ctx.obj
+    seconds = parse_duration(timeout, what="timeout") if timeout else None
+    extra: tuple[str, ...] = ctx.meta.get("puppet", ())
+    puppet.check_extra(extra)
+    settings = parts.settings
+    wish = Wish(
+        noop=noop,
+        tags=parse_line(tags, what="list of tags") if tags else None,
+        extra=extra,
+        timeout=seconds or settings.run_timeout,
+        user=user(),
+        cause=parse_line(cause, what="cause"),
+    )
+    read = read_input(source or str(settings.input), documents=parts.documents, fetch=parts.fetch())
+    release = parts.release(read.input.app)
+    observer = render.observer(as_json=as_json or detach, title=f"applying {release.app}")
+    supervisor = parts.supervisor(observer)
+
+    def go_on_alone(run: RunId) -> Callable[[], None]:
+        from localpuppet.adapters.system import detach as go
+
+        def announce() -> None:
+            if as_json:
+                render.emit_json({"schema": 1, "id": run})
+            else:
+                render.emit(run)
+            sys.stdout.flush()
+
+        return go(announce)
+
+    parts.processes.watch_signals()
+    try:
+        status = supervisor.apply(read, release, wish, detach=go_on_alone if detach else None)
+    finally:
+        observer.close()
+    if as_json:
+        render.emit_json(status.to_dict())
+    else:
+        render.emit(render.result(status))
+    return exit_code(status, detailed=detailed_exitcodes)
+
+
+def exit_code(status: Status, *, detailed: bool) -> int:
+    """Return the exit code for a finished run.
+
+    Args:
+        status: The run.
+        detailed: Puppet's 0/2/4/6 where Puppet said one of them and meant it.
+    """
+    success = status.outcome is not None and status.outcome.success
+    if detailed and status.exit_code in ((0, 2) if success else (4, 6)):
+        return status.exit_code or 0
+    return 0 if success else 1
+
+
+def user() -> str:
+    """Return who asks: the human behind sudo, the login, or the uid."""
+    import pwd
+
+    name = os.environ.get("SUDO_USER")
+    if name:
+        return name
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -1,0 +1,26 @@
+"""`localpuppet completion`: shell completion."""
+
+import click
+from click.shell_completion import get_completion_class
+
+from localpuppet.cli import render
+
+
+@click.command(
+    "completion",
+    epilog="""\b
+Install it:
+  localpuppet completion bash > /etc/bash_completion.d/localpuppet
+  localpuppet completion zsh  > /usr/local/share/zsh/site-functions/_localpuppet
+  localpuppet completion fish > ~/.config/fish/completions/localpuppet.fish
+""",
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion_command(ctx: click.Context, shell: str) -> None:
+    """Print the completion script for SHELL."""
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.UsageError(f"no completion for {shell}")
+    complete = found(ctx.find_root().command, {}, "localpuppet", "_LOCALPUPPET_COMPLETE")
+    render.emit(complete.source())

@@ -1,0 +1,160 @@
+"""`localpuppet history`, `logs`, `why`: the record of runs, for people and programs."""
+
+import sys
+from collections.abc import Callable
+
+import click
+
+from localpuppet.cli import render
+from localpuppet.cli.wiring import Parts
+from localpuppet.errors import InvalidInputError
+from localpuppet.files import read_json
+from localpuppet.model.duration import show_duration
+from localpuppet.model.run import State, Status
+from localpuppet.record import Records, RunDirectory
+
+
+@click.command("history")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="At most so many.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, every field of each run.")
+@click.pass_obj
+def history_command(parts: Parts, limit: int, as_json: bool) -> None:
+    """List the runs of this node, newest first."""
+    runs = [status for status, _ in zip(parts.records.history(), range(limit), strict=False)]
+    if as_json:
+        render.emit_json({"schema": 1, "runs": [status.to_dict() for status in runs]})
+        return
+    if not runs:
+        render.emit("no run yet; 'localpuppet apply' starts one")
+        return
+    rows = [
+        (
+            status.id,
+            render.moment(status.started_at).removesuffix(" UTC"),
+            show_duration(status.seconds) if status.seconds else "",
+            render.word(render.state_word(status)) + (" (noop)" if status.noop else ""),
+            status.app,
+            render.user_text(status.reason) or render.counts(status),
+        )
+        for status in runs
+    ]
+    render.emit(
+        render.table(("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS"), rows)
+    )
+    total = len(parts.records.ids())
+    if total > limit:
+        render.emit(f"{limit} of {total} runs; --limit shows more")
+
+
+@click.command("logs")
+@click.argument("run", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has finished.")
+@click.option("--json", "as_json", is_flag=True, help="Print the lines as a JSON list.")
+@click.pass_obj
+def logs_command(parts: Parts, run: str | None, follow: bool, as_json: bool) -> None:
+    """Show what Puppet said during RUN (default: the newest)."""
+    directory = parts.records.get(run)
+    if as_json and follow:
+        raise InvalidInputError("--json and --follow cannot go together")
+    if as_json:
+        lines = _read(directory).splitlines()
+        render.emit_json({"schema": 1, "id": directory.id, "lines": lines})
+        return
+    follow_log(
+        parts.records,
+        directory,
+        show=lambda text: render.emit(render.puppet_line(text)),
+        sleep=parts.processes.sleep if follow else None,
+    )
+
+
+def _read(run: RunDirectory) -> str:
+    try:
+        return run.log.read_text("utf-8", "backslashreplace")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot be read: {error.strerror}", where=str(run.log), hint="run as root"
+        ) from error
+
+
+def follow_log(
+    records: Records,
+    run: RunDirectory,
+    *,
+    show: Callable[[str], None],
+    sleep: Callable[[float], None] | None,
+) -> None:
+    """Show a run's log, and with `sleep` go on until the run has finished."""
+    position = 0
+    rest = ""
+    while True:
+        finished = records.status(run).state is State.FINISHED
+        text = _read(run)
+        *lines, rest = (rest + text[position:]).split("\n")
+        position = len(text)
+        for line in lines:
+            show(render.user_text(line))
+        sys.stdout.flush()
+        if finished or sleep is None:
+            break
+        sleep(0.1)
+    if rest:
+        show(render.user_text(rest))
+
+
+@click.command("why")
+@click.argument("run", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: request.json and the status.")
+@click.pass_obj
+def why_command(parts: Parts, run: str | None, as_json: bool) -> None:
+    """Show who asked for RUN (default: the newest), with which input, release and layers."""
+    directory = parts.records.get(run)
+    status = parts.records.status(directory)
+    try:
+        request = read_json(directory.request)
+    except FileNotFoundError:
+        request = {}
+    if as_json:
+        render.emit_json({"schema": 1, "request": request, "status": status.to_dict()})
+        return
+    render.emit(_why(status, request))
+
+
+def _why(status: Status, request: dict[str, object]) -> str:
+    def said(key: str) -> str:
+        value = request.get(key)
+        if isinstance(value, list):
+            return ", ".join(map(render.user_text, value))
+        return render.user_text(value) if value not in (None, "") else ""
+
+    digest = said("input_sha256")
+    rows = [
+        ("Run", status.id),
+        ("State", render.word(render.state_word(status))),
+        ("Reason", render.user_text(status.reason)),
+        ("Cause", said("cause")),
+        ("User", said("user")),
+        ("Asked", render.moment(str(request.get("requested_at") or "")) if request else ""),
+        ("Input", said("input") + (f" (sha256 {digest[:16]}…)" if digest else "")),
+        ("Release", said("app") or status.app),
+        ("Layers", said("layers")),
+        ("Modulepath", said("modulepath")),
+        ("Environment", said("environment")),
+        ("Noop", "yes" if request.get("noop") else ""),
+        ("Command", said("command").replace(", ", " ")),
+    ]
+    text = render.pairs(rows)
+    document = request.get("node_document")
+    if isinstance(document, dict) and document:
+        text += f"\n{click.style('Classes', dim=True)}\n"
+        text += render.mapping_lines(document.get("classes", {}), "  ") or "  none"
+    return text

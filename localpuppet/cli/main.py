@@ -1,0 +1,132 @@
+"""The command `localpuppet`: verbs, loaded when they are called, and one line for every error."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from localpuppet import __version__
+from localpuppet.cli import render
+from localpuppet.cli.wiring import Parts
+from localpuppet.errors import LocalpuppetError
+from localpuppet.model.names import did_you_mean
+
+# Verb → module; the command in it has the verb's name.
+VERBS = {
+    "apply": "apply",
+    "check": "check",
+    "completion": "completion",
+    "disable": "hold",
+    "enable": "hold",
+    "enc": "enc",
+    "history": "history",
+    "logs": "history",
+    "status": "status",
+    "units": "units",
+    "why": "history",
+}
+
+EPILOG = """\b
+Examples:
+  localpuppet check                      validate the input and everything that it names
+  localpuppet apply --noop               show what would change
+  localpuppet apply                      run, and say for certain how it ended
+  localpuppet status --wait              wait for the run, exit as it ended
+  localpuppet disable -m 'db migration' --for 2h
+"""
+
+
+class Verbs(click.Group):
+    """A group whose commands are imported only when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the verbs."""
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command for a verb."""
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"localpuppet.cli.{VERBS[cmd_name]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, or say which one may have been meant."""
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], list(VERBS))
+            raise click.UsageError(f"unknown command {args[0][:60]!r} ({hint})", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=Verbs,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=True,
+)
+@click.option(
+    "--root",
+    metavar="DIR",
+    help="Directory with input.yaml, modules/ and localpuppet.yaml."
+    "  [default: $LOCALPUPPET_ROOT or /etc/puppet]",
+)
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Colour the output; 'auto' means on a terminal, unless NO_COLOR is set.",
+)
+@click.version_option(__version__, "-V", "--version", prog_name="localpuppet")
+@click.pass_context
+def cli(ctx: click.Context, root: str | None, color: str) -> None:
+    """Run Puppet without a master: immutable releases, one supervised apply, a true record.
+
+    Exit codes: 0 success, 1 the run failed, 2 usage or invalid input, 3 integrity,
+    69 a server is unavailable, 70 a bug of ours, 75 busy or on hold.
+    """
+    ctx.obj = Parts(root=root, color=color)
+    ctx.color = render.use_color(color, sys.stdout)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        result = cli.main(
+            args=None if argv is None else list(argv),
+            prog_name="localpuppet",
+            standalone_mode=False,
+        )
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except click.UsageError as error:
+        verb = error.ctx.command_path if error.ctx else "localpuppet"
+        render.fail(f"{error.format_message().rstrip('.')} (see '{verb} --help')")
+        return 2
+    except click.ClickException as error:
+        render.fail(error.format_message())
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        render.fail("stopped")
+        return 130
+    except LocalpuppetError as error:
+        render.fail(str(error))
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader has gone: that is its right. Python must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:  # the last resort of the program, so that no traceback is shown
+        if os.environ.get("LOCALPUPPET_TRACEBACK"):
+            raise
+        kind = type(error).__name__
+        render.fail(f"bug in localpuppet: {kind}: {error} (LOCALPUPPET_TRACEBACK=1 shows more)")
+        return 70
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,257 @@
+"""What people and programs see: lines, colours, tables, JSON. No decisions are made here."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, TextIO
+
+import click
+
+from localpuppet.model.duration import show_duration
+from localpuppet.model.run import Outcome, State, Status, parse_time
+from localpuppet.model.text import one_line, printable
+
+_COLORS = {
+    "unchanged": "green",
+    "changed": "green",
+    "failed": "red",
+    "timed_out": "red",
+    "cancelled": "yellow",
+    "interrupted": "red",
+    "running": "cyan",
+    "queued": "cyan",
+}
+_LEVELS = {
+    "Error:": "red",
+    "Critical:": "red",
+    "Warning:": "yellow",
+    "Info:": "green",
+    "Debug:": "cyan",
+}
+
+
+def use_color(choice: str, stream: TextIO) -> bool:
+    """Return whether to colour what goes to `stream`, for `--color` of `choice`."""
+    if choice != "auto":
+        return choice == "always"
+    return not os.environ.get("NO_COLOR") and stream.isatty()
+
+
+def fail(message: str) -> None:
+    """Show an error: one line on standard error."""
+    color = use_color("auto", sys.stderr)
+    head = click.style("error:", fg="red", bold=True) if color else "error:"
+    click.echo(f"localpuppet: {head} {one_line(message)}", err=True, color=color)
+
+
+def emit_json(value: object) -> None:
+    """Print one JSON document."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def emit(text: str) -> None:
+    """Print a line."""
+    click.echo(text)
+
+
+def word(state: str) -> str:
+    """Return a state or outcome in its colour."""
+    return click.style(state.replace("_", " "), fg=_COLORS.get(state), bold=True)
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> str:
+    """Return labelled lines; rows without a value are left out."""
+    kept = [(label, value) for label, value in rows if value]
+    width = max((len(label) for label, _ in kept), default=0)
+    return "\n".join(
+        f"{click.style(label.ljust(width), dim=True)}  {value}" for label, value in kept
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return aligned columns under a head; cells may be styled."""
+    lengths = [[len(click.unstyle(cell)) for cell in row] for row in (head, *rows)]
+    widths = [max(column) for column in zip(*lengths, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (
+            cell + " " * (width - len(click.unstyle(cell)))
+            for cell, width in zip(cells, widths, strict=True)
+        )
+        return "  ".join(padded).rstrip()
+
+    styled = [click.style(cell, bold=True) for cell in head]
+    return "\n".join([line(styled), *map(line, rows)])
+
+
+def moment(text: str | None) -> str:
+    """Return a record's time for people: UTC, to the second."""
+    if not text:
+        return ""
+    return parse_time(text).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def ago(text: str, now: datetime) -> str:
+    """Return how long ago a record's time was."""
+    return f"{show_duration(max(0.0, (now - parse_time(text)).total_seconds()))} ago"
+
+
+def counts(status: Status) -> str:
+    """Return the resources of a run in one phrase."""
+    found = status.resources
+    if found is None:
+        return ""
+    parts = [f"{found.total} resources"]
+    for label, count in (
+        ("changed", found.changed),
+        ("failed", found.failed),
+        ("skipped", found.skipped),
+    ):
+        if count:
+            parts.append(f"{count} {label}")
+    if status.noop_pending:
+        parts.append(f"{found.out_of_sync} would change")
+    return ", ".join(parts)
+
+
+def result(status: Status) -> str:
+    """Return the last line of a run."""
+    outcome = status.outcome or Outcome.INTERRUPTED
+    details = [outcome.replace("_", " ")]
+    if status.noop:
+        details.append("noop")
+    if counts(status):
+        details.append(counts(status))
+    if status.seconds:
+        details.append(show_duration(status.seconds))
+    reason = f": {one_line(status.reason)}" if status.reason and not outcome.success else ""
+    line = f"# {', '.join(details)}{reason}"
+    color = "yellow" if status.noop_pending else _COLORS[outcome]
+    return f"{click.style(line, fg=color)}  [run {status.id}]"
+
+
+def state_word(status: Status) -> str:
+    """Return what to call how a run stands."""
+    if status.state is State.FINISHED and status.outcome is not None:
+        return str(status.outcome)
+    return str(status.state)
+
+
+def puppet_line(text: str) -> str:
+    """Return a line of Puppet's output in the colour of its level."""
+    color = _LEVELS.get(text.partition(" ")[0])
+    return click.style(text, fg=color) if color else text
+
+
+def user_text(value: object) -> str:
+    """Return recorded text so that a terminal does nothing with it."""
+    return printable(str(value))
+
+
+class Silent:
+    """Watches a run for a program: notes go to standard error, the rest nowhere."""
+
+    def command(self, text: str) -> None:
+        """Take the command line."""
+
+    def line(self, text: str) -> None:
+        """Take a line of output."""
+
+    def tick(self, seconds: float) -> None:
+        """Learn that the run goes on."""
+
+    def note(self, text: str) -> None:
+        """Show a note on standard error."""
+        _echo(f"# {one_line(text)}", err=True)
+
+    def begin(self) -> None:
+        """Begin to show that something goes on."""
+
+    def close(self) -> None:
+        """Show no longer that something goes on."""
+
+
+class Lines(Silent):
+    """Watches a run for a log or a pipe: plain lines as they come."""
+
+    def command(self, text: str) -> None:
+        """Show the command line."""
+        _echo(text)
+
+    def line(self, text: str) -> None:
+        """Show a line of output."""
+        _echo(puppet_line(text))
+
+
+class Terminal(Lines):
+    """Watches a run for a person: lines as they come, and below them that it goes on."""
+
+    def __init__(self, title: str) -> None:
+        from rich.console import Console
+
+        self._title = title
+        self._console = Console(stderr=True, highlight=False)
+        self._status = self._console.status(title)
+        self._second = -1
+
+    def command(self, text: str) -> None:
+        """Show the command line and begin the progress line."""
+        super().command(click.style(text, dim=True))
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the progress line."""
+        self._status.start()
+
+    def tick(self, seconds: float) -> None:
+        """Keep the progress line up to date."""
+        if int(seconds) != self._second:
+            self._second = int(seconds)
+            self._status.update(f"{self._title} [dim]{show_duration(int(seconds) + 0.0)}[/dim]")
+
+    def line(self, text: str) -> None:
+        """Show a line of output above the progress line."""
+        self._status.stop()
+        super().line(text)
+        self._status.start()
+
+    def note(self, text: str) -> None:
+        """Show a note above the progress line."""
+        self._status.stop()
+        super().note(text)
+        self._status.start()
+
+    def close(self) -> None:
+        """Take the progress line away."""
+        self._status.stop()
+
+
+def observer(*, as_json: bool, title: str) -> Silent:
+    """Return who watches a run: a program, a log, or a person."""
+    if as_json:
+        return Silent()
+    # Without a terminal on both there is nobody to show progress to.
+    if sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        return Terminal(title)
+    return Lines()
+
+
+def _echo(text: str, *, err: bool = False) -> None:
+    """Print a line of a run; a reader that went away, or a lost terminal, must not end the run."""
+    with suppress(OSError, ValueError):
+        click.echo(text, err=err)
+
+
+def mapping_lines(value: Mapping[str, Any], indent: str = "") -> str:
+    """Return a mapping as indented lines, for people."""
+    lines = []
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item:
+            lines += [f"{indent}{user_text(key)}:", mapping_lines(item, indent + "  ")]
+        else:
+            shown = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+            lines.append(f"{indent}{user_text(key)}: {user_text(shown)}")
+    return "\n".join(lines)

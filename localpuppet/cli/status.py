@@ -1,0 +1,91 @@
+"""`localpuppet status`: how a run stands, how the last one ended, whether the node is on hold."""
+
+import click
+
+from localpuppet.cli import render
+from localpuppet.cli.wiring import Parts
+from localpuppet.model.duration import parse_duration, show_duration
+from localpuppet.model.run import State, Status
+
+
+@click.command(
+    "status",
+    epilog="""\b
+Exit code: 0 while a run goes on, after a success, or before the first run; 1 after a failure.
+With --wait and --timeout, 75 when the run goes on.
+""",
+)
+@click.argument("run", required=False)
+@click.option("--wait", is_flag=True, help="Wait until the run has finished.")
+@click.option("--timeout", metavar="TIME", help="With --wait: give up after this time (90, 30m).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def status_command(
+    parts: Parts, run: str | None, wait: bool, timeout: str | None, as_json: bool
+) -> int:
+    """Show how RUN (default: the newest) stands, and what holds this node."""
+    seconds = parse_duration(timeout, what="timeout") if timeout else None
+    records = parts.records
+    status: Status | None = None
+    if run is not None or records.ids():
+        directory = records.get(run)
+        status = records.status(directory)
+        if wait and status.state is not State.FINISHED:
+            status = _wait(parts, directory.id, seconds)
+    holds = parts.holds(ask=False).active()
+    if as_json:
+        render.emit_json(
+            {
+                "schema": 1,
+                "run": status.to_dict() if status else None,
+                "holds": [hold.to_dict() for hold in holds],
+            }
+        )
+    else:
+        render.emit(_text(parts, status))
+        for hold in holds:
+            render.emit(render.pairs([("On hold ", click.style(str(hold), fg="yellow"))]))
+    if status is None:
+        return 0
+    if status.state is not State.FINISHED:
+        return 75 if wait else 0
+    return 0 if status.outcome and status.outcome.success else 1
+
+
+def _wait(parts: Parts, run: str, seconds: float | None) -> Status:
+    records = parts.records
+    directory = records.get(run)
+    observer = render.observer(as_json=False, title=f"waiting for {run}")
+    observer.begin()
+    try:
+        return records.wait(
+            directory,
+            sleep=parts.processes.sleep,
+            clock=parts.clock,
+            timeout=seconds,
+            tick=observer.tick,
+        )
+    finally:
+        observer.close()
+
+
+def _text(parts: Parts, status: Status | None) -> str:
+    if status is None:
+        return "no run yet; 'localpuppet apply' starts one"
+    now = parts.clock.now()
+    ended = render.moment(status.finished_at)
+    if status.finished_at:
+        ended += f" ({render.ago(status.finished_at, now)})"
+    took = show_duration(status.seconds) if status.seconds else ""
+    return render.pairs(
+        [
+            ("Run", status.id),
+            ("Release", status.app + (" (noop)" if status.noop else "")),
+            ("State", render.word(render.state_word(status))),
+            ("Reason", render.user_text(status.reason)),
+            ("Started", render.moment(status.started_at)),
+            ("Ended", f"{ended}, took {took}" if took else ended),
+            ("Puppet", "" if status.puppet_started else "was not started"),
+            ("Catalog", render.counts(status)),
+        ]
+    )

@@ -1,0 +1,192 @@
+"""The only place that picks adapters: from a root and its settings to working parts."""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from localpuppet import config, share
+from localpuppet.adapters.system import SystemClock, SystemProcesses
+from localpuppet.documents import Documents
+from localpuppet.enc import EncCommand, Fetch
+from localpuppet.holds import Holds
+from localpuppet.ports import Observer
+from localpuppet.puppet import Call, Installation
+from localpuppet.record import Records
+from localpuppet.release import Release, resolve
+from localpuppet.supervisor import Node, Supervisor, Wish
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass
+class Parts:
+    """Builds each part when it is first asked for: `status` needs few of them.
+
+    Args:
+        root: What `--root` said.
+        color: What `--color` said.
+    """
+
+    root: str | None = None
+    color: str = "auto"
+
+    @cached_property
+    def clock(self) -> SystemClock:
+        """Time."""
+        return SystemClock()
+
+    @cached_property
+    def processes(self) -> SystemProcesses:
+        """Processes of this machine."""
+        return SystemProcesses()
+
+    @cached_property
+    def _root(self) -> Path:
+        return config.find_root(self.root, os.environ)
+
+    @cached_property
+    def documents(self) -> Documents:
+        """Reads documents; remembers in the state directory of the root, where it may."""
+        return Documents(config.state_directory(self._root) / "cache" / "documents")
+
+    @cached_property
+    def settings(self) -> config.Settings:
+        """The settings of the root."""
+        return config.load(self._root, self.documents)
+
+    @cached_property
+    def records(self) -> Records:
+        """The runs of this node."""
+        return Records(self.settings.state / "runs", self.processes)
+
+    def fetch(self) -> Fetch:
+        """Return the https client."""
+        return _LazyHttps(self.settings)
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """The environment for Puppet and the ENC: ours, with a PATH in any case (cron, env -i)."""
+        return {"PATH": DEFAULT_PATH, **os.environ}
+
+    def installation(self, *, ask: bool) -> Installation | None:
+        """Return the installed Puppet.
+
+        Args:
+            ask: Ask it, if it is not known yet; otherwise `None` says "not known".
+
+        Raises:
+            PuppetMissingError: There is none, or it does not answer.
+        """
+        from localpuppet.adapters.puppet_probe import PuppetProbe
+
+        probe = PuppetProbe(
+            self.settings.state / "cache" / "puppet.json",
+            command=self.settings.puppet,
+            directories=self.settings.puppet_directories,
+            lean_start=share.path("lean_start.rb"),
+            env=self.environment,
+        )
+        return probe.installation() if ask else probe.known()
+
+    def holds(self, *, ask: bool) -> Holds:
+        """Return the holds on this node; see `installation` for `ask`."""
+        installation = self.installation(ask=ask)
+        return Holds(
+            self.settings.state / "holds",
+            installation.disable_file if installation else None,
+            self.clock,
+        )
+
+    def release(self, app: str) -> Release:
+        """Return the release that an input names.
+
+        Raises:
+            InvalidInputError: It is refused.
+        """
+        from localpuppet.model.names import ReleasePath
+
+        return resolve(
+            ReleasePath.parse(app, where="app"),
+            modules=self.settings.modules,
+            documents=self.documents,
+            immutable_only=self.settings.immutable_only,
+        )
+
+    def enc_command(self) -> EncCommand | None:
+        """Return the site's own ENC command, if it has one.
+
+        Raises:
+            InvalidInputError: The setting is no command.
+        """
+        settings = self.settings
+        if settings.enc is None:
+            return None
+        return EncCommand.parse(settings.enc, timeout=settings.enc_timeout, env=self.environment)
+
+    def call(self, release: Release, environment: str, wish: Wish) -> Call:
+        """Return the `puppet apply` for a release."""
+        settings = self.settings
+        installation = self.installation(ask=True)
+        if installation is None:
+            raise AssertionError("an installation that was asked for is there or raises")
+        return Call(
+            command=installation.command,
+            own_directories=settings.puppet_directories,
+            enc_script=settings.enc_script,
+            node_document=settings.node_document,
+            environment=environment,
+            modulepath=release.modulepath,
+            hiera_config=release.hiera_config,
+            noop=wish.noop,
+            tags=wish.tags,
+            extra=wish.extra,
+            site_manifest=settings.site_manifest,
+        )
+
+    def supervisor(self, observer: Observer) -> Supervisor:
+        """Return what runs Puppet on this node.
+
+        Raises:
+            PuppetMissingError: Puppet is not there.
+            InvalidInputError: A setting is refused.
+        """
+        settings = self.settings
+        installation = self.installation(ask=True)
+        if installation is None:
+            raise AssertionError("an installation that was asked for is there or raises")
+        node = Node(
+            state=settings.state,
+            installation=installation,
+            call=self.call,
+            reports=settings.reports,
+            lean_start=share.path("lean_start.rb"),
+            route_file=share.path("routes.yaml"),
+            env=self.environment,
+            enc_command=self.enc_command(),
+            grace=settings.grace,
+            min_free=settings.min_free,
+            keep_runs=settings.keep_runs,
+            keep_days=settings.keep_days,
+            metrics=settings.metrics,
+        )
+        return Supervisor(
+            node,
+            clock=self.clock,
+            processes=self.processes,
+            documents=self.documents,
+            observer=observer,
+        )
+
+
+class _LazyHttps:
+    """The https client; ssl and urllib cost 40 ms that a local input must not pay."""
+
+    def __init__(self, settings: config.Settings) -> None:
+        self._settings = settings
+
+    def get(self, url: str, *, limit: int) -> bytes:
+        from localpuppet.adapters.https import Https
+
+        client = Https(ca=self._settings.https_ca, timeout=self._settings.https_timeout)
+        return client.get(url, limit=limit)

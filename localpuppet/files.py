@@ -1,0 +1,226 @@
+"""The one door to the disk: reading what users wrote, writing what must survive, locking.
+
+Invariants: a durable write is temp file, fsync, rename, fsync of the directory, so that a reader
+sees the old bytes or the new ones; what we write is private (0600, directories 0700) unless said
+otherwise; a file that somebody else could change is never read as root.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.model.values import type_names
+
+MAX_DOCUMENT = 1024 * 1024
+
+
+def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT) -> bytes:
+    """Return the bytes of a file that a user wrote for us.
+
+    Args:
+        path: The file; symlinks are followed.
+        limit: The most bytes that it may have.
+
+    Raises:
+        InvalidInputError: It is missing, unreadable, no regular file, too large, or (as root)
+            writable by others, as ssh and sudo refuse it, too.
+    """
+    where = str(path)
+    try:
+        # A FIFO must not block us before fstat can tell that it is one.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        hint = "does it exist?" if getattr(error, "errno", 0) == errno.ENOENT else ""
+        raise InvalidInputError(f"cannot be read: {reason}", where=where, hint=hint) from error
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidInputError("is not a regular file", where=where)
+        _refuse_foreign(status, where)
+        if status.st_size > limit:
+            raise InvalidInputError(
+                f"is too large: {status.st_size} bytes, the limit is {limit}", where=where
+            )
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise InvalidInputError(f"is too large: the limit is {limit} bytes", where=where)
+    return data
+
+
+def _refuse_foreign(status: os.stat_result, where: str) -> None:
+    if os.geteuid() != 0:
+        return
+    users = {0, int(os.environ.get("SUDO_UID", "0"))}
+    groups = {0, int(os.environ.get("SUDO_GID", "0"))}
+    writable_by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in groups
+    if status.st_uid not in users or status.st_mode & stat.S_IWOTH or writable_by_group:
+        mode = stat.S_IMODE(status.st_mode)
+        raise InvalidInputError(
+            f"is writable by others (mode {mode:04o}, owner uid {status.st_uid})"
+            " and would be run as root",
+            where=where,
+            hint=f"chown root {where}; chmod go-w {where}",
+        )
+
+
+def state_problem(error: OSError, path: Path) -> StateError:
+    """Return the error for a disk that does not take or give what it should."""
+    hints = {
+        errno.ENOSPC: "make room and run again",
+        errno.EDQUOT: "make room and run again",
+        errno.EROFS: "the file system is read-only",
+        errno.EACCES: "run as root, or choose a root that you own with --root",
+        errno.EPERM: "run as root, or choose a root that you own with --root",
+    }
+    hint = hints.get(error.errno or 0, "")
+    return StateError(error.strerror or str(error), where=str(path), hint=hint)
+
+
+def make_private(directory: Path) -> None:
+    """Make `directory` and its parents, 0700, and make their names durable.
+
+    Raises:
+        StateError: It cannot be made.
+    """
+    if directory.is_dir():
+        return
+    if not directory.parent.is_dir():
+        make_private(directory.parent)
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        sync_directory(directory.parent)
+    except OSError as error:
+        raise state_problem(error, directory) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in `directory` durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Replace `path` by `data`, so that it survives a power cut and is never seen half written.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fchmod(fd, mode)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.rename(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise state_problem(error, path) from error
+
+
+def remove(path: Path) -> None:
+    """Remove `path` durably; a missing one is fine.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        sync_directory(path.parent)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise state_problem(error, path) from error
+
+
+def write_json(path: Path, value: object, *, mode: int = 0o600) -> None:
+    """Write our own JSON durably.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    write_durably(path, (json.dumps(value, indent=2) + "\n").encode(), mode=mode)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the mapping in a JSON file of our own or of Puppet's.
+
+    Raises:
+        FileNotFoundError: There is none.
+        StateError: It cannot be read or is no JSON mapping (damaged).
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise state_problem(error, path) from error
+    except (ValueError, RecursionError) as error:
+        raise StateError("is damaged: not JSON", where=str(path)) from error
+    if not isinstance(value, dict):
+        raise StateError(f"is damaged: a {type_names[type(value)]}, not a mapping", where=str(path))
+    return value
+
+
+class Flock:
+    """Mutual exclusion on one machine by `flock(2)` on a file that stays.
+
+    The lock belongs to the open file: a child that inherits the descriptor keeps it when we die.
+    """
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    @classmethod
+    def take(cls, path: Path) -> "Flock | None":
+        """Return the lock, or `None` when somebody has it.
+
+        Raises:
+            StateError: The lock file cannot be made.
+        """
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise state_problem(error, path) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except OSError as error:
+            os.close(fd)
+            raise state_problem(error, path) from error
+        return cls(path, fd)
+
+    def say(self, value: object) -> None:
+        """Write who has the lock into its file (not durable: it means nothing after a crash).
+
+        Raises:
+            StateError: The disk refused.
+        """
+        data = b"" if value is None else json.dumps(value).encode()
+        try:
+            os.pwrite(self.fd, data, 0)
+            os.ftruncate(self.fd, len(data))
+        except OSError as error:
+            raise state_problem(error, self.path) from error
+
+    def release(self) -> None:
+        """Give it up, also for those who inherited it."""
+        fcntl.flock(self.fd, fcntl.LOCK_UN)
+        os.close(self.fd)

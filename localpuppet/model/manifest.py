@@ -1,0 +1,81 @@
+"""`manifest.yaml` of a release, and which directories make up a modulepath.
+
+Owns: the rules between entries (how many, none twice, one release of a source, nothing mutable
+where that is forbidden). Refuses to know: the disk.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.model.names import ReleasePath
+from localpuppet.model.values import Json
+
+MAX_DIRECTORIES = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a release needs beside its own modules, in modulepath order."""
+
+    modulepath: tuple[ReleasePath, ...]
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json]) -> "Manifest":
+        """Return the manifest.
+
+        Args:
+            raw: `{"modulepath": ["dist/trunk", …]}`, the key optional.
+
+        Raises:
+            InvalidInputError: An entry is outside the path grammar.
+        """
+        entries = cast("list[str]", raw.get("modulepath", []))
+        return cls(
+            modulepath=tuple(
+                ReleasePath.parse(entry, where=f"modulepath[{index}]")
+                for index, entry in enumerate(entries)
+            )
+        )
+
+
+def check_modulepath(app: ReleasePath, manifest: Manifest, *, tags_only: bool) -> None:
+    """Refuse what must not stand together on one modulepath.
+
+    Args:
+        app: The release that the manifest belongs to.
+        manifest: Its manifest.
+        tags_only: Refuse everything that is not a tag: the site says `immutable_only`, or the
+            release is locked.
+
+    Raises:
+        InvalidInputError: Too many directories, one twice, the app itself, two releases of one
+            source, or something mutable under `tags_only`.
+    """
+    count = 1 + len(manifest.modulepath)
+    if count > MAX_DIRECTORIES:
+        raise InvalidInputError(
+            f"has too many directories: {count} with the app itself, at most {MAX_DIRECTORIES}",
+            where="modulepath",
+        )
+    releases = {app.source: app}
+    for index, entry in enumerate(manifest.modulepath):
+        where = f"modulepath[{index}]"
+        if entry == app:
+            raise InvalidInputError(f"lists the app itself again ({entry})", where=where)
+        if entry in manifest.modulepath[:index]:
+            raise InvalidInputError(f"lists {entry} twice", where=where)
+        other = releases.setdefault(entry.source, entry)
+        if other != entry:
+            raise InvalidInputError(
+                f"{entry} and {other} are two releases of one source",
+                where=where,
+                hint="keep one of them",
+            )
+        if tags_only and not entry.is_tag:
+            raise InvalidInputError(
+                f"{entry} is mutable, and {app} must depend on tags only",
+                where=where,
+                hint="name a tag of it, such as NAME/tags/r1",
+            )

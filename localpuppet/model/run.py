@@ -1,0 +1,334 @@
+"""A run: what was asked, how it stands, how it ended, and how that is decided.
+
+Owns: the states and outcomes, the record's formats (schema version 1), and the one rule that says
+"success". Refuses to know: files, processes, clocks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from localpuppet.errors import StateError
+from localpuppet.model.names import RunId
+
+SCHEMA = 1
+
+
+class State(StrEnum):
+    """Where a run is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+class Outcome(StrEnum):
+    """How a finished run ended."""
+
+    UNCHANGED = "unchanged"
+    CHANGED = "changed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def success(self) -> bool:
+        """Whether the node is as its release wants it."""
+        return self in (Outcome.UNCHANGED, Outcome.CHANGED)
+
+
+def show_time(moment: datetime) -> str:
+    """Return the form of times in records: ISO 8601, UTC, microseconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_time(text: str) -> datetime:
+    """Return the aware time in `text`.
+
+    Raises:
+        ValueError: It is not ISO 8601 with a zone.
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"no zone in {text!r}")
+    return moment
+
+
+def new_run_id(now: datetime, random: str, newest: str | None) -> RunId:
+    """Return an id that sorts after `newest`, also when the clock was set back.
+
+    Args:
+        now: UTC.
+        random: Four hex digits.
+        newest: The latest id in the record, if any.
+    """
+    if newest:
+        now = max(now, RunId.parse(newest).time + timedelta(microseconds=1))
+    return RunId(f"{now.strftime('%Y%m%dT%H%M%S.%fZ')}-{random}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """`request.json`: what a run was asked to do, and by whom.
+
+    Attributes:
+        id: The run.
+        requested_at: ISO 8601, UTC.
+        user: The login that asked (`alice`, also under sudo), or the uid.
+        cause: What led to it: `manual`, `timer`.
+        app: The release.
+        modulepath: Absolute directories, in order.
+        environment: Puppet's environment.
+        input: Where the input came from (a path, `-`, a URL).
+        input_sha256: Digest of its bytes.
+        layers: The layers that the input asked for.
+        noop: Whether nothing was to be changed.
+        timeout: Seconds.
+        command: The whole argument vector of Puppet.
+        node_document: The ENC output as it was.
+    """
+
+    id: RunId
+    requested_at: str
+    user: str
+    cause: str
+    app: str
+    modulepath: tuple[str, ...]
+    environment: str
+    input: str
+    input_sha256: str
+    layers: tuple[str, ...]
+    noop: bool
+    timeout: float
+    command: tuple[str, ...]
+    node_document: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """How many resources of the catalog did what, as Puppet's report counts them."""
+
+    total: int = 0
+    changed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    out_of_sync: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What matters of Puppet's own report.
+
+    Attributes:
+        status: `unchanged`, `changed` or `failed`.
+        noop_pending: Whether a noop run found something to change.
+        time: When Puppet began, ISO 8601.
+        resources: Counts.
+        seconds: Times by name (`config_retrieval`, `total`, …).
+    """
+
+    status: str
+    noop_pending: bool
+    time: str
+    resources: Resources
+    seconds: Mapping[str, float]
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Report":
+        """Return the report.
+
+        Args:
+            raw: Puppet's JSON report, format 12 (https://www.puppet.com/docs/puppet/7/format_report.html).
+
+        Raises:
+            ValueError: It is not one.
+        """
+        try:
+            metrics = raw["metrics"]
+            counts = {row[0]: int(row[2]) for row in metrics.get("resources", {}).get("values", [])}
+            fields = Resources.__dataclass_fields__
+            seconds = {row[0]: float(row[2]) for row in metrics.get("time", {}).get("values", [])}
+            return cls(
+                status=str(raw["status"]),
+                noop_pending=bool(raw.get("noop_pending", False)),
+                time=str(raw["time"]),
+                resources=Resources(**{key: counts.get(key, 0) for key in fields}),
+                seconds=seconds,
+            )
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise ValueError(f"not a Puppet report: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How a run ended, and why in one line."""
+
+    outcome: Outcome
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """What is known when Puppet is gone.
+
+    Attributes:
+        code: Its exit code, `None` when a signal killed it.
+        signal: The signal's number.
+        stopped: Why we ended it, if we did.
+        report: Its report of this run; `None` when it left none.
+        report_problem: Why a report that exists was not taken.
+    """
+
+    code: int | None
+    signal: int | None
+    stopped: Verdict | None
+    report: Report | None
+    report_problem: str
+
+
+def decide(ending: Ending) -> Verdict:
+    """Say how a run ended. Success needs two witnesses: Puppet's exit code and its own report.
+
+    The codes are those of `--detailed-exitcodes`: 0 nothing changed, 2 changed, 4 failed, 6 both;
+    1 is a catalog that did not compile, or a failed hook.
+    """
+    if ending.stopped is not None:
+        return ending.stopped
+    if ending.signal is not None:
+        return Verdict(outcome=Outcome.FAILED, reason=f"signal {ending.signal} killed Puppet")
+    code, report = ending.code, ending.report
+    if report is None:
+        reasons = {
+            0: "Puppet exited 0 but left no report of this run",
+            1: "Puppet exited 1 and applied nothing: the catalog did not compile",
+            2: "Puppet exited 2 but left no report of this run",
+        }
+        reason = ending.report_problem or reasons.get(
+            code or 0, f"Puppet exited {code} and left no report"
+        )
+        return Verdict(outcome=Outcome.FAILED, reason=reason)
+    counts = report.resources
+    if code in (0, 2) and report.status == "failed":
+        return Verdict(
+            outcome=Outcome.FAILED, reason=f"Puppet exited {code} but its report says failed"
+        )
+    if code == 0 and report.status == "unchanged":
+        reason = f"{counts.out_of_sync} changes pending (noop)" if report.noop_pending else ""
+        return Verdict(outcome=Outcome.UNCHANGED, reason=reason)
+    if code in (0, 2) and report.status == "changed":
+        if code == 0:
+            return Verdict(
+                outcome=Outcome.FAILED, reason="Puppet exited 0 but its report says changed"
+            )
+        return Verdict(outcome=Outcome.CHANGED, reason="")
+    if code in (4, 6):
+        noun = "resource" if counts.failed == 1 else "resources"
+        return Verdict(outcome=Outcome.FAILED, reason=f"{counts.failed} {noun} failed")
+    if code == 1:
+        reason = f"Puppet exited 1 after applying the catalog ({report.status}): see the log"
+        return Verdict(outcome=Outcome.FAILED, reason=reason)
+    return Verdict(
+        outcome=Outcome.FAILED,
+        reason=f"Puppet exited {code} and its report says {report.status}: they disagree",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """`status.json`: how a run stands.
+
+    Attributes:
+        id: The run.
+        state: queued, running or finished.
+        outcome: Only when finished.
+        reason: One line; empty when there is nothing to say.
+        app: The release.
+        noop: Whether nothing was to be changed.
+        started_at: When the record was opened, ISO 8601.
+        finished_at: When it was closed.
+        seconds: Duration by the monotonic clock.
+        exit_code: Puppet's; `None` before its end, or when a signal killed it or it never started.
+        signal: The signal that killed it.
+        puppet_started: Whether Puppet was started at all.
+        noop_pending: Whether a noop run found something to change.
+        resources: Counts of Puppet's report.
+        puppet_seconds: Times of Puppet's report.
+        supervisor: Who watches it: `{"pid", "boot_id", "started"}`.
+        puppet: Puppet's process, the same keys; `None` before it started.
+    """
+
+    id: RunId
+    state: State
+    outcome: Outcome | None = None
+    reason: str = ""
+    app: str
+    noop: bool = False
+    started_at: str
+    finished_at: str | None = None
+    seconds: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    puppet_started: bool = False
+    noop_pending: bool = False
+    resources: Resources | None = None
+    puppet_seconds: Mapping[str, float] | None = None
+    supervisor: Mapping[str, Any] | None = None
+    puppet: Mapping[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Status":
+        """Return the status.
+
+        Raises:
+            StateError: It is not one that this version wrote.
+        """
+        if raw.get("schema") != SCHEMA:
+            raise StateError(f"has schema {raw.get('schema')!r}; this version reads {SCHEMA}")
+        fields = {key: value for key, value in raw.items() if key != "schema"}
+        try:
+            fields["id"] = RunId.parse(fields["id"])
+            fields["state"] = State(fields["state"])
+            if fields["outcome"] is not None:
+                fields["outcome"] = Outcome(fields["outcome"])
+            if fields["resources"] is not None:
+                fields["resources"] = Resources(**fields["resources"])
+            status = cls(**fields)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"is damaged: {error}") from error
+        if (status.state is State.FINISHED) != (status.outcome is not None):
+            raise StateError("is damaged: state and outcome contradict each other")
+        return status
+
+    def finished(
+        self, verdict: Verdict, ending: Ending, *, at: datetime, seconds: float
+    ) -> "Status":
+        """Return this status closed."""
+        report = ending.report
+        return replace(
+            self,
+            state=State.FINISHED,
+            outcome=verdict.outcome,
+            reason=verdict.reason,
+            finished_at=show_time(at),
+            seconds=round(seconds, 3),
+            exit_code=ending.code,
+            signal=ending.signal,
+            noop_pending=report.noop_pending if report else False,
+            resources=report.resources if report else None,
+            puppet_seconds=dict(report.seconds) if report else None,
+        )
+
+    def interrupted(self, reason: str) -> "Status":
+        """Return this status as it reads when nobody is left to close it."""
+        return replace(self, state=State.FINISHED, outcome=Outcome.INTERRUPTED, reason=reason)

@@ -1,0 +1,60 @@
+"""Text that is shown to people: one rule for what may be stored, one for what is printed.
+
+Owns: which characters are dangerous on a terminal or in a log line. Refuses to know: where the
+text came from.
+"""
+
+import re
+
+from localpuppet.errors import InvalidInputError
+
+MAX_LINE_BYTES = 1024
+
+# C0 but for newline and tab, DEL and C1: what a terminal would act on.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Characters that reorder or hide text, and the two Unicode line breaks.
+_DECEPTIVE = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff"
+_UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]")
+_UNSAFE_IN_LINE = re.compile(f"[\x00-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]")
+
+
+def _escaped(match: "re.Match[str]") -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with everything that a terminal would act on spelt out (`\x1b`).
+
+    Newlines and tabs stay.
+    """
+    return _UNSAFE.sub(_escaped, text)
+
+
+def one_line(text: str) -> str:
+    """Return `text` as one printable line."""
+    return _UNSAFE_IN_LINE.sub(_escaped, text)
+
+
+def parse_line(text: str, *, what: str) -> str:
+    """Return `text` if it may be stored and printed later, as a hold's reason may.
+
+    Args:
+        text: What the user wrote.
+        what: What it is, for the message ("message").
+
+    Raises:
+        InvalidInputError: It is empty, longer than 1 KiB of UTF-8, or has a control character, a
+            line break or a character that reorders text.
+    """
+    if not text.strip():
+        raise InvalidInputError(f"the {what} is empty", hint="say why, in one line")
+    if len(text.encode("utf-8", "surrogatepass")) > MAX_LINE_BYTES:
+        raise InvalidInputError(f"the {what} is too long: the limit is {MAX_LINE_BYTES} bytes")
+    found = _UNSAFE_IN_LINE.search(text)
+    if found:
+        raise InvalidInputError(
+            f"the {what} has a control character or newline ({_escaped(found)})",
+            hint="write one plain line",
+        )
+    return text

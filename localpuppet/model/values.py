@@ -1,0 +1,153 @@
+"""JSON values: their type, `%{name}` in them, and the form in which Puppet reads them.
+
+Owns: what `%{…}` means and how a value is written so that Ruby's YAML reader gets it back
+unchanged. Refuses to know: what the values are for.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+
+from localpuppet.errors import InvalidInputError
+
+type_names = {
+    dict: "mapping",
+    list: "list",
+    str: "string",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    type(None): "null",
+}
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+_REFERENCE = re.compile(r"%\{([^{}]*)\}")
+_LITERAL = re.compile(r"literal\((['\"])(.*)\1\)\Z", re.DOTALL)
+_VARIABLE = re.compile(r"[a-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*\Z")
+
+# JSON leaves these as they are; Ruby's YAML reader refuses them or takes them for line breaks.
+_ESCAPE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+
+def at(where: str, key: "str | int") -> str:
+    """Return the breadcrumb of an element: `classes.foo`, `packages[3]`."""
+    if isinstance(key, int):
+        return f"{where}[{key}]"
+    return f"{where}.{key}" if where else key
+
+
+def interpolate(value: Json, lookup: Callable[[str, str], str], *, where: str) -> Json:
+    """Return `value` with every `%{name}` in its strings replaced.
+
+    `%{literal('%')}` stands for a percent sign, as in Hiera
+    (https://www.puppet.com/docs/puppet/7/hiera_merging.html#interpolation_functions).
+
+    Args:
+        value: Any JSON value; keys of mappings are left alone.
+        lookup: Called with the name and the place; returns the text.
+        where: The breadcrumb of `value`.
+
+    Raises:
+        InvalidInputError: What stands between the braces is no name, or `lookup` refused it.
+    """
+    if isinstance(value, str):
+        return _interpolate_text(value, lookup, where) if "%{" in value else value
+    if isinstance(value, list):
+        return [interpolate(item, lookup, where=at(where, i)) for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: interpolate(item, lookup, where=at(where, key)) for key, item in value.items()}
+    return value
+
+
+def _interpolate_text(text: str, lookup: Callable[[str, str], str], where: str) -> str:
+    def replace(match: "re.Match[str]") -> str:
+        name = match.group(1).strip()
+        literal = _LITERAL.match(name)
+        if literal:
+            return literal.group(2)
+        if not _VARIABLE.match(name):
+            raise InvalidInputError(
+                f"'%{{{name[:60]}}}' is not a parameter's name",
+                where=where,
+                hint="a percent sign before a brace is written %{literal('%')}",
+            )
+        return lookup(name, where)
+
+    replaced = _REFERENCE.sub(replace, text)
+    if "%{" in _REFERENCE.sub("", text):
+        raise InvalidInputError(
+            "'%{' is not closed",
+            where=where,
+            hint="a percent sign before a brace is written %{literal('%')}",
+        )
+    return replaced
+
+
+class Lookup:
+    """Resolves `%{name}` among the parameters of one node document.
+
+    Parameters may refer to each other; a parameter's own references are resolved first.
+    """
+
+    def __init__(self, parameters: Mapping[str, Json]) -> None:
+        self._parameters = parameters
+        self._open: list[str] = []
+
+    def __call__(self, name: str, where: str) -> str:
+        """Return the text of `name`.
+
+        Raises:
+            InvalidInputError: It is unknown, no scalar, null, or refers to itself.
+        """
+        head, *rest = name.split(".")
+        if head not in self._parameters:
+            raise InvalidInputError(
+                f"'%{{{name}}}' is unknown: the document has no parameter {head!r}",
+                where=where,
+                hint="facts are not known here; a literal %{ is written %{literal('%')}{",
+            )
+        if head in self._open:
+            chain = " -> ".join([*self._open, head])
+            raise InvalidInputError(f"parameters refer to each other: {chain}", where=where)
+        self._open.append(head)
+        try:
+            value = interpolate(self._parameters[head], self, where=at("parameters", head))
+        finally:
+            self._open.pop()
+        for key in rest:
+            if not isinstance(value, dict) or key not in value:
+                raise InvalidInputError(f"'%{{{name}}}' is unknown: no key {key!r}", where=where)
+            value = value[key]
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, str | int | float):
+            return str(value)
+        raise InvalidInputError(
+            f"'%{{{name}}}' is a {type_names[type(value)]}, not text", where=where
+        )
+
+
+def to_yaml(value: Json) -> str:
+    """Return `value` as JSON that Ruby's YAML 1.1 reader takes for the same value.
+
+    JSON is almost YAML. What differs is written so that both agree: U+0085, U+2028 and U+2029 are
+    breaks in YAML 1.1 and are escaped, characters beyond the BMP are raw because YAML knows no
+    surrogate pairs, and a float always has a point.
+    """
+    if isinstance(value, dict):
+        items = (f"{_text(key)}: {to_yaml(item)}" for key, item in value.items())
+        return "{" + ", ".join(items) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(to_yaml, value)) + "]"
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, float):
+        mantissa, exponent, power = repr(value).partition("e")
+        return f"{mantissa if '.' in mantissa else mantissa + '.0'}{exponent}{power}"
+    return json.dumps(value)
+
+
+def _text(text: str) -> str:
+    quoted = json.dumps(text, ensure_ascii=False)
+    return _ESCAPE.sub(lambda match: f"\\u{ord(match.group()):04x}", quoted)

@@ -1,0 +1,276 @@
+"""Puppet as a program: how it is called, what it leaves behind. Nothing is executed here.
+
+Owns: argument vector, environment, what the probe of an installation asks and keeps, reading a
+report. The facts about Puppet that the choices rest on are in docs/reference.md.
+"""
+
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.files import read_json
+from localpuppet.model.run import Report, parse_time
+
+# Options that would make the record untrue, or the ENC and the modulepath somebody else's.
+OURS = frozenset(
+    (
+        "apply",
+        "catalog",
+        "color",
+        "confdir",
+        "detailed_exitcodes",
+        "environment",
+        "execute",
+        "external_nodes",
+        "help",
+        "lastrunfile",
+        "lastrunreport",
+        "loadclasses",
+        "logdest",
+        "modulepath",
+        "node_terminus",
+        "noop",
+        "publicdir",
+        "reports",
+        "route_file",
+        "vardir",
+        "version",
+        "write_catalog_summary",
+    )
+)
+_OURS_SHORT = ("-e", "-h", "-l", "-L", "-V")
+
+# What a probe asks Puppet for.
+ASKED = ("agent_catalog_run_lockfile", "agent_disabled_lockfile", "certname")
+
+# Start-up tuning: see docs/performance.md for what each is worth.
+LEAN_FLAGS = (
+    ("--disable-did_you_mean", "--disable-error_highlight"),
+    ("--disable-did_you_mean",),
+)
+_GC = {
+    "RUBY_GC_HEAP_INIT_SLOTS": "600000",
+    "RUBY_GC_MALLOC_LIMIT": "134217728",
+    "RUBY_GC_MALLOC_LIMIT_MAX": "268435456",
+    "RUBY_GC_OLDMALLOC_LIMIT": "268435456",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What is known of an installed Puppet.
+
+    Attributes:
+        command: Absolute path.
+        version: As `puppet --version` says.
+        settings: The values of `ASKED`.
+        lean: Ruby flags that its interpreter takes; empty when it does not honour RUBYOPT.
+    """
+
+    command: str
+    version: str
+    settings: Mapping[str, str]
+    lean: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Installation":
+        """Return the installation.
+
+        Raises:
+            TypeError, ValueError, KeyError: It is not one.
+        """
+        found = cls(**{**raw, "lean": tuple(raw["lean"])})
+        if not set(ASKED) <= set(found.settings):
+            raise ValueError("an older probe")
+        return found
+
+    @property
+    def disable_file(self) -> Path:
+        """Puppet's own disable file."""
+        return Path(self.settings["agent_disabled_lockfile"])
+
+    @property
+    def run_lock(self) -> Path:
+        """Puppet's own run lock."""
+        return Path(self.settings["agent_catalog_run_lockfile"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One `puppet apply`, as the operator understands it.
+
+    Attributes:
+        command: Absolute path of Puppet.
+        own_directories: `--confdir`, `--vardir` where the site sets them.
+        enc_script: What prints the node document.
+        node_document: Where the document is; named in the environment when `enc_script` would
+            look elsewhere.
+        environment: Puppet's environment.
+        modulepath: Absolute directories.
+        hiera_config: The release's `hiera.yaml`, if it has one.
+        noop: Whether to change nothing.
+        tags: Puppet's tags, if only some resources are to be applied.
+        extra: What the user wrote behind `--`.
+        site_manifest: The `.pp` file.
+    """
+
+    command: str
+    own_directories: Mapping[str, Path]
+    enc_script: Path
+    node_document: Path
+    environment: str
+    modulepath: Sequence[Path]
+    hiera_config: Path | None
+    noop: bool
+    tags: str | None
+    extra: Sequence[str]
+    site_manifest: Path
+
+    def argv(self) -> list[str]:
+        """Return the arguments that decide what is applied."""
+        argv = [self.command, "apply"]
+        for name, directory in self.own_directories.items():
+            argv += [f"--{name}", str(directory)]
+        argv += ["--node_terminus", "exec", "--external_nodes", str(self.enc_script)]
+        argv += ["--environment", self.environment]
+        argv += ["--modulepath", ":".join(map(str, self.modulepath))]
+        if self.hiera_config:
+            argv += ["--hiera_config", str(self.hiera_config)]
+        if self.noop:
+            argv.append("--noop")
+        if self.tags:
+            argv += ["--tags", self.tags]
+        return [*argv, str(self.site_manifest), *self.extra]
+
+    def shown(self) -> str:
+        """Return the line that can be pasted into a shell: without our bookkeeping."""
+        line = shlex.join(self.argv())
+        if self.node_document != self.enc_script.parent.parent / "node.yaml":
+            line = f"LOCALPUPPET_NODE_DOCUMENT={shlex.quote(str(self.node_document))} {line}"
+        return f"# {line}"
+
+    def recorded(
+        self, *, public: Path, report: Path, route_file: Path, reports: Iterable[str]
+    ) -> list[str]:
+        """Return the arguments with which Puppet is run: the result goes into the run's own files.
+
+        After a compile failure Puppet writes nothing, so a shared file would still tell of the
+        run before; a directory of this run's own cannot.
+        """
+        first, *rest = self.argv()
+        return [
+            first,
+            rest[0],
+            "--detailed-exitcodes",
+            "--color=false",
+            "--publicdir",
+            str(public),
+            "--lastrunfile",
+            str(public / "last_run_summary.yaml"),
+            "--lastrunreport",
+            str(report),
+            "--route_file",
+            str(route_file),
+            "--reports",
+            ",".join(reports) or "none",
+            *rest[1:],
+        ]
+
+
+def check_extra(extra: Sequence[str]) -> None:
+    """Refuse arguments for Puppet that would take the run out of our hands.
+
+    Raises:
+        InvalidInputError: One is an option that localpuppet sets itself, or no option at all.
+    """
+    if extra and not extra[0].startswith("-"):
+        raise InvalidInputError(
+            f"{extra[0]!r} is no option of puppet apply", hint="behind '--' come Puppet's options"
+        )
+    for word in extra:
+        name = word.lstrip("-").partition("=")[0].replace("-", "_").removeprefix("no_")
+        ours = word.startswith("--") and name in OURS
+        if ours or (word.startswith(_OURS_SHORT) and not word.startswith("--")):
+            raise InvalidInputError(
+                f"localpuppet sets {word.partition('=')[0]} itself",
+                hint="see 'localpuppet apply --help' and localpuppet.yaml",
+            )
+
+
+def environment(
+    base: Mapping[str, str], *, lean: Sequence[str], lean_start: Path, more: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment for Puppet: the caller's, and a leaner start of Ruby.
+
+    `lean_start` is loaded first and takes the tuning out again, so that Puppet's own children see
+    what the caller had.
+    """
+    env = {**base, **more}
+    if not lean or any(character.isspace() for character in str(lean_start)):
+        return env
+    ours = {name: value for name, value in _GC.items() if name not in base}
+    options = [*lean, f"-r{lean_start}"]
+    if "RUBYOPT" in base:
+        options.append(base["RUBYOPT"])
+        ours["LOCALPUPPET_RUBYOPT"] = base["RUBYOPT"]
+    env.update(ours)
+    env["RUBYOPT"] = " ".join(options)
+    env["LOCALPUPPET_UNSET"] = " ".join(ours)
+    return env
+
+
+def probe_environment(
+    base: Mapping[str, str], *, lean: Sequence[str], lean_start: Path
+) -> dict[str, str]:
+    """Return an environment in which Ruby says on standard error that `lean` was taken."""
+    return environment(
+        base, lean=lean, lean_start=lean_start, more={"LOCALPUPPET_PROBE": "1"} if lean else {}
+    )
+
+
+def probe_took(stderr: bytes) -> bool:
+    """Return whether a probe's standard error shows that the interpreter took the lean start."""
+    return b"localpuppet: lean start" in stderr and b"unknown argument" not in stderr
+
+
+def parse_settings(stdout: bytes) -> dict[str, str]:
+    """Return what `puppet config print NAME…` answered: `name = value` lines."""
+    lines = (line.partition(" = ") for line in stdout.decode("utf-8", "replace").splitlines())
+    return {name: value for name, separator, value in lines if separator}
+
+
+def find_command(setting: Path | None, path: str) -> Path | None:
+    """Return Puppet's command: the setting, the vendor's place, then PATH."""
+    if setting is not None:
+        return setting if os.access(setting, os.X_OK) else None
+    candidates = [Path("/opt/puppetlabs/bin/puppet")]
+    candidates += [Path(directory) / "puppet" for directory in path.split(":") if directory]
+    return next((found for found in candidates if os.access(found, os.X_OK)), None)
+
+
+def read_report(path: Path, *, started: datetime) -> tuple[Report | None, str]:
+    """Return the report in a run's own file, or why there is none.
+
+    Args:
+        path: In the run's directory, which did not exist before the run.
+        started: When Puppet was started; an older report is not this run's.
+    """
+    try:
+        report = Report.from_dict(read_json(path))
+        # A clock may be set back by a run (ntp): a day tells a wrong file from a wrong clock.
+        if parse_time(report.time) < started - timedelta(days=1):
+            return None, f"the report is of another run ({report.time})"
+    except FileNotFoundError:
+        return None, ""
+    except (StateError, ValueError) as error:
+        return None, f"Puppet's report cannot be read: {error}"
+    return report, ""

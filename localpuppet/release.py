@@ -1,0 +1,128 @@
+"""A release on disk: from `app: foo/tags/r1` to a modulepath.
+
+Owns: where a release's files are, that they are inside `modules/`, what its `manifest.yaml` and
+`enc.yaml` say. Refuses to know: how the files got there.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.documents import Documents
+from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.files import read_user_file
+from localpuppet.model.manifest import Manifest, check_modulepath
+from localpuppet.model.names import ReleasePath
+from localpuppet.model.node import NO_RELEASE_ENC, ReleaseEnc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A release that can be applied.
+
+    Attributes:
+        app: Its name.
+        directory: Where it is.
+        modulepath: Absolute directories, the app's own first.
+        enc: What it gives every node.
+        hiera_config: Its `hiera.yaml`, if any.
+        mutable: Names on the modulepath that are not tags.
+    """
+
+    app: ReleasePath
+    directory: Path
+    modulepath: tuple[Path, ...]
+    enc: ReleaseEnc
+    hiera_config: Path | None
+    mutable: tuple[ReleasePath, ...]
+
+
+def resolve(
+    app: ReleasePath, *, modules: Path, documents: Documents, immutable_only: bool
+) -> Release:
+    """Return the release `app`.
+
+    Args:
+        app: Its name, relative to `modules`.
+        modules: The directory of all modules.
+        documents: Reads `manifest.yaml` and `enc.yaml`.
+        immutable_only: Refuse `trunk` and every other thing that is not a tag.
+
+    Raises:
+        InvalidInputError: It is not there, leaves `modules`, or breaks a rule for manifests.
+    """
+    directory = _directory(app, modules, where="app")
+    if immutable_only and not app.is_tag:
+        raise InvalidInputError(
+            f"{app} is mutable, and immutable_only is set", where="app", hint="name a tag of it"
+        )
+    manifest_file = directory / "manifest.yaml"
+    if not manifest_file.exists():
+        raise InvalidInputError(
+            "there is no manifest.yaml",
+            where=str(directory),
+            hint="an empty 'modulepath: []' will do",
+        )
+    try:
+        manifest = Manifest.from_dict(
+            documents.parse(
+                read_user_file(manifest_file),
+                schema="manifest",
+                where=str(manifest_file),
+                may_be_empty=True,
+            )
+        )
+        locked = (directory / "manifest.lock").exists()
+        check_modulepath(app, manifest, tags_only=immutable_only or locked)
+        directories = [directory]
+        for index, entry in enumerate(manifest.modulepath):
+            found = _directory(entry, modules, where=f"modulepath[{index}]")
+            if any(found.samefile(other) for other in directories):
+                raise InvalidInputError(
+                    f"{entry} is a directory that is on the modulepath already (twice)",
+                    where=f"modulepath[{index}]",
+                )
+            directories.append(found)
+    except LocalpuppetError as error:
+        raise _placed(error, manifest_file) from error
+    hiera = directory / "hiera.yaml"
+    return Release(
+        app=app,
+        directory=directory,
+        modulepath=tuple(directories),
+        enc=_release_enc(directory / "enc.yaml", documents),
+        hiera_config=hiera if hiera.exists() else None,
+        mutable=tuple(entry for entry in (app, *manifest.modulepath) if not entry.is_tag),
+    )
+
+
+def _placed(error: LocalpuppetError, path: Path) -> LocalpuppetError:
+    return error if error.where.startswith(str(path)) else error.at(str(path))
+
+
+def _directory(name: ReleasePath, modules: Path, *, where: str) -> Path:
+    path = modules / name
+    if not path.is_dir():
+        raise InvalidInputError(
+            f"{name} does not exist: there is no directory {path}",
+            where=where,
+            hint="is the release on this node?",
+        )
+    if not path.resolve().is_relative_to(modules.resolve()):
+        raise InvalidInputError(
+            f"{name} is a link that leads outside {modules}",
+            where=where,
+            hint="keep modules inside",
+        )
+    return path
+
+
+def _release_enc(path: Path, documents: Documents) -> ReleaseEnc:
+    if not path.exists():
+        return NO_RELEASE_ENC
+    try:
+        raw = documents.parse(
+            read_user_file(path), schema="enc", where=str(path), may_be_empty=True
+        )
+        return ReleaseEnc.from_dict(raw)
+    except LocalpuppetError as error:
+        raise _placed(error, path) from error

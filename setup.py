@@ -1,0 +1,35 @@
+"""Builds the package; everything that is not a build step stands in pyproject.toml."""
+
+import re
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+HERE = Path(__file__).parent
+# Fixed places at the top of the repository, which the installed package needs, too.
+SHARED = ("enc/enc.sh", "manifests/default.pp")
+
+
+class BuildPy(build_py):  # type: ignore[misc]  # setuptools is not typed
+    """Copies what lives at the top of the repository into the package."""
+
+    def run(self) -> None:
+        """Build as usual, then copy."""
+        super().run()
+        if self.editable_mode:
+            return
+        for name in SHARED:
+            target = Path(self.build_lib) / "localpuppet" / "share" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(HERE / name, target)
+
+
+# Read, not imported: `import localpuppet` would find the node script localpuppet.py first.
+INIT = (HERE / "localpuppet" / "__init__.py").read_text("utf-8")
+VERSION = re.search(r'^__version__ = "(.+)"$', INIT, re.MULTILINE)
+if VERSION is None:
+    raise SystemExit("localpuppet/__init__.py has no __version__")
+
+setup(version=VERSION.group(1), cmdclass={"build_py": BuildPy})
