@@ -25,6 +25,7 @@ OURS = frozenset(
         "confdir",
         "detailed_exitcodes",
         "environment",
+        "environmentpath",
         "execute",
         "external_nodes",
         "help",
@@ -114,6 +115,8 @@ class Call:
         enc_script: What prints the node document.
         node_document: Where the document is; named in the environment when `enc_script` would
             look elsewhere.
+        environments: A directory with an empty one for each environment: Puppet wants it to
+            exist, and what a site has in its own would be one more input.
         environment: Puppet's environment.
         modulepath: Absolute directories.
         hiera_config: The release's `hiera.yaml`, if it has one.
@@ -127,6 +130,7 @@ class Call:
     own_directories: Mapping[str, Path]
     enc_script: Path
     node_document: Path
+    environments: Path
     environment: str
     modulepath: Sequence[Path]
     hiera_config: Path | None
@@ -141,7 +145,7 @@ class Call:
         for name, directory in self.own_directories.items():
             argv += [f"--{name}", str(directory)]
         argv += ["--node_terminus", "exec", "--external_nodes", str(self.enc_script)]
-        argv += ["--environment", self.environment]
+        argv += ["--environmentpath", str(self.environments), "--environment", self.environment]
         argv += ["--modulepath", ":".join(map(str, self.modulepath))]
         if self.hiera_config:
             argv += ["--hiera_config", str(self.hiera_config)]

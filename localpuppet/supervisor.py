@@ -206,6 +206,7 @@ class Supervisor:
             )
         document = enc.node_document(source, release, answer=answer)
         call = node.call(release, document.environment, wish)
+        make_private(call.environments / document.environment)
         enc.write_document(document, call.node_document)
         command = call.recorded(
             public=run.public, report=run.report, route_file=node.route_file, reports=node.reports

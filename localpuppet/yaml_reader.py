@@ -57,9 +57,12 @@ def parse(data: bytes, *, where: str, symbol_keys: bool = False) -> Json:
         ) from error
     reader = _Reader(text, where, symbol_keys=symbol_keys)
     try:
-        return reader.document()
+        value = reader.document()
     except yaml.YAMLError as error:
+        reader.refuse_foreign_breaks()  # they may be why the parser is confused
         raise InvalidInputError(_explain(error), where=where) from error
+    reader.refuse_foreign_breaks()
+    return value
 
 
 def _explain(error: yaml.YAMLError) -> str:
@@ -112,7 +115,6 @@ class _Reader:
                 self._open(event)
             elif isinstance(event, yaml.CollectionEndEvent):
                 self._add_to_parent(self._stack.pop().container)
-        self._no_foreign_breaks()
         return self._result
 
     def _events(self) -> Iterator[yaml.Event]:
@@ -224,7 +226,7 @@ class _Reader:
             self._refuse(event, f"the integer {text[:24]} is too large for 64 bits", "quote it")
         return number
 
-    def _no_foreign_breaks(self) -> None:
+    def refuse_foreign_breaks(self) -> None:
         """Refuse the characters that are line breaks in YAML 1.1 and text in 1.2."""
         for match in _BREAKS.finditer(self._text):
             index = match.start()

@@ -89,7 +89,7 @@ def apply_command(
     )
     read = read_input(source or str(settings.input), documents=parts.documents, fetch=parts.fetch())
     release = parts.release(read.input.app)
-    observer = render.observer(as_json=as_json or detach, title=f"applying {release.app}")
+    observer = render.observer(quiet=as_json or detach, title=f"applying {release.app}")
     supervisor = parts.supervisor(observer)
 
     def go_on_alone(run: RunId) -> Callable[[], None]:
@@ -109,10 +109,7 @@ def apply_command(
         status = supervisor.apply(read, release, wish, detach=go_on_alone if detach else None)
     finally:
         observer.close()
-    if as_json:
-        render.emit_json(status.to_dict())
-    else:
-        render.emit(render.result(status))
+    render.say(render.as_json(status.to_dict()) if as_json else render.result(status))
     return exit_code(status, detailed=detailed_exitcodes)
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -47,9 +46,14 @@ def fail(message: str) -> None:
     click.echo(f"localpuppet: {head} {one_line(message)}", err=True, color=color)
 
 
+def as_json(value: object) -> str:
+    """Return the JSON document that programs get."""
+    return json.dumps(value, indent=2)
+
+
 def emit_json(value: object) -> None:
     """Print one JSON document."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(as_json(value))
 
 
 def emit(text: str) -> None:
@@ -165,7 +169,7 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Show a note on standard error."""
-        _echo(f"# {one_line(text)}", err=True)
+        say(f"# {one_line(text)}", err=True)
 
     def begin(self) -> None:
         """Begin to show that something goes on."""
@@ -179,11 +183,11 @@ class Lines(Silent):
 
     def command(self, text: str) -> None:
         """Show the command line."""
-        _echo(text)
+        say(text)
 
     def line(self, text: str) -> None:
         """Show a line of output."""
-        _echo(puppet_line(text))
+        say(puppet_line(text))
 
 
 class Terminal(Lines):
@@ -229,9 +233,9 @@ class Terminal(Lines):
         self._status.stop()
 
 
-def observer(*, as_json: bool, title: str) -> Silent:
+def observer(*, quiet: bool, title: str) -> Silent:
     """Return who watches a run: a program, a log, or a person."""
-    if as_json:
+    if quiet:
         return Silent()
     # Without a terminal on both there is nobody to show progress to.
     if sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
@@ -239,10 +243,14 @@ def observer(*, as_json: bool, title: str) -> Silent:
     return Lines()
 
 
-def _echo(text: str, *, err: bool = False) -> None:
+def say(text: str, *, err: bool = False) -> None:
     """Print a line of a run; a reader that went away, or a lost terminal, must not end the run."""
-    with suppress(OSError, ValueError):
+    try:
         click.echo(text, err=err)
+    except OSError:
+        # Or the interpreter would fail at its exit, and a good run would exit 120.
+        stream = sys.stderr if err else sys.stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def mapping_lines(value: Mapping[str, Any], indent: str = "") -> str:

@@ -55,7 +55,7 @@ def status_command(
 def _wait(parts: Parts, run: str, seconds: float | None) -> Status:
     records = parts.records
     directory = records.get(run)
-    observer = render.observer(as_json=False, title=f"waiting for {run}")
+    observer = render.observer(quiet=False, title=f"waiting for {run}")
     observer.begin()
     try:
         return records.wait(

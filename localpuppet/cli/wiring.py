@@ -135,6 +135,7 @@ class Parts:
             own_directories=settings.puppet_directories,
             enc_script=settings.enc_script,
             node_document=settings.node_document,
+            environments=settings.state / "environments",
             environment=environment,
             modulepath=release.modulepath,
             hiera_config=release.hiera_config,
