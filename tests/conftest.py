@@ -127,12 +127,13 @@ class Node:
         return value
 
     def recorded(self) -> dict[str, Any]:
-        """Return the newest status.json as it stands on disk."""
-        runs = self.runs()
-        path = self.state / "runs" / runs[-1] / "status.json" if runs else None
-        if path is None or not path.exists():
-            return {}
-        value: dict[str, Any] = json.loads(path.read_text())
+        """Return the newest status.json as it stands on disk; empty before there is one."""
+        return self.recorded_in(self.state)
+
+    def recorded_in(self, state: Path) -> dict[str, Any]:
+        """Return the same of another state directory."""
+        found = sorted(state.glob("runs/*/status.json"))
+        value: dict[str, Any] = json.loads(found[-1].read_text()) if found else {}
         return value
 
     def wait_running(self) -> dict[str, Any]:

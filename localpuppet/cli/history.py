@@ -154,7 +154,8 @@ def _why(status: Status, request: dict[str, object]) -> str:
     ]
     text = render.pairs(rows)
     document = request.get("node_document")
-    if isinstance(document, dict) and document:
+    classes = document.get("classes") if isinstance(document, dict) else None
+    if isinstance(classes, dict):
         text += f"\n{click.style('Classes', dim=True)}\n"
-        text += render.mapping_lines(document.get("classes", {}), "  ") or "  none"
+        text += render.mapping_lines(classes, "  ") or "  none"
     return text

@@ -9,7 +9,6 @@ import click
 
 from localpuppet import __version__
 from localpuppet.cli import render
-from localpuppet.cli.wiring import Parts
 from localpuppet.errors import LocalpuppetError
 from localpuppet.model.names import did_you_mean
 
@@ -90,7 +89,9 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
     Exit codes: 0 success, 1 the run failed, 2 usage or invalid input, 3 integrity,
     69 a server is unavailable, 70 a bug of ours, 75 busy or on hold.
     """
-    ctx.obj = Parts(root=root, color=color)
+    from localpuppet.cli.wiring import Parts
+
+    ctx.obj = Parts(root)
     ctx.color = render.use_color(color, sys.stdout)
 
 

@@ -1,49 +1,54 @@
 """The only place that picks adapters: from a root and its settings to working parts."""
 
 import os
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet import config, share
-from localpuppet.adapters.system import SystemClock, SystemProcesses
 from localpuppet.documents import Documents
-from localpuppet.enc import EncCommand, Fetch
-from localpuppet.holds import Holds
-from localpuppet.ports import Observer
-from localpuppet.puppet import Call, Installation
-from localpuppet.record import Records
-from localpuppet.release import Release, resolve
-from localpuppet.supervisor import Node, Supervisor, Wish
+
+if TYPE_CHECKING:
+    # Each verb pays only for the parts that it asks for: see docs/performance.md.
+    from localpuppet.adapters.system import SystemClock, SystemProcesses
+    from localpuppet.enc import EncCommand, Fetch
+    from localpuppet.holds import Holds
+    from localpuppet.ports import Observer
+    from localpuppet.puppet import Call, Installation
+    from localpuppet.record import Records
+    from localpuppet.release import Release
+    from localpuppet.supervisor import Supervisor, Wish
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-@dataclass
 class Parts:
     """Builds each part when it is first asked for: `status` needs few of them.
 
     Args:
         root: What `--root` said.
-        color: What `--color` said.
     """
 
-    root: str | None = None
-    color: str = "auto"
+    def __init__(self, root: str | None) -> None:
+        self._root_option = root
 
     @cached_property
-    def clock(self) -> SystemClock:
+    def clock(self) -> "SystemClock":
         """Time."""
+        from localpuppet.adapters.system import SystemClock
+
         return SystemClock()
 
     @cached_property
-    def processes(self) -> SystemProcesses:
+    def processes(self) -> "SystemProcesses":
         """Processes of this machine."""
+        from localpuppet.adapters.system import SystemProcesses
+
         return SystemProcesses()
 
     @cached_property
     def _root(self) -> Path:
-        return config.find_root(self.root, os.environ)
+        return config.find_root(self._root_option, os.environ)
 
     @cached_property
     def documents(self) -> Documents:
@@ -56,11 +61,13 @@ class Parts:
         return config.load(self._root, self.documents)
 
     @cached_property
-    def records(self) -> Records:
+    def records(self) -> "Records":
         """The runs of this node."""
+        from localpuppet.record import Records
+
         return Records(self.settings.state / "runs", self.processes)
 
-    def fetch(self) -> Fetch:
+    def fetch(self) -> "Fetch":
         """Return the https client."""
         return _LazyHttps(self.settings)
 
@@ -69,7 +76,7 @@ class Parts:
         """The environment for Puppet and the ENC: ours, with a PATH in any case (cron, env -i)."""
         return {"PATH": DEFAULT_PATH, **os.environ}
 
-    def installation(self, *, ask: bool) -> Installation | None:
+    def installation(self, *, ask: bool) -> "Installation | None":
         """Return the installed Puppet.
 
         Args:
@@ -89,8 +96,10 @@ class Parts:
         )
         return probe.installation() if ask else probe.known()
 
-    def holds(self, *, ask: bool) -> Holds:
+    def holds(self, *, ask: bool) -> "Holds":
         """Return the holds on this node; see `installation` for `ask`."""
+        from localpuppet.holds import Holds
+
         installation = self.installation(ask=ask)
         return Holds(
             self.settings.state / "holds",
@@ -98,13 +107,14 @@ class Parts:
             self.clock,
         )
 
-    def release(self, app: str) -> Release:
+    def release(self, app: str) -> "Release":
         """Return the release that an input names.
 
         Raises:
             InvalidInputError: It is refused.
         """
         from localpuppet.model.names import ReleasePath
+        from localpuppet.release import resolve
 
         return resolve(
             ReleasePath.parse(app, where="app"),
@@ -113,19 +123,23 @@ class Parts:
             immutable_only=self.settings.immutable_only,
         )
 
-    def enc_command(self) -> EncCommand | None:
+    def enc_command(self) -> "EncCommand | None":
         """Return the site's own ENC command, if it has one.
 
         Raises:
             InvalidInputError: The setting is no command.
         """
+        from localpuppet.enc import EncCommand
+
         settings = self.settings
         if settings.enc is None:
             return None
         return EncCommand.parse(settings.enc, timeout=settings.enc_timeout, env=self.environment)
 
-    def call(self, release: Release, environment: str, wish: Wish) -> Call:
+    def call(self, release: "Release", environment: str, wish: "Wish") -> "Call":
         """Return the `puppet apply` for a release."""
+        from localpuppet.puppet import Call
+
         settings = self.settings
         installation = self.installation(ask=True)
         if installation is None:
@@ -145,13 +159,15 @@ class Parts:
             site_manifest=settings.site_manifest,
         )
 
-    def supervisor(self, observer: Observer) -> Supervisor:
+    def supervisor(self, observer: "Observer") -> "Supervisor":
         """Return what runs Puppet on this node.
 
         Raises:
             PuppetMissingError: Puppet is not there.
             InvalidInputError: A setting is refused.
         """
+        from localpuppet.supervisor import Node, Supervisor
+
         settings = self.settings
         installation = self.installation(ask=True)
         if installation is None:

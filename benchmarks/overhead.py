@@ -1,0 +1,183 @@
+"""What localpuppet costs over bare `puppet apply`, and how long its small verbs take.
+
+Each pair runs both in turn, in alternating order, in one run of this script; medians are shown.
+The bare command has the very same arguments as the supervised one (from `request.json`), but for
+the run's own directory. Needs root, Puppet and, for the second catalog, Debian's packages
+puppet-module-puppetlabs-{apache,mysql,ntp,haproxy}.
+
+    benchmarks/overhead.py [--pairs 15]
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parent.parent
+PYTHON = os.path.realpath(sys.executable)  # a shim on PATH costs 100 ms
+VENV = REPOSITORY / ".venv" / "bin"
+DEBIAN_MODULES = Path("/usr/share/puppet/modules")
+REAL = ("apache", "mysql", "ntp", "haproxy")
+SITE = """class site {
+  class { 'apache': default_vhost => false }
+  apache::vhost { 'first.example.com': port => 80, docroot => '/var/www/first' }
+  class { 'mysql::client': bindings_enable => true }
+  class { 'ntp': servers => ['ntp1.example.com', 'ntp2.example.com'] }
+  class { 'haproxy': }
+  haproxy::listen { 'web': ipaddress => '127.0.0.1', ports => '8080' }
+}
+"""
+
+
+def timed(command: list[str], env: dict[str, str], wanted: tuple[int, ...]) -> float:
+    """Return the seconds of wall time that `command` took; its exit code must be as wanted."""
+    begun = time.perf_counter()
+    done = subprocess.run(
+        command, env=env, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+    )
+    seconds = time.perf_counter() - begun
+    if done.returncode not in wanted:
+        raise SystemExit(f"{command[:3]} exited {done.returncode}")
+    return seconds
+
+
+def alternate(
+    pairs: int, first: Callable[[], float], second: Callable[[], float]
+) -> tuple[list[float], list[float]]:
+    """Run both in turn, swapping the order each time; the first round only warms up."""
+    first(), second()
+    times: tuple[list[float], list[float]] = ([], [])
+    for pair in range(pairs):
+        order = [(0, first), (1, second)] if pair % 2 else [(1, second), (0, first)]
+        for index, run in order:
+            times[index].append(run())
+    return times
+
+
+def make_root(directory: Path, *, real: bool) -> Path:
+    """Return a root with the sample app, or with an app of Debian's modules."""
+    root = directory / ("real" if real else "trivial")
+    for name in ("modules", "enc", "manifests"):
+        shutil.copytree(REPOSITORY / name, root / name)
+    (root / "puppet" / "var").mkdir(parents=True)
+    settings = {"puppet": {"confdir": "puppet/conf", "vardir": "puppet/var"}}
+    (root / "localpuppet.yaml").write_text(json.dumps(settings))
+    shutil.copy(REPOSITORY / "input.yaml", root)
+    if real:
+        app = root / "modules" / "site" / "trunk"
+        (app / "site" / "manifests").mkdir(parents=True)
+        (app / "site" / "manifests" / "init.pp").write_text(SITE)
+        (app / "manifest.yaml").write_text("modulepath: [vendor]\n")
+        shutil.copytree(DEBIAN_MODULES, root / "modules" / "vendor", symlinks=False)
+        (root / "input.yaml").write_text("app: site/trunk\nclasses: [site]\n")
+    return root
+
+
+def peak_memory(command: list[str], env: dict[str, str]) -> float:
+    """Return the peak resident memory of the supervisor itself, in MiB."""
+    peak = 0
+    with subprocess.Popen(
+        command, env=env, cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        while process.poll() is None:
+            try:
+                text = Path(f"/proc/{process.pid}/status").read_text()
+            except OSError:
+                break
+            found = [line for line in text.splitlines() if line.startswith("VmHWM")]
+            peak = max([peak, *(int(line.split()[1]) for line in found)])
+            time.sleep(0.02)
+    return peak / 1024
+
+
+def bare_command(root: Path, directory: Path) -> list[str]:
+    """Return the command of the newest run, with a directory of its own for what it leaves."""
+    newest = max((root / "var" / "runs").iterdir())
+    command: list[str] = json.loads((newest / "request.json").read_text())["command"]
+    own = directory / f"bare-{root.name}"
+    own.mkdir()
+    return [word.replace(str(newest), str(own)) for word in command]
+
+
+def apply_row(root: Path, directory: Path, pairs: int, options: list[str]) -> str:
+    """Return the table's line for one catalog."""
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LOCALPUPPET_ROOT": str(root)}
+    ours = [str(VENV / "localpuppet"), "apply", *options]
+    timed(ours, env, (0,))
+    bare = bare_command(root, directory)
+    left, right = alternate(pairs, lambda: timed(ours, env, (0,)), lambda: timed(bare, env, (0, 2)))
+    ratio = statistics.median(a / b for a, b in zip(left, right, strict=True))
+    memory = peak_memory(ours, env)
+    return (
+        f"| apply, {root.name} catalog | {statistics.median(left):.3f} s"
+        f" | {statistics.median(right):.3f} s"
+        f" | {statistics.median(left) / statistics.median(right):.3f}"
+        f" | {ratio:.3f} | {memory:.1f} MiB |"
+    )
+
+
+def start_row(root: Path, pairs: int, verb: str) -> str:
+    """Return the table's line for one small verb."""
+    env = {"PATH": "/usr/bin:/bin", "LOCALPUPPET_ROOT": str(root)}
+    left, right = alternate(
+        pairs,
+        lambda: timed([str(VENV / "localpuppet"), verb], env, (0,)),
+        lambda: timed([PYTHON, "-c", "pass"], env, (0,)),
+    )
+    ours, python = statistics.median(left) * 1000, statistics.median(right) * 1000
+    return f"| {verb} | {ours:.0f} ms | {python:.0f} ms | {ours - python:+.0f} ms |"
+
+
+def profile(root: Path) -> str:
+    """Return where the time before Puppet's start goes: the dearest imports of an apply."""
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LOCALPUPPET_ROOT": str(root)}
+    done = subprocess.run(
+        [str(VENV / "python"), "-X", "importtime", "-m", "localpuppet", "apply"],
+        env={**env, "PYTHONPATH": str(REPOSITORY)},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = []
+    for line in done.stderr.splitlines():
+        parts = line.removeprefix("import time:").split("|")
+        if len(parts) == 3 and parts[0].strip().isdigit():
+            rows.append((int(parts[0]), parts[2].strip()))
+    total = sum(own for own, _ in rows)
+    lines = [f"imports of `apply`: {len(rows)} modules, {total / 1000:.0f} ms (measured), dearest:"]
+    lines += [f"  {own / 1000:5.1f} ms  {name}" for own, name in sorted(rows, reverse=True)[:12]]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=15, help="pairs of runs (default 15)")
+    pairs = parser.parse_args().pairs
+    with tempfile.TemporaryDirectory(prefix="overhead-", dir="/var/tmp") as name:
+        directory = Path(name)
+        trivial = make_root(directory, real=False)
+        print("| | localpuppet | bare puppet | ratio | median of ratios | supervisor's peak |")
+        print("|---|---|---|---|---|---|")
+        print(apply_row(trivial, directory, pairs, []), flush=True)
+        if all((DEBIAN_MODULES / module).exists() for module in REAL):
+            real = make_root(directory, real=True)
+            print(apply_row(real, directory, pairs, ["--noop"]), flush=True)
+        else:
+            print("(the catalog of real modules needs Debian's puppet-module-puppetlabs-*)")
+        print("\n| | localpuppet | python -c pass | above it |\n|---|---|---|---|")
+        for verb in ("status", "enc", "--version"):
+            print(start_row(trivial, max(pairs, 21), verb), flush=True)
+        print(f"\n{profile(trivial)}")
+
+
+if __name__ == "__main__":
+    main()

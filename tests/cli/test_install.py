@@ -1,0 +1,83 @@
+"""The program as it is installed: from a clone by its script, and from a wheel."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY, Node
+
+BARE = ["env", "-i", "PATH=/usr/bin:/bin"]
+
+
+def out(*command: str | Path) -> str:
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def linked(node: Node) -> Path:
+    """A root with a link to the clone's script in it, as /etc/puppet may have."""
+    script = node.root / "localpuppet.py"
+    script.symlink_to(REPOSITORY / "localpuppet.py")
+    return script
+
+
+def test_the_script_applies_what_lies_beside_it_as_the_original_did(
+    node: Node, linked: Path
+) -> None:
+    node.app("notify { 'hello': }")
+    assert "Notice: hello" in out(*BARE, linked)
+    assert node.status()["outcome"] == "changed"
+    node.write("other.yaml", (node.root / "input.yaml").read_text())
+    node.write("input.yaml", "app: none/trunk\n")
+    assert "Notice: hello" in out(*BARE, linked, node.root / "other.yaml")
+
+
+def test_the_script_takes_verbs_too(node: Node, linked: Path) -> None:
+    assert "foo/trunk" in out(*BARE, linked, "check")
+    assert out(*BARE, linked, "--version").startswith("localpuppet, version")
+
+
+def test_a_copied_script_does_not_shadow_the_package(node: Node) -> None:
+    script = Path(shutil.copy(REPOSITORY / "localpuppet.py", node.root))
+    done = subprocess.run(
+        [sys.executable, script, "check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=node.root,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_wheel_holds_all_that_a_node_needs(node: Node, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(
+        REPOSITORY,
+        source,
+        ignore=shutil.ignore_patterns(".git", ".venv", "var", "build", "*.egg-info", ".*cache"),
+    )
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    out(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source)
+    wheel = next(tmp_path.glob("localpuppet-*.whl"))
+    target = tmp_path / "site"
+    out(*pip, "install", "--no-deps", "--no-index", "--target", target, wheel)
+    shutil.rmtree(node.root / "enc")
+    shutil.rmtree(node.root / "manifests")
+    script = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); from localpuppet.cli.main import main;"
+        " sys.exit(main())"
+    )
+    for arguments in (["check"], ["units"], ["apply"]):
+        shown = out(sys.executable, "-P", "-c", script, target, "--root", node.root, *arguments)
+    first = shown.splitlines()[0]
+    assert f"--external_nodes {target}/localpuppet/share/enc/enc.sh" in first
+    assert first.startswith(f"# LOCALPUPPET_NODE_DOCUMENT={node.root}/node.yaml ")
+    assert first.endswith(f"{target}/localpuppet/share/manifests/default.pp")
+    assert "Notice: I notify you!" in shown

@@ -1,0 +1,240 @@
+"""The verbs that run no Puppet, as a user meets them."""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Node
+
+VERBS = (
+    "apply check completion disable enable enc history logs status units why".split()  # noqa: SIM905
+)
+
+
+def test_every_verb_has_help_and_every_option_says_what_it_does(node: Node) -> None:
+    overview = node.run("--help")
+    assert overview.code == 0
+    for verb in VERBS:
+        assert re.search(rf"^  {verb} ", overview.out, re.MULTILINE)
+        text = node.run(verb, "--help")
+        assert text.code == 0
+        options = re.findall(r"^  (-.+)$", text.out, re.MULTILINE)
+        assert options
+        for option in options:
+            assert re.search(r"\S  +\S", option) or re.search(
+                rf"^  {re.escape(option)}\n {{20,}}\S", text.out, re.MULTILINE
+            ), f"{verb}: {option} has no help"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["apply", "--timeout", "-5"], "timeout"),
+        (["apply", "--timeout", "0"], "timeout"),
+        (["apply", "--timeout", "nan"], "timeout"),
+        (["apply", "--nope"], "--nope"),
+        (["status", "../../etc/passwd"], "no run"),
+        (["status", "20261120T140312.482913Z-7f3a"], "no run"),
+        (["logs"], "no run yet"),
+        (["why"], "no run yet"),
+        (["history", "-n", "0"], "-n"),
+        (["disable"], "message"),
+        (["disable", "-m", "x", "--for", "soon"], "length of a hold"),
+        (["disable", "-m", "evil \u202e text"], "control character"),
+        (["disable", "-m", "x", "--owner", "a\nb"], "owner"),
+        (["enc", "../x"], "node name"),
+        (["units", "nope"], "nope"),
+        (["apply", "http://enc.example.com/x"], "only https://"),
+        (["apply", "https://bob:hunter2@enc.example.com/x"], "credentials"),
+        (["apply", "/dev/zero"], "not a regular file"),
+        (["--root", "/nonexistent", "status"], "/nonexistent"),
+    ],
+)
+def test_misuse_is_one_line_and_exit_code_2(node: Node, arguments: list[str], message: str) -> None:
+    done = node.run(*arguments)
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+    assert message in done.err
+    assert "hunter2" not in done.err
+    assert node.runs() == []
+
+
+def test_version(node: Node) -> None:
+    assert re.match(r"localpuppet, version \d+\.\d+\.\d+\n", node.run("--version").out)
+
+
+def test_enc_prints_the_document_and_serves_other_nodes_from_inputs(node: Node) -> None:
+    expected: dict[str, object] = {"classes": {"foo": {}, "platform": {}}, "parameters": {}}
+    assert node.run("enc").out == json.dumps({**expected, "environment": "production"}) + "\n"
+    assert node.run("enc", "web01.example.net").code == 0
+    node.write("inputs/web01.example.net.yaml", "app: foo/trunk\nclasses: [platform]\n")
+    assert json.loads(node.run("enc", "web01.example.net").out)["classes"] == {"platform": {}}
+    missing = node.run("enc", "web02.example.net")
+    assert missing.code == 2
+    assert "inputs/web02.example.net.yaml" in missing.err
+
+
+def test_the_enc_script_prints_the_document_or_fails_with_a_reason(node: Node) -> None:
+    script = node.root / "enc/enc.sh"
+    failed = subprocess.run([script, "web01"], capture_output=True, text=True, check=False, env={})
+    assert failed.returncode == 1
+    assert "node.yaml is not readable" in failed.stdout
+    node.write("node.yaml", '{"classes": {}}\n')
+    done = subprocess.run([script, "web01"], capture_output=True, text=True, check=True, env={})
+    assert done.stdout == '{"classes": {}}\n'
+
+
+def test_check_warns_of_what_is_mutable(node: Node) -> None:
+    node.write("input.yaml", "app: foo/tags/r1\nclasses: [foo]\n")
+    done = node.run("check")
+    assert done.code == 0
+    assert "warning: dist/trunk is mutable" in done.err
+    assert "foo/tags/r1 is mutable" not in done.err
+    assert done.out.endswith("valid\n")
+    assert node.run("check", "--json").json["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("nope: 1", "unknown key 'nope'"),
+        ("timeouts: {run: 0}", "timeouts.run: must be more than 0"),
+        ("timeouts: {run: .nan}", "YAML readers disagree"),
+        ("keep: {runs: 1.5}", "keep.runs: must be a whole number"),
+        ("enc: relative/enc", "absolute path"),
+        ("modules: 'a:b'", "at which Puppet splits"),
+        ("state: .", "directories of their own"),
+        ("puppet: {reports: ['a,b']}", "no report processor"),
+    ],
+)
+def test_settings_are_refused_with_their_place(node: Node, settings: str, message: str) -> None:
+    node.write("localpuppet.yaml", settings + "\n")
+    done = node.run("check")
+    assert done.code == 2
+    assert message in done.err
+    assert "enc" in settings or "localpuppet.yaml" in done.err
+
+
+def test_a_modulepath_cannot_leave_the_modules(node: Node, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (node.root / "modules/evil").symlink_to(outside)
+    node.write("modules/foo/trunk/manifest.yaml", "modulepath: [evil]\n")
+    done = node.run("check")
+    assert done.code == 2
+    assert "leads outside" in done.err
+    assert "manifest.yaml: modulepath[0]" in done.err
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        ("modulepath: [dist/trunk, dist/trunk]", "twice"),
+        ("modulepath: [foo/tags/r1]", "two releases of one source"),
+        ("modulepath: [nope/trunk]", "does not exist"),
+        ("modulepath: [same]", "on the modulepath already"),
+        ("modules: {}", "unknown key 'modules'"),
+    ],
+)
+def test_manifests_are_refused_with_their_place(node: Node, manifest: str, message: str) -> None:
+    (node.root / "modules/same").symlink_to("foo/trunk")
+    node.write("modules/foo/trunk/manifest.yaml", manifest + "\n")
+    done = node.run("check")
+    assert done.code == 2
+    assert message in done.err
+    assert "manifest.yaml" in done.err
+
+
+def test_a_locked_release_depends_on_tags_only(node: Node) -> None:
+    node.write("input.yaml", "app: foo/tags/r1\nclasses: [foo]\n")
+    node.write("modules/foo/tags/r1/manifest.lock", "version: 1\n")
+    done = node.run("check")
+    assert done.code == 2
+    assert "dist/trunk is mutable" in done.err
+
+
+def test_units_are_valid_for_systemd(node: Node, tmp_path: Path) -> None:
+    texts = node.run("units", "--json").json
+    assert set(texts) == {"localpuppet.service", "localpuppet.timer"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text.replace("/usr/bin/env localpuppet", "/bin/true"))
+        assert node.run("units", name).out.strip() == text.strip()
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *(tmp_path / name for name in texts)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not [line for line in done.stderr.splitlines() if "localpuppet" in line], done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(node: Node, shell: str) -> None:
+    assert "_LOCALPUPPET_COMPLETE" in node.run("completion", shell).out
+
+
+def test_completion_offers_the_verbs(node: Node) -> None:
+    done = node.run(
+        _LOCALPUPPET_COMPLETE="bash_complete", COMP_WORDS="localpuppet st", COMP_CWORD="1"
+    )
+    assert "status" in done.out
+
+
+def test_holds_are_lists_with_json(node: Node) -> None:
+    node.run("disable", "-m", "first", "--owner", "a")
+    hold = node.run("disable", "-m", "second", "--owner", "b", "--for", "1h", "--json").json
+    assert hold["owner"] == "b"
+    holds = node.run("status", "--json").json["holds"]
+    assert [found["reason"] for found in holds] == ["first", "second"]
+    assert len(node.run("enable", "--json").json["ended"]) == 2
+    assert node.run("enable").out == "there was no hold\n"
+
+
+def in_terminal(node: Node, *arguments: str, **more: str) -> str:
+    """Run the program on a terminal; return the bytes that it wrote there as text."""
+    leader, follower = pty.openpty()
+    environment = node.environment(
+        **{"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color", **more}
+    )
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env=environment,
+        cwd="/",
+    ) as process:
+        os.close(follower)
+        seen = b""
+        while select.select([leader], [], [], PATIENCE)[0]:
+            try:
+                chunk = os.read(leader, 65536)
+            except OSError:  # the terminal's other side is closed: the program has ended
+                break
+            seen += chunk
+        process.wait(PATIENCE)
+    os.close(leader)
+    return seen.decode()
+
+
+def test_colour_follows_terminal_option_and_no_color(node: Node) -> None:
+    node.run("disable", "-m", "x")
+    coloured = "\x1b[33m"
+    assert coloured in in_terminal(node, "status")
+    assert coloured not in in_terminal(node, "status", NO_COLOR="1")
+    assert coloured not in in_terminal(node, "--color", "never", "status")
+    assert "\x1b" not in node.run("status").out
+    assert coloured in node.run("--color", "always", "status").out
+
+
+def test_a_terminal_shows_that_a_run_goes_on(node: Node) -> None:
+    node.app("exec { '/bin/sleep 2': }")
+    assert "applying app/trunk" in in_terminal(node, "apply")
+    assert "applying" not in in_terminal(node, "apply", TERM="dumb")
