@@ -46,7 +46,7 @@ class Holds:
         if content is None or MARK in content:
             return []
         reason = one_line(str(content.get("disabled_message") or "no reason given"))
-        return [Hold(owner="puppet agent --disable", reason=reason, since="?", until=None)]
+        return [Hold(owner="puppet agent --disable", reason=reason, since="", until=None)]
 
     def _disabled(self) -> dict[str, object] | None:
         if self._disable_file is None:
@@ -112,7 +112,7 @@ class Holds:
         holds = self.active()
         if holds:
             others = f" and {len(holds) - 1} more" if len(holds) > 1 else ""
-            raise OnHoldError(f"on hold: {holds[0]}{others}", hint="localpuppet enable")
+            raise OnHoldError(f"on hold: {holds[0]}{others}", hint="'localpuppet enable' ends it")
 
     def _path(self, owner: str) -> Path:
         return self._directory / f"{hashlib.sha256(owner.encode()).hexdigest()[:24]}.json"

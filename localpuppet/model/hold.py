@@ -52,8 +52,13 @@ class Hold:
 
     def __str__(self) -> str:
         """Return one line for people."""
-        deadline = f", until {self.until}" if self.until else ""
-        return f"{self.reason} (held by {self.owner} since {self.since}{deadline})"
+        since = f" since {_minutes(self.since)}" if self.since else ""
+        deadline = f" until {_minutes(self.until)}" if self.until else ""
+        return f"{self.reason} (held by {self.owner}{since}{deadline})"
+
+
+def _minutes(text: str) -> str:
+    return parse_time(text).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def active(holds: Iterable[Hold], now: datetime) -> list[Hold]:

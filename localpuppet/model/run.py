@@ -220,7 +220,9 @@ def decide(ending: Ending) -> Verdict:
             outcome=Outcome.FAILED, reason=f"Puppet exited {code} but its report says failed"
         )
     if code == 0 and report.status == "unchanged":
-        reason = f"{counts.out_of_sync} changes pending (noop)" if report.noop_pending else ""
+        noun = "resource" if counts.out_of_sync == 1 else "resources"
+        pending = f"noop: {counts.out_of_sync} {noun} would change"
+        reason = pending if report.noop_pending else ""
         return Verdict(outcome=Outcome.UNCHANGED, reason=reason)
     if code in (0, 2) and report.status == "changed":
         if code == 0:

@@ -43,7 +43,13 @@ def report(status: str, *, failed: int = 0, noop_pending: bool = False) -> Repor
     [
         (0, None, report("unchanged"), Outcome.UNCHANGED, ""),
         (2, None, report("changed"), Outcome.CHANGED, ""),
-        (0, None, report("unchanged", noop_pending=True), Outcome.UNCHANGED, "2 changes pending"),
+        (
+            0,
+            None,
+            report("unchanged", noop_pending=True),
+            Outcome.UNCHANGED,
+            "2 resources would change",
+        ),
         (0, None, None, Outcome.FAILED, "left no report"),
         (2, None, None, Outcome.FAILED, "left no report"),
         (1, None, None, Outcome.FAILED, "did not compile"),
