@@ -14,6 +14,7 @@ from localpuppet import share
 from localpuppet.documents import Documents
 from localpuppet.errors import InvalidInputError
 from localpuppet.files import read_user_file
+from localpuppet.model.source import Source
 
 SYSTEM_ROOT = Path("/etc/puppet")
 SYSTEM_STATE = Path("/var/lib/localpuppet")
@@ -35,6 +36,8 @@ class Settings:
     state: Path
     metrics: Path
     immutable_only: bool
+    sources: Mapping[str, Source]
+    allow_file_urls: bool
     https_ca: Path | None
     min_free: int
     puppet: Path | None
@@ -44,6 +47,7 @@ class Settings:
     grace: float
     enc_timeout: float
     https_timeout: float
+    git_timeout: float
     keep_runs: int
     keep_days: int
 
@@ -112,6 +116,8 @@ def load(root: Path, documents: Documents) -> Settings:
         state=state,
         metrics=state / str(raw.get("metrics", "metrics.prom")),
         immutable_only=raw.get("immutable_only", False),
+        sources=_sources(raw, root, file),
+        allow_file_urls=raw.get("allow_file_urls", False),
         https_ca=path("https_ca", "") if "https_ca" in raw else None,
         min_free=raw.get("min_free_mib", 16) * 1048576,
         puppet=root / puppet["command"] if "command" in puppet else None,
@@ -123,11 +129,23 @@ def load(root: Path, documents: Documents) -> Settings:
         grace=timeouts.get("grace", 30),
         enc_timeout=timeouts.get("enc", 15),
         https_timeout=timeouts.get("https", 30),
+        git_timeout=timeouts.get("git", 600),
         keep_runs=keep.get("runs", 100),
         keep_days=keep.get("days", 90),
     )
     _check(settings, file)
     return settings
+
+
+def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> dict[str, Source]:
+    allow_file = raw.get("allow_file_urls", False)
+    try:
+        return {
+            name: Source.from_dict(name, body, root=root, allow_file=allow_file)
+            for name, body in raw.get("sources", {}).items()
+        }
+    except InvalidInputError as error:
+        raise error.at(str(file)) from error
 
 
 def _or_packaged(path: Path, raw: Mapping[str, Any], key: str) -> Path:

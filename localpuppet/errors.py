@@ -58,6 +58,12 @@ class PuppetMissingError(LocalpuppetError):
     exit_code = 1
 
 
+class IntegrityError(LocalpuppetError):
+    """Bytes, a tag or a signature are not what they must be: an alarm, never an update."""
+
+    exit_code = 3
+
+
 class UnavailableError(LocalpuppetError):
     """A server that we asked (an https input, later bus and git) did not answer properly."""
 

@@ -108,6 +108,48 @@ def sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
+def sync_filesystem(directory: Path) -> None:
+    """Make everything on the file system of `directory` durable: one call for many files.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    import ctypes  # Python has no binding for syncfs(2)
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if libc.syncfs(fd) != 0:
+            number = ctypes.get_errno()
+            raise state_problem(OSError(number, os.strerror(number)), directory)
+    finally:
+        os.close(fd)
+
+
+def replace_link(link: Path, target: Path) -> None:
+    """Make `link` point at `target`, durably, so that a reader sees the old target or the new one.
+
+    Raises:
+        StateError: The disk refused, or `link` is something else than a symlink.
+    """
+    temporary = link.with_name(f".{link.name}.{os.getpid()}")
+    try:
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target)
+        if link.exists() and not link.is_symlink():
+            raise StateError(
+                "is a directory, not a link into the store",
+                where=str(link),
+                hint="move it away: its source is fetched from git now",
+            )
+        temporary.rename(link)
+        sync_directory(link.parent)
+    except OSError as error:
+        raise state_problem(error, link) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Replace `path` by `data`, so that it survives a power cut and is never seen half written.
 

@@ -155,3 +155,82 @@ class Observer(Protocol):
     def note(self, text: str) -> None:
         """Take something that the supervisor has to say (a warning, that it ends Puppet)."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagObject:
+    """What `refs/tags/TAG` of a repository is.
+
+    Attributes:
+        id: What the ref holds: the id of a tag object, or of the commit of a lightweight tag.
+        commit: The commit behind it.
+        annotated: Whether there is a tag object.
+        tree: The id of the commit's tree.
+    """
+
+    id: str
+    commit: str
+    annotated: bool
+    tree: str
+
+
+class Repository(Protocol):
+    """Git repositories by URL, each with a mirror on this machine.
+
+    A tag that is in the mirror already is not asked for again unless `refresh` says so.
+    """
+
+    def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
+        """Bring tags into their mirrors, several repositories at a time.
+
+        Args:
+            tags: Pairs of URL and tag.
+            refresh: Ask the server also for tags that are there.
+
+        Raises:
+            UnavailableError: A repository or tag cannot be had.
+            IntegrityError: What the server sent is broken.
+        """
+        ...
+
+    def tag(self, url: str, tag: str) -> TagObject:
+        """Return what a fetched tag is.
+
+        Raises:
+            IntegrityError: It is nested, misnamed, or points at no commit.
+            UnavailableError: It was not fetched.
+        """
+        ...
+
+    def verify_signature(self, url: str, tag: str, *, signers: Path) -> None:
+        """Hold a tag's signature against pinned keys.
+
+        Args:
+            url: The repository.
+            tag: A fetched tag.
+            signers: An OpenSSH allowed-signers file, or OpenPGP public keys in ASCII armour.
+
+        Raises:
+            IntegrityError: It is lightweight, unsigned, or signed by nobody in `signers`.
+        """
+        ...
+
+    def write(self, trees: Sequence[tuple[str, str, str]], directory: Path) -> None:
+        """Write trees out as they are in git, byte for byte.
+
+        Args:
+            trees: URL, tree id, and the name of the directory to make for it.
+            directory: An existing, empty directory.
+
+        Raises:
+            IntegrityError: A tree holds a submodule, or its objects are not there.
+        """
+        ...
+
+    def file(self, url: str, commit: str, name: str) -> bytes | None:
+        """Return the bytes of a file at the top of a fetched commit; `None` when there is none.
+
+        Raises:
+            IntegrityError: It is no ordinary file, or larger than 1 MiB.
+        """
+        ...

@@ -4,12 +4,14 @@ Owns: where a release's files are, that they are inside `modules/`, what its `ma
 `enc.yaml` say. Refuses to know: how the files got there.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.documents import Documents
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.files import read_user_file
+from localpuppet.locking import LOCK, MANIFEST, parse_manifest
 from localpuppet.model.manifest import Manifest, check_modulepath
 from localpuppet.model.names import ReleasePath
 from localpuppet.model.node import NO_RELEASE_ENC, ReleaseEnc
@@ -37,25 +39,34 @@ class Release:
 
 
 def resolve(
-    app: ReleasePath, *, modules: Path, documents: Documents, immutable_only: bool
+    app: ReleasePath,
+    *,
+    modules: Path,
+    store: Path,
+    documents: Documents,
+    immutable_only: bool,
+    allow_file: bool,
 ) -> Release:
     """Return the release `app`.
 
     Args:
         app: Its name, relative to `modules`.
         modules: The directory of all modules.
+        store: The state directory, where links of staged releases lead.
         documents: Reads `manifest.yaml` and `enc.yaml`.
         immutable_only: Refuse `trunk` and every other thing that is not a tag.
+        allow_file: Whether `file://` URLs are allowed in manifests.
 
     Raises:
         InvalidInputError: It is not there, leaves `modules`, or breaks a rule for manifests.
     """
-    directory = _directory(app, modules, where="app")
+    inside = [modules, store / "objects", store / "releases"]
+    directory = _directory(app, inside, where="app")
     if immutable_only and not app.is_tag:
         raise InvalidInputError(
             f"{app} is mutable, and immutable_only is set", where="app", hint="name a tag of it"
         )
-    manifest_file = directory / "manifest.yaml"
+    manifest_file = directory / MANIFEST
     if not manifest_file.exists():
         raise InvalidInputError(
             "there is no manifest.yaml",
@@ -63,19 +74,18 @@ def resolve(
             hint="an empty 'modulepath: []' will do",
         )
     try:
-        manifest = Manifest.from_dict(
-            documents.parse(
-                read_user_file(manifest_file),
-                schema="manifest",
-                where=str(manifest_file),
-                may_be_empty=True,
-            )
+        manifest = parse_manifest(
+            read_user_file(manifest_file),
+            documents=documents,
+            where=str(manifest_file),
+            allow_file=allow_file,
         )
-        locked = (directory / "manifest.lock").exists()
+        locked = (directory / LOCK).exists()
         check_modulepath(app, manifest, tags_only=immutable_only or locked)
+        _check_modules(manifest, directory)
         directories = [directory]
         for index, entry in enumerate(manifest.modulepath):
-            found = _directory(entry, modules, where=f"modulepath[{index}]")
+            found = _directory(entry, inside, where=f"modulepath[{index}]")
             if any(found.samefile(other) for other in directories):
                 raise InvalidInputError(
                     f"{entry} is a directory that is on the modulepath already (twice)",
@@ -95,11 +105,23 @@ def resolve(
     )
 
 
+def _check_modules(manifest: Manifest, directory: Path) -> None:
+    """Refuse single modules that nobody put there: staging does it, for sources in git."""
+    for name in manifest.modules:
+        if not (directory / name).is_dir():
+            raise InvalidInputError(
+                "is not on this node",
+                where=f"modules.{name}",
+                hint="declare the app's source in localpuppet.yaml; 'localpuppet stage' fetches it",
+            )
+
+
 def _placed(error: LocalpuppetError, path: Path) -> LocalpuppetError:
     return error if error.where.startswith(str(path)) else error.at(str(path))
 
 
-def _directory(name: ReleasePath, modules: Path, *, where: str) -> Path:
+def _directory(name: ReleasePath, inside: Sequence[Path], *, where: str) -> Path:
+    modules = inside[0]
     path = modules / name
     if not path.is_dir():
         raise InvalidInputError(
@@ -107,7 +129,8 @@ def _directory(name: ReleasePath, modules: Path, *, where: str) -> Path:
             where=where,
             hint="is the release on this node?",
         )
-    if not path.resolve().is_relative_to(modules.resolve()):
+    real = path.resolve()
+    if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
         raise InvalidInputError(
             f"{name} is a link that leads outside {modules}",
             where=where,

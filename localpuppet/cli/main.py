@@ -3,16 +3,15 @@
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 import click
 
 from localpuppet import __version__
 from localpuppet.cli import render
+from localpuppet.cli.verbs import Verbs
 from localpuppet.errors import LocalpuppetError
-from localpuppet.model.names import did_you_mean
 
-# Verb → module; the command in it has the verb's name.
+# Verb → module; the command in it is called VERB_command.
 VERBS = {
     "apply": "apply",
     "check": "check",
@@ -22,6 +21,8 @@ VERBS = {
     "enc": "enc",
     "history": "history",
     "logs": "history",
+    "release": "release",
+    "stage": "stage",
     "status": "status",
     "units": "units",
     "why": "history",
@@ -37,33 +38,9 @@ Examples:
 """
 
 
-class Verbs(click.Group):
-    """A group whose commands are imported only when they are needed."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs."""
-        return sorted(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command for a verb."""
-        if cmd_name not in VERBS:
-            return None
-        module = import_module(f"localpuppet.cli.{VERBS[cmd_name]}")
-        command: click.Command = getattr(module, f"{cmd_name}_command")
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb, or say which one may have been meant."""
-        if args[0] not in VERBS and not args[0].startswith("-"):
-            hint = did_you_mean(args[0], list(VERBS))
-            raise click.UsageError(f"unknown command {args[0][:60]!r} ({hint})", ctx)
-        return super().resolve_command(ctx, args)
-
-
 @click.group(
     cls=Verbs,
+    verbs=VERBS,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=True,

@@ -174,6 +174,9 @@ class Silent:
     def begin(self) -> None:
         """Begin to show that something goes on."""
 
+    def count(self, done: int, total: int) -> None:
+        """Learn that `done` of `total` things are done."""
+
     def close(self) -> None:
         """Show no longer that something goes on."""
 
@@ -215,6 +218,10 @@ class Terminal(Lines):
         if int(seconds) != self._second:
             self._second = int(seconds)
             self._status.update(f"{self._title} [dim]{show_duration(int(seconds) + 0.0)}[/dim]")
+
+    def count(self, done: int, total: int) -> None:
+        """Show how far it is."""
+        self._status.update(f"{self._title} [dim]{done} of {total} repositories[/dim]")
 
     def line(self, text: str) -> None:
         """Show a line of output above the progress line."""

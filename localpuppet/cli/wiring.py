@@ -1,6 +1,8 @@
 """The only place that picks adapters: from a root and its settings to working parts."""
 
 import os
+import sys
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,13 +12,20 @@ from localpuppet.documents import Documents
 
 if TYPE_CHECKING:
     # Each verb pays only for the parts that it asks for: see docs/performance.md.
+    from collections.abc import Callable, Iterator
+
+    from localpuppet.adapters.git import Git
     from localpuppet.adapters.system import SystemClock, SystemProcesses
     from localpuppet.enc import EncCommand, Fetch
     from localpuppet.holds import Holds
-    from localpuppet.ports import Observer
+    from localpuppet.locking import Locker
+    from localpuppet.model.names import ReleasePath
+    from localpuppet.ports import Observer, Repository
     from localpuppet.puppet import Call, Installation
     from localpuppet.record import Records
     from localpuppet.release import Release
+    from localpuppet.staging import Staging
+    from localpuppet.store import Store
     from localpuppet.supervisor import Supervisor, Wish
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -119,6 +128,8 @@ class Parts:
         return resolve(
             ReleasePath.parse(app, where="app"),
             modules=self.settings.modules,
+            store=self.settings.state,
+            allow_file=self.settings.allow_file_urls,
             documents=self.documents,
             immutable_only=self.settings.immutable_only,
         )
@@ -194,6 +205,75 @@ class Parts:
             documents=self.documents,
             observer=observer,
         )
+
+    @cached_property
+    def store(self) -> "Store":
+        """The content store."""
+        from localpuppet.store import Store
+
+        return Store(self.settings.state)
+
+    def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
+        """Return git, with `progress` told of fetches."""
+        from localpuppet.adapters.git import Git
+
+        return Git(
+            self.settings.state / "mirrors",
+            env=self.environment,
+            allow_file=self.settings.allow_file_urls,
+            timeout=self.settings.git_timeout,
+            progress=progress or (lambda _done, _all: None),
+        )
+
+    @contextmanager
+    def git_progress(self, title: str) -> "Iterator[Git]":
+        """Yield git, and show on a terminal how far its fetches are."""
+        from localpuppet.cli import render
+
+        observer = render.observer(quiet=not sys.stdout.isatty(), title=title)
+        observer.begin()
+        try:
+            yield self.git(observer.count)
+        finally:
+            observer.close()
+
+    def staging(self, repository: "Repository") -> "Staging":
+        """Return the releases on this node."""
+        from localpuppet.staging import Staging
+
+        settings = self.settings
+        return Staging(
+            state=settings.state,
+            modules=settings.modules,
+            store=self.store,
+            repository=repository,
+            sources=settings.sources,
+            documents=self.documents,
+            allow_file=settings.allow_file_urls,
+        )
+
+    def locker(self, repository: "Repository") -> "Locker":
+        """Return what makes locks."""
+        from localpuppet.locking import Locker
+
+        return Locker(
+            repository=repository,
+            store=self.store,
+            sources=self.settings.sources,
+            documents=self.documents,
+            allow_file=self.settings.allow_file_urls,
+        )
+
+    def input_app(self) -> "ReleasePath":
+        """Return the release that the node's input names.
+
+        Raises:
+            InvalidInputError: The input is refused.
+        """
+        from localpuppet.enc import read_input
+
+        source = str(self.settings.input)
+        return read_input(source, documents=self.documents, fetch=self.fetch()).input.app
 
 
 class _LazyHttps:

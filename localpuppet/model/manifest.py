@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.model.git_names import GitUrl, Tag, parse_module_name
 from localpuppet.model.names import ReleasePath
 from localpuppet.model.values import Json
 
@@ -16,27 +17,53 @@ MAX_DIRECTORIES = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tagged:
+    """A repository at a tag."""
+
+    url: GitUrl
+    tag: Tag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a release needs beside its own modules, in modulepath order."""
+    """What a release needs beside its own modules.
+
+    Attributes:
+        modulepath: Collections, in modulepath order.
+        modules: Single modules by name, each at a tag of a repository.
+    """
 
     modulepath: tuple[ReleasePath, ...]
+    modules: Mapping[str, Tagged]
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Json]) -> "Manifest":
+    def from_dict(cls, raw: Mapping[str, Json], *, allow_file: bool = False) -> "Manifest":
         """Return the manifest.
 
         Args:
-            raw: `{"modulepath": ["dist/trunk", …]}`, the key optional.
+            raw: `{"modulepath": ["dist/tags/r7", …], "modules": {name: {"git": url, "tag": tag}}}`,
+                both keys optional.
+            allow_file: Whether `file://` URLs are allowed.
 
         Raises:
-            InvalidInputError: An entry is outside the path grammar.
+            InvalidInputError: A path, name, URL or tag is outside its grammar.
         """
         entries = cast("list[str]", raw.get("modulepath", []))
+        modules = cast("dict[str, dict[str, str]]", raw.get("modules", {}))
         return cls(
             modulepath=tuple(
                 ReleasePath.parse(entry, where=f"modulepath[{index}]")
                 for index, entry in enumerate(entries)
-            )
+            ),
+            modules={
+                parse_module_name(name, where="modules"): Tagged(
+                    url=GitUrl.parse(
+                        module["git"], where=f"modules.{name}.git", allow_file=allow_file
+                    ),
+                    tag=Tag.parse(module["tag"], where=f"modules.{name}.tag"),
+                )
+                for name, module in modules.items()
+            },
         )
 
 

@@ -1,0 +1,250 @@
+"""lock: from a manifest to `manifest.lock`.
+
+Owns: resolving every tag of a manifest, and the form of the lock file. Invariants: a lock names
+everything that the manifest names, and nothing else; a tag that moved since the last lock is an
+alarm.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from localpuppet.documents import Documents
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.files import read_user_file, write_durably
+from localpuppet.model.lock import Lock, Pin
+from localpuppet.model.manifest import Manifest, Tagged, check_modulepath
+from localpuppet.model.names import ReleasePath
+from localpuppet.model.source import Source, split
+from localpuppet.ports import Repository, TagObject
+from localpuppet.store import Store, remove_tree
+
+MANIFEST = "manifest.yaml"
+LOCK = "manifest.lock"
+
+
+def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file: bool) -> Manifest:
+    """Return the manifest in `data`.
+
+    Raises:
+        InvalidInputError: It is refused.
+    """
+    raw = documents.parse(data, schema="manifest", where=where, may_be_empty=True)
+    try:
+        return Manifest.from_dict(raw, allow_file=allow_file)
+    except LocalpuppetError as error:
+        raise error.at(where) from error
+
+
+def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: bool) -> Lock:
+    """Return the lock in `data`.
+
+    Raises:
+        InvalidInputError: It is refused.
+    """
+    raw = documents.parse(data, schema="lock", where=where)
+    try:
+        return Lock.from_dict(raw, allow_file=allow_file)
+    except LocalpuppetError as error:
+        raise error.at(where) from error
+
+
+def check_complete(manifest: Manifest, lock: Lock, *, where: str) -> None:
+    """Refuse a lock that does not fit its manifest.
+
+    Raises:
+        InvalidInputError: Something is named by only one of the two, or at another tag.
+    """
+    wanted = {f"modules.{name}": module.tag for name, module in manifest.modules.items()}
+    wanted |= {f"sources.{entry}": split(entry) for entry in manifest.modulepath}
+    locked = {f"modules.{name}": pin.tag for name, pin in lock.modules.items()}
+    locked |= {f"sources.{name}": pin.tag for name, pin in lock.sources.items()}
+    for name in sorted({*wanted, *locked}):
+        if wanted.get(name) != locked.get(name):
+            raise InvalidInputError(
+                f"manifest and lock disagree: the manifest wants {wanted.get(name, 'nothing')},"
+                f" the lock has {locked.get(name, 'nothing')}",
+                where=f"{where}: {name}",
+                hint="run 'localpuppet release lock' and commit its result",
+            )
+    for name, module in manifest.modules.items():
+        if lock.modules[name].url != module.url:
+            raise InvalidInputError(
+                "manifest and lock name different repositories", where=f"{where}: modules.{name}"
+            )
+
+
+class Locker:
+    """Makes locks.
+
+    Args:
+        repository: Git.
+        store: Trees; what is locked is in it afterwards.
+        sources: The site's sources by name.
+        documents: Reads manifests and locks.
+        allow_file: Whether `file://` URLs are allowed.
+    """
+
+    def __init__(
+        self,
+        *,
+        repository: Repository,
+        store: Store,
+        sources: Mapping[str, Source],
+        documents: Documents,
+        allow_file: bool,
+    ) -> None:
+        self._repository = repository
+        self._store = store
+        self._sources = sources
+        self._documents = documents
+        self._allow_file = allow_file
+
+    def lock(self, directory: Path, *, accept_moved: bool) -> Lock:
+        """Resolve the manifest in `directory` and write the lock beside it.
+
+        Args:
+            directory: A working copy of a release.
+            accept_moved: Lock a tag again that is not what it was.
+
+        Raises:
+            InvalidInputError: The manifest is refused, or names something mutable or unknown.
+            IntegrityError: A tag moved, or is no honest tag, or its signature is not trusted.
+            UnavailableError: A repository or tag cannot be had.
+            StateError: The disk refused.
+        """
+        file = directory / MANIFEST
+        manifest = parse_manifest(
+            read_user_file(file),
+            documents=self._documents,
+            where=str(file),
+            allow_file=self._allow_file,
+        )
+        app = ReleasePath("the-release/tags/itself")
+        try:
+            check_modulepath(app, manifest, tags_only=True)
+            wanted = self._wanted(manifest)
+        except LocalpuppetError as error:
+            raise error.at(str(file)) from error
+        self._repository.fetch([(item.url, item.tag) for item in wanted.values()], refresh=True)
+        found = {key: self._repository.tag(item.url, item.tag) for key, item in wanted.items()}
+        for entry in manifest.modulepath:
+            source = self._sources[entry.source]
+            if source.signers is not None:
+                self._repository.verify_signature(source.url, split(entry), signers=source.signers)
+        if not accept_moved:
+            self._refuse_moved(directory, wanted, found)
+        digests = write_trees(
+            [(item.url, found[key].tree, key) for key, item in wanted.items()],
+            repository=self._repository,
+            store=self._store,
+        )
+        pins = {
+            key: Pin(
+                url=item.url,
+                tag=item.tag,
+                tag_object=found[key].id,
+                commit=found[key].commit,
+                tree_sha256=digests[key],
+            )
+            for key, item in wanted.items()
+        }
+        lock = Lock(
+            modules={name: pins[f"modules.{name}"] for name in manifest.modules},
+            sources={entry: pins[f"sources.{entry}"] for entry in manifest.modulepath},
+        )
+        write_durably(directory / LOCK, to_text(lock).encode(), mode=0o644)
+        return lock
+
+    def _wanted(self, manifest: Manifest) -> dict[str, Tagged]:
+        wanted = {f"modules.{name}": module for name, module in manifest.modules.items()}
+        for index, entry in enumerate(manifest.modulepath):
+            source = self._sources.get(entry.source)
+            if source is None:
+                raise InvalidInputError(
+                    f"{entry.source!r} is no source that localpuppet.yaml knows",
+                    where=f"modulepath[{index}]",
+                    hint="declare it: 'sources: {NAME: {git: URL}}'",
+                )
+            wanted[f"sources.{entry}"] = Tagged(url=source.url, tag=split(entry))
+        return wanted
+
+    def _refuse_moved(
+        self, directory: Path, wanted: Mapping[str, Tagged], found: Mapping[str, TagObject]
+    ) -> None:
+        file = directory / LOCK
+        if not file.exists():
+            return
+        old = parse_lock(
+            read_user_file(file),
+            documents=self._documents,
+            where=str(file),
+            allow_file=self._allow_file,
+        )
+        pins = {f"modules.{name}": pin for name, pin in old.modules.items()}
+        pins |= {f"sources.{name}": pin for name, pin in old.sources.items()}
+        for key, tag in found.items():
+            if key in pins and pins[key].tag == wanted[key].tag:
+                refuse_moved(pins[key], tag, where=f"{file}: {key}")
+
+
+def refuse_moved(pin: Pin, found: TagObject, *, where: str) -> None:
+    """Raise the alarm when a tag is not what it was when it was pinned.
+
+    Raises:
+        IntegrityError: It moved; the message has both commits.
+    """
+    if (found.id, found.commit) != (pin.tag_object, pin.commit):
+        raise IntegrityError(
+            f"the tag {pin.tag} has moved: it was {pin.commit[:12]}"
+            f" (tag object {pin.tag_object[:12]}), the repository now says {found.commit[:12]}"
+            f" ({found.id[:12]})",
+            where=where,
+            hint="find out who moved it and why; --accept-moved takes it as it is now",
+        )
+
+
+def write_trees(
+    trees: Sequence[tuple[str, str, str]], *, repository: Repository, store: Store
+) -> dict[str, str]:
+    """Bring trees from git into the store.
+
+    Args:
+        trees: URL, tree id and a name for messages; the tags were fetched.
+        repository: Git.
+        store: The store.
+
+    Returns:
+        Name → digest.
+
+    Raises:
+        IntegrityError: A tree holds what must not be in one.
+        StateError: The disk refused; the store has nothing new then.
+    """
+    if not trees:
+        return {}
+    staging = store.staging()
+    try:
+        numbered = {str(number): name for number, (_, _, name) in enumerate(trees)}
+        repository.write(
+            [(url, tree, str(number)) for number, (url, tree, _) in enumerate(trees)], staging
+        )
+        return store.add({name: staging / number for number, name in numbered.items()})
+    finally:
+        remove_tree(staging)
+
+
+def to_text(lock: Lock) -> str:
+    """Return the lock as it is committed: YAML, one field a line, in a fixed order."""
+    lines = [
+        "# Written by 'localpuppet release lock'; commit it beside manifest.yaml.",
+        "version: 1",
+    ]
+    for kind, pins in lock.to_dict().items():
+        if not isinstance(pins, dict) or not pins:
+            continue
+        lines.append(f"{kind}:")
+        for name, pin in pins.items():
+            lines.append(f"  {name}:")
+            lines += [f"    {field}: {json.dumps(value)}" for field, value in pin.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,381 @@
+"""stage: a release's code on the node, verified, and then under the name that the node knows.
+
+Owns: the way from `foo/tags/r2` to a link `modules/foo/tags/r2`: fetch, judge the tag, lock and
+signature, write into the store, compose, switch; the record of what was staged. Invariants: a link
+is switched only when everything behind it is whole and durable; what was pinned once is what is
+used for ever, and a tag that says otherwise is an alarm.
+
+A composed release is a directory of links: the entries of the app's own tree, and each single
+module that its lock pins. So the modulepath has the one directory that the user knows.
+"""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from localpuppet.documents import Documents
+from localpuppet.errors import BusyError, IntegrityError, InvalidInputError, StateError
+from localpuppet.files import (
+    Flock,
+    make_private,
+    read_json,
+    replace_link,
+    sync_directory,
+    write_json,
+)
+from localpuppet.locking import (
+    LOCK,
+    MANIFEST,
+    check_complete,
+    parse_lock,
+    parse_manifest,
+    refuse_moved,
+    write_trees,
+)
+from localpuppet.model.lock import Lock, Pin
+from localpuppet.model.manifest import check_modulepath
+from localpuppet.model.names import ReleasePath, did_you_mean
+from localpuppet.model.source import Source, split
+from localpuppet.ports import Repository
+from localpuppet.store import Store, remove_tree
+
+SCHEMA = 1
+EMPTY = Lock(modules={}, sources={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What is on the node of one release.
+
+    Attributes:
+        app: Its name.
+        pin: What its own tag was, and the digest of its own tree.
+        composition: The name of its directory of links.
+        modules: Digests of its single modules by name.
+        sources: Digests of its collections by path.
+    """
+
+    app: ReleasePath
+    pin: Pin
+    composition: str
+    modules: Mapping[str, str]
+    sources: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Staged":
+        """Return the record.
+
+        Raises:
+            StateError: It is not one that this version wrote.
+        """
+        try:
+            if raw["schema"] != SCHEMA:
+                raise ValueError(f"schema {raw['schema']!r}")
+            return cls(
+                app=ReleasePath.parse(raw["app"], where="app"),
+                pin=Pin.from_dict(raw["pin"], where="pin", allow_file=True),
+                composition=str(raw["composition"]),
+                modules=dict(raw["modules"]),
+                sources=dict(raw["sources"]),
+            )
+        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
+            raise StateError(f"is damaged: {error}") from error
+
+    @property
+    def digests(self) -> set[str]:
+        """Every tree that it needs."""
+        return {self.pin.tree_sha256, *self.modules.values(), *self.sources.values()}
+
+
+class Staging:
+    """The releases on this node.
+
+    Args:
+        state: The state directory.
+        modules: The directory of all modules.
+        store: Trees.
+        repository: Git.
+        sources: The site's sources by name.
+        documents: Reads manifests and locks.
+        allow_file: Whether `file://` URLs are allowed.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: Path,
+        modules: Path,
+        store: Store,
+        repository: Repository,
+        sources: Mapping[str, Source],
+        documents: Documents,
+        allow_file: bool,
+    ) -> None:
+        self._state = state
+        self._releases = state / "releases"
+        self._records = state / "staged"
+        self._modules = modules
+        self._store = store
+        self._repository = repository
+        self._sources = sources
+        self._documents = documents
+        self._allow_file = allow_file
+
+    def known(self, app: ReleasePath) -> Staged | None:
+        """Return what is recorded of a release; `None` when it was never staged here.
+
+        Raises:
+            StateError: The record is damaged.
+        """
+        try:
+            return Staged.from_dict(read_json(self._record(app)))
+        except FileNotFoundError:
+            return None
+
+    def all(self) -> list[Staged]:
+        """Return every staged release, by name.
+
+        Raises:
+            StateError: A record is damaged.
+        """
+        if not self._records.is_dir():
+            return []
+        found = [Staged.from_dict(read_json(path)) for path in self._records.glob("*.json")]
+        return sorted(found, key=lambda staged: staged.app)
+
+    def problems(self, staged: Staged, *, full: bool) -> list[str]:
+        """Return what is wrong with a staged release on disk; empty when nothing is."""
+        found = []
+        for name, sha256 in self._trees(staged).items():
+            problem = self._store.problem(sha256, full=full)
+            if problem:
+                found.append(f"{name} {problem}")
+        if composition(self._links(staged)) != staged.composition or not self._composed(staged):
+            found.append(f"{staged.app}: its directory of links was changed")
+        for path, target in self._switches(staged).items():
+            if not path.is_symlink() or path.readlink() != target:
+                found.append(f"{path} does not point into the store")
+        return found
+
+    def stage(
+        self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
+    ) -> Staged:
+        """Bring a release onto the node, verify it, and give it its name.
+
+        Args:
+            app: `foo/tags/r2` of a declared source.
+            refresh: Ask the repository again about a release that is here.
+            accept_moved: Take a tag that has moved as it is now.
+
+        Raises:
+            InvalidInputError: The source is unknown, or manifest and lock are refused.
+            IntegrityError: A tag moved, a signature or digest is wrong; nothing was switched.
+            UnavailableError: A repository cannot be had and something is missing.
+            BusyError: Another process stages.
+            StateError: The disk refused; nothing was switched.
+        """
+        make_private(self._state)
+        lock = Flock.take(self._state / "stage.lock")
+        if lock is None:
+            raise BusyError("another process is staging", hint="try again when it has ended")
+        try:
+            known = self.known(app)
+            if known and not (refresh or accept_moved) and not self.problems(known, full=False):
+                return known
+            staged = self._fetch(app, known, refresh=refresh, accept_moved=accept_moved)
+            self._switch(staged)
+            return staged
+        finally:
+            lock.release()
+
+    def _fetch(
+        self, app: ReleasePath, known: Staged | None, *, refresh: bool, accept_moved: bool
+    ) -> Staged:
+        source = self._source(app)
+        tag = split(app)
+        self._repository.fetch(
+            [(source.url, tag)], refresh=known is None or refresh or accept_moved
+        )
+        found = self._repository.tag(source.url, tag)
+        if known is not None and not accept_moved:
+            refuse_moved(known.pin, found, where=app)
+        if source.signers is not None:
+            self._repository.verify_signature(source.url, tag, signers=source.signers)
+        lock = self._lock(app, source, found.commit)
+        self._check_pins(lock)
+        trees = {f"module {name}": pin for name, pin in lock.modules.items()}
+        trees |= {str(name): pin for name, pin in lock.sources.items()}
+        missing = {key: pin for key, pin in trees.items() if not self._sound(pin.tree_sha256)}
+        wanted = [
+            (pin.url, self._repository.tag(pin.url, pin.tag).tree, key)
+            for key, pin in missing.items()
+        ]
+        if (
+            known is None
+            or known.pin.commit != found.commit
+            or not self._sound(known.pin.tree_sha256)
+        ):
+            wanted.append((source.url, found.tree, app))
+        digests = write_trees(wanted, repository=self._repository, store=self._store)
+        for key, pin in missing.items():
+            if digests[key] != pin.tree_sha256:
+                raise IntegrityError(
+                    f"has the bytes of {digests[key][:16]}…, the lock says {pin.tree_sha256[:16]}…",
+                    where=f"{app}: {key}",
+                    hint="the repository does not hold what was locked",
+                )
+        own = digests.get(app) or (known.pin.tree_sha256 if known else "")
+        pin = Pin(
+            url=source.url, tag=tag, tag_object=found.id, commit=found.commit, tree_sha256=own
+        )
+        draft = Staged(
+            app=app,
+            pin=pin,
+            composition="",
+            modules={name: pin.tree_sha256 for name, pin in lock.modules.items()},
+            sources={name: pin.tree_sha256 for name, pin in lock.sources.items()},
+        )
+        return Staged(
+            app=app,
+            pin=pin,
+            composition=composition(self._links(draft)),
+            modules=draft.modules,
+            sources=draft.sources,
+        )
+
+    def _source(self, app: ReleasePath) -> Source:
+        source = self._sources.get(app.source)
+        if source is None:
+            raise InvalidInputError(
+                f"{app.source!r} is no source",
+                where="localpuppet.yaml: sources",
+                hint=did_you_mean(app.source, list(self._sources)),
+            )
+        return source
+
+    def _sound(self, sha256: str) -> bool:
+        """Whether a tree is here and whole; a damaged one is put aside, to be fetched again."""
+        if not self._store.has(sha256):
+            return False
+        if self._store.problem(sha256, full=False) and self._store.problem(sha256, full=True):
+            self._store.quarantine(sha256)
+            return False
+        return True
+
+    def _lock(self, app: ReleasePath, source: Source, commit: str) -> Lock:
+        where = f"{app}/{MANIFEST}"
+        data = self._repository.file(source.url, commit, MANIFEST)
+        if data is None:
+            raise InvalidInputError(
+                f"there is no {MANIFEST}", where=app, hint="an empty one will do"
+            )
+        manifest = parse_manifest(
+            data, documents=self._documents, where=where, allow_file=self._allow_file
+        )
+        check_modulepath(app, manifest, tags_only=True)
+        locked = self._repository.file(source.url, commit, LOCK)
+        if locked is None:
+            if manifest.modulepath or manifest.modules:
+                raise InvalidInputError(
+                    f"there is no {LOCK}, and the manifest has dependencies",
+                    where=app,
+                    hint="run 'localpuppet release lock', commit, tag",
+                )
+            return EMPTY
+        lock = parse_lock(
+            locked,
+            documents=self._documents,
+            where=f"{app}/{LOCK}",
+            allow_file=self._allow_file,
+        )
+        check_complete(manifest, lock, where=str(app))
+        return lock
+
+    def _check_pins(self, lock: Lock) -> None:
+        """Fetch what is missing and hold every tag that we have against the lock."""
+        pins = {f"modules.{name}": pin for name, pin in lock.modules.items()}
+        pins |= {f"sources.{name}": pin for name, pin in lock.sources.items()}
+        missing = {key: pin for key, pin in pins.items() if not self._sound(pin.tree_sha256)}
+        self._repository.fetch([(pin.url, pin.tag) for pin in missing.values()], refresh=True)
+        for key, pin in missing.items():
+            refuse_moved(pin, self._repository.tag(pin.url, pin.tag), where=f"{LOCK}: {key}")
+        for name, pin in lock.sources.items():
+            source = self._sources.get(name.source)
+            if source and source.signers and f"sources.{name}" in missing:
+                self._repository.verify_signature(pin.url, pin.tag, signers=source.signers)
+
+    def _trees(self, staged: Staged) -> dict[str, str]:
+        own = {str(staged.app): staged.pin.tree_sha256}
+        modules = {f"module {name}": sha256 for name, sha256 in staged.modules.items()}
+        return {**own, **modules, **staged.sources}
+
+    def _links(self, staged: Staged) -> dict[str, str]:
+        """Return the names in the composed release, and what each points at."""
+        own = self._store.path(staged.pin.tree_sha256)
+        names = sorted(os.listdir(own)) if own.is_dir() else []  # noqa: PTH208 - names only
+        links = {name: f"../../objects/{staged.pin.tree_sha256}/{name}" for name in names}
+        for name, sha256 in staged.modules.items():
+            if name in links:
+                raise InvalidInputError(
+                    f"the release has a directory {name!r}, and its manifest a module of that name",
+                    where=str(staged.app),
+                )
+            links[name] = f"../../objects/{sha256}"
+        return links
+
+    def _composed(self, staged: Staged) -> bool:
+        directory = self._releases / staged.composition
+        links = self._links(staged)
+        try:
+            names = os.listdir(directory)  # noqa: PTH208 - names only
+            return sorted(names) == sorted(links) and all(
+                (directory / name).readlink() == Path(target) for name, target in links.items()
+            )
+        except OSError:
+            return False
+
+    def _switches(self, staged: Staged) -> dict[Path, Path]:
+        """Return the links below `modules/` that make the release usable, the app's own last."""
+        links = {
+            self._modules / name: self._store.path(sha256)
+            for name, sha256 in staged.sources.items()
+        }
+        links[self._modules / staged.app] = self._releases / staged.composition
+        return links
+
+    def _switch(self, staged: Staged) -> None:
+        make_private(self._releases)
+        make_private(self._records)
+        if not self._composed(staged):
+            final = self._releases / staged.composition
+            remove_tree(final)
+            new = self._releases / f".new-{secrets.token_hex(4)}"
+            make_private(new)
+            for name, target in self._links(staged).items():
+                (new / name).symlink_to(target)
+            sync_directory(new)
+            new.rename(final)
+            sync_directory(self._releases)
+        write_json(self._record(staged.app), staged.to_dict())
+        for link, tree in self._switches(staged).items():
+            if link.is_symlink() and link.readlink() == tree:
+                continue
+            link.parent.mkdir(parents=True, exist_ok=True)
+            replace_link(link, tree)
+
+    def _record(self, app: ReleasePath) -> Path:
+        return self._records / f"{app.replace('/', '%')}.json"
+
+
+def composition(links: Mapping[str, str]) -> str:
+    """Return the name of a directory of links: the SHA-256 of its listing."""
+    listing = "".join(f"{name} {links[name]}\n" for name in sorted(links))
+    return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
