@@ -27,7 +27,7 @@ def _run() -> int:
     main = importlib.import_module("localpuppet.cli.main")
     arguments = sys.argv[1:]
     known = {*main.VERBS, "--help", "-h", "--version", "-V", "--root", "--color"}
-    if not arguments or arguments[0] not in known:
+    if not arguments or arguments[0].partition("=")[0] not in known:
         arguments = ["apply", *arguments]
     code: int = main.main(arguments)
     return code

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from localpuppet.errors import BusyError
-from localpuppet.files import state_problem
+from localpuppet.files import make_public, replace_file, state_problem
 from localpuppet.ports import Processes
 
 
@@ -32,8 +32,7 @@ class AgentLock:
             BusyError: A Puppet agent's run has it.
             StateError: The disk refused.
         """
-        if not self._path.parent.is_dir():
-            return  # Puppet has never run here: there is no agent to keep out
+        make_public(self._path.parent)
         for _ in range(3):
             try:
                 fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -41,7 +40,7 @@ class AgentLock:
                 holder = self._holder()
                 if holder is not None and self._is_puppet(holder):
                     break
-                self._path.unlink(missing_ok=True)
+                self._remove()
             except OSError as error:
                 raise state_problem(error, self._path) from error
             else:
@@ -63,24 +62,31 @@ class AgentLock:
         """
         if self._mine is None:
             return
-        try:
-            self._path.write_text(str(pid), "ascii")
-        except OSError as error:
-            raise state_problem(error, self._path) from error
+        replace_file(self._path, str(pid).encode(), mode=0o644)
         self._mine = pid
 
     def release(self) -> None:
         """Give the lock back if it is still ours."""
         if self._mine is not None and self._holder() == self._mine:
-            self._path.unlink(missing_ok=True)
+            self._remove()
         self._mine = None
+
+    def leave(self) -> None:
+        """Leave the lock to a Puppet that does not die."""
+        self._mine = None
+
+    def _remove(self) -> None:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise state_problem(error, self._path) from error
 
     def _holder(self) -> int | None:
         try:
             text = self._path.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError):
             return None
-        return int(text) if text.isdigit() else None
+        return int(text) if text.isdigit() and len(text) < 10 else None
 
     def _is_puppet(self, pid: int) -> bool:
         return any("puppet" in word for word in self._processes.command_line(pid)[:3])

@@ -171,6 +171,15 @@ def _check(settings: Settings, file: Path) -> None:
             where=str(file),
             hint="below the root",
         )
+    ours = [settings.input, settings.node_document, settings.site_manifest, settings.enc_script]
+    ours += [settings.root / FILE, settings.metrics]
+    if len({os.path.normpath(path) for path in ours}) != len(ours):
+        raise InvalidInputError(
+            "input, node_document, site_manifest, enc_script and metrics must be different files",
+            where=str(file),
+        )
+    if settings.metrics.suffix != ".prom":
+        raise InvalidInputError("must end in .prom", where=f"{file}: metrics")
     for name in settings.reports:
         if not name.replace("_", "").isalnum():
             raise InvalidInputError(

@@ -56,7 +56,9 @@ class Documents:
         kept = self._remembered(schema, data)
         if kept is not None:
             try:
-                return cast("dict[str, Json]", json.loads(kept.read_bytes()))
+                found = json.loads(kept.read_bytes())
+                if isinstance(found, dict):
+                    return found
             except (OSError, ValueError):
                 pass  # nothing there, or half of it: read the document itself
         from localpuppet import schemas, yaml_reader

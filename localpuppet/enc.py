@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Protocol
 
 from localpuppet.documents import Documents
-from localpuppet.errors import EncError, InvalidInputError, LocalpuppetError
+from localpuppet.errors import EncError, InvalidInputError, LocalpuppetError, StateError
 from localpuppet.files import MAX_DOCUMENT, read_user_file, write_durably
 from localpuppet.model.names import NodeName
 from localpuppet.model.node import EncData, Input, NodeDocument, classify
-from localpuppet.model.text import one_line
+from localpuppet.model.text import one_line, url_without_secrets
 from localpuppet.ports import Processes
 from localpuppet.release import Release
 
@@ -53,14 +53,18 @@ def read_input(source: str, *, documents: Documents, fetch: Fetch) -> Source:
         UnavailableError: The https server did not give it.
     """
     name = source
+    if not source:
+        raise InvalidInputError("the input's name is empty", hint="a file, '-' or an https URL")
     if source == "-":
+        if sys.stdin is None:
+            raise InvalidInputError("is closed", where="standard input")
         data = sys.stdin.buffer.read(MAX_DOCUMENT + 1)
         name = "standard input"
     elif source.startswith("https://"):
         data = fetch.get(source, limit=MAX_DOCUMENT)
-        name = source.partition("?")[0]
+        name = url_without_secrets(source)
     elif "://" in source:
-        raise InvalidInputError("only https:// URLs are fetched", where=source.partition("?")[0])
+        raise InvalidInputError("only https:// URLs are fetched", where=url_without_secrets(source))
     else:
         data = read_user_file(Path(source))
     if len(data) > MAX_DOCUMENT:
@@ -110,10 +114,15 @@ class EncCommand:
             EncError: It failed, hung, was silent, or its answer is refused.
         """
         where = f"enc {self.argv[0]}"
-        output = processes.capture(
-            [*self.argv, node], env=self.env, timeout=self.timeout, limit=MAX_DOCUMENT
-        )
+        try:
+            output = processes.capture(
+                [*self.argv, node], env=self.env, timeout=self.timeout, limit=MAX_DOCUMENT
+            )
+        except StateError as error:
+            raise EncError(error.what, where=where, hint="see 'enc' in localpuppet.yaml") from error
         if output is None:
+            if processes.cancellations():
+                raise EncError("was ended by a signal to us", where=where)
             raise EncError(f"enc timeout: timed out after {self.timeout:g} s", where=where)
         if output.ended.code != 0:
             how = f"exited {output.ended.code}"
@@ -153,11 +162,14 @@ def node_document(
     """
     try:
         layers = release.enc.select(source.input.layers)
-        if answer is not None:
-            layers.append(answer)
-        return classify([*layers, source.input.data])
     except LocalpuppetError as error:
         raise error.at(source.name) from error
+    if answer is not None:
+        layers.append(answer)
+    try:
+        return classify([*layers, source.input.data])
+    except LocalpuppetError as error:
+        raise error.at(f"node document of {source.name}") from error
 
 
 def write_document(document: NodeDocument, path: Path) -> None:

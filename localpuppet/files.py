@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,11 @@ def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT) -> bytes:
         reason = getattr(error, "strerror", None) or str(error)
         hint = "does it exist?" if getattr(error, "errno", 0) == errno.ENOENT else ""
         raise InvalidInputError(f"cannot be read: {reason}", where=where, hint=hint) from error
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(fd)
+        raise InvalidInputError("is not a regular file", where=where)
     with os.fdopen(fd, "rb") as file:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise InvalidInputError("is not a regular file", where=where)
         _refuse_foreign(status, where)
         if status.st_size > limit:
             raise InvalidInputError(
@@ -56,8 +58,8 @@ def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT) -> bytes:
 def _refuse_foreign(status: os.stat_result, where: str) -> None:
     if os.geteuid() != 0:
         return
-    users = {0, int(os.environ.get("SUDO_UID", "0"))}
-    groups = {0, int(os.environ.get("SUDO_GID", "0"))}
+    users = {0, _number(os.environ.get("SUDO_UID"))}
+    groups = {0, _number(os.environ.get("SUDO_GID"))}
     writable_by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in groups
     if status.st_uid not in users or status.st_mode & stat.S_IWOTH or writable_by_group:
         mode = stat.S_IMODE(status.st_mode)
@@ -67,6 +69,34 @@ def _refuse_foreign(status: os.stat_result, where: str) -> None:
             where=where,
             hint=f"chown root {where}; chmod go-w {where}",
         )
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdigit() and len(text) < 11 else 0
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a file that root is to run and that others could write.
+
+    Raises:
+        InvalidInputError: It is missing, or writable by others.
+    """
+    try:
+        _refuse_foreign(path.stat(), str(path))
+    except OSError as error:
+        raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def make_public(directory: Path) -> None:
+    """Make a directory of Puppet's that Puppet has not made yet, as Puppet would (0755).
+
+    Raises:
+        StateError: It cannot be made.
+    """
+    try:
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+    except OSError as error:
+        raise state_problem(error, directory) from error
 
 
 def state_problem(error: OSError, path: Path) -> StateError:
@@ -132,9 +162,8 @@ def replace_link(link: Path, target: Path) -> None:
     Raises:
         StateError: The disk refused, or `link` is something else than a symlink.
     """
-    temporary = link.with_name(f".{link.name}.{os.getpid()}")
+    temporary = link.with_name(f".{link.name}.{os.urandom(6).hex()}")
     try:
-        temporary.unlink(missing_ok=True)
         temporary.symlink_to(target)
         if link.exists() and not link.is_symlink():
             raise StateError(
@@ -156,9 +185,25 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     Raises:
         StateError: The disk refused.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    replace_file(path, data, mode=mode)
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise state_problem(error, path) from error
+
+
+def replace_file(path: Path, data: bytes, *, mode: int) -> None:
+    """Replace `path` by `data`: readers see all of the old or all of the new bytes.
+
+    The temporary name is not to be guessed and never followed: the directory may be another user's.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(temporary, flags, mode)
         try:
             view = memoryview(data)
             while view:
@@ -168,9 +213,9 @@ def write_durably(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         finally:
             os.close(fd)
         temporary.rename(path)
-        sync_directory(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise state_problem(error, path) from error
 
 

@@ -9,7 +9,7 @@ import hashlib
 from pathlib import Path
 
 from localpuppet.errors import OnHoldError, StateError
-from localpuppet.files import make_private, read_json, remove, write_json
+from localpuppet.files import make_private, make_public, read_json, remove, write_json
 from localpuppet.model.hold import Hold, active
 from localpuppet.model.text import one_line
 from localpuppet.ports import Clock
@@ -38,8 +38,18 @@ class Holds:
         Raises:
             StateError: A hold cannot be read; better no run than one on a held node.
         """
-        found = [Hold.from_dict(read_json(path)) for path in sorted(self._directory.glob("*.json"))]
-        return active([*found, *self._foreign()], self._clock.now())
+        return active([*self._read().values(), *self._foreign()], self._clock.now())
+
+    def _read(self) -> dict[Path, Hold]:
+        found = {}
+        for path in sorted(self._directory.glob("*.json")):
+            try:
+                found[path] = Hold.from_dict(read_json(path))
+            except FileNotFoundError:
+                continue  # its owner was faster
+            except StateError as error:
+                raise (error if error.where else error.at(str(path))) from error
+        return found
 
     def _foreign(self) -> list[Hold]:
         content = self._disabled()
@@ -74,6 +84,8 @@ class Holds:
         Raises:
             StateError: The disk refused.
         """
+        if owner is None:
+            self._remove_damaged()
         ended = [hold for hold in self.active() if owner in (None, hold.owner)]
         for hold in ended:
             remove(self._path(hold.owner))
@@ -82,6 +94,15 @@ class Holds:
         self.settle()
         return ended
 
+    def _remove_damaged(self) -> None:
+        for path in self._directory.glob("*.json"):
+            try:
+                Hold.from_dict(read_json(path))
+            except FileNotFoundError:
+                continue
+            except StateError:
+                remove(path)
+
     def settle(self) -> None:
         """Forget holds that are over, and make Puppet's disable file agree with the rest.
 
@@ -89,7 +110,7 @@ class Holds:
             StateError: The disk refused.
         """
         now = self._clock.now()
-        holds = {path: Hold.from_dict(read_json(path)) for path in self._directory.glob("*.json")}
+        holds = self._read()
         for path, hold in holds.items():
             if not hold.active(now):
                 remove(path)
@@ -97,7 +118,8 @@ class Holds:
         content = self._disabled()
         if self._disable_file is None or (content is not None and MARK not in content):
             return
-        if ours and self._disable_file.parent.is_dir():
+        if ours:
+            make_public(self._disable_file.parent)
             message = f"localpuppet: {ours[0]}"
             write_json(self._disable_file, {"disabled_message": message, MARK: True}, mode=0o644)
         elif not ours and content is not None:

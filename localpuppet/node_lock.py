@@ -5,12 +5,13 @@ supervisor does not let a second run in. Refuses to know: what is done under it.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from localpuppet.errors import BusyError
+from localpuppet.errors import BusyError, InvalidInputError
 from localpuppet.files import Flock
 from localpuppet.model.names import RunId
 from localpuppet.model.run import Status
@@ -18,6 +19,7 @@ from localpuppet.ports import Clock, Processes, ProcessId
 
 # How long a holder may take to write its name after it got the lock.
 INTRODUCTION = 2.0
+NOBODY = ProcessId(pid=0, boot_id="", started=0)
 
 
 class NodeLock:
@@ -32,6 +34,7 @@ class NodeLock:
         self._path = path
         self._processes = processes
         self._flock: Flock | None = None
+        self._owner = 0
 
     @property
     def fd(self) -> int:
@@ -51,46 +54,79 @@ class NodeLock:
         while (flock := Flock.take(self._path)) is None:
             holder = self._holder()
             if holder is not None or clock.monotonic() > deadline:
-                what = f"run {holder}" if holder else "a run that did not say its name"
-                raise BusyError(
-                    f"busy: {what} has this node", hint="'localpuppet status --wait' waits for it"
-                )
+                raise _busy(holder)
             self._processes.sleep(0.01)
         self._flock = flock
+        self._owner = os.getpid()
         self._say(run, asdict(self._processes.me()))
 
     def held_by(self, status: Status) -> None:
-        """Tell others which processes carry the lock now.
+        """Tell others which processes carry the lock now; this one is its owner from here on.
 
         Raises:
             StateError: The disk refused.
         """
+        self._owner = os.getpid()
         self._say(status.id, status.supervisor, status.puppet)
 
     def release(self) -> None:
-        """Give the lock up, also for a daemon that inherited it from Puppet."""
-        if self._flock is not None:
+        """Give the lock up, also for a daemon that inherited it from Puppet.
+
+        A process that handed the lock on to its child has nothing to give up.
+        """
+        if self._flock is not None and self._owner == os.getpid():
             self._flock.say(None)
             self._flock.release()
+        self._flock = None
+
+    def leave(self) -> None:
+        """Leave the lock to a Puppet that does not die: it frees the node when it is gone."""
+        if self._flock is not None:
+            os.close(self._flock.fd)
             self._flock = None
 
     def _say(self, run: RunId, *processes: Mapping[str, Any] | None) -> None:
         if self._flock is not None:
             self._flock.say({"run": run, "processes": [found for found in processes if found]})
 
-    def _holder(self) -> str | None:
+    def _holder(self) -> "_Holder | None":
         """Return the run that the lock names, if a process that it names lives."""
         try:
             said = json.loads(self._path.read_bytes())
-            alive = any(self._processes.alive(identity(found)) for found in said["processes"])
-            return str(said["run"]) if alive else None
-        except (OSError, ValueError, KeyError, TypeError):
+            processes = [identity(found) for found in said["processes"]]
+            living = [found for found in processes if self._processes.alive(found)]
+            supervised = bool(living) and living[0] == processes[0]
+            return _Holder(RunId.parse(said["run"]), living[-1].pid, supervised) if living else None
+        except (OSError, ValueError, KeyError, TypeError, InvalidInputError):
             return None
+
+
+class _Holder(NamedTuple):
+    """Who has the lock: the run, a process of it, and whether its supervisor lives."""
+
+    run: RunId
+    pid: int
+    supervised: bool
+
+
+def _busy(holder: _Holder | None) -> BusyError:
+    if holder is None:
+        return BusyError("busy: a run that did not say its name has this node")
+    if holder.supervised:
+        return BusyError(
+            f"busy: run {holder.run} has this node", hint="'localpuppet status --wait' waits for it"
+        )
+    return BusyError(
+        f"busy: Puppet of run {holder.run} (pid {holder.pid}) goes on without its supervisor",
+        hint="try again when it has ended",
+    )
 
 
 def identity(raw: Mapping[str, Any] | None) -> ProcessId:
     """Return the process that a record names; one that never lived when it names none."""
     try:
-        return ProcessId(**(raw or {}))
+        found = ProcessId(**(raw or {}))
     except TypeError:
-        return ProcessId(pid=0, boot_id="", started=0)
+        return NOBODY
+    types = (type(found.pid), type(found.boot_id), type(found.started))
+    return found if types == (int, str, int) else NOBODY

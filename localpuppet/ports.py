@@ -61,6 +61,10 @@ class Child(Protocol):
         """Return what it has written since the last call; empty when nothing is new."""
         ...
 
+    def skip(self) -> None:
+        """Throw away what it has written and was not read."""
+        ...
+
     def end(self, *, kill: bool) -> None:
         """Ask it and everything it started to end (TERM), or kill it (KILL)."""
         ...

@@ -5,6 +5,7 @@ report. The facts about Puppet that the choices rest on are in docs/reference.md
 """
 
 import os
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,13 +16,18 @@ from typing import Any
 from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.files import read_json
 from localpuppet.model.run import Report, parse_time
+from localpuppet.model.text import one_line
 
 # Options that would make the record untrue, or the ENC and the modulepath somebody else's.
 OURS = frozenset(
     (
         "apply",
         "catalog",
+        "agent_catalog_run_lockfile",
+        "agent_disabled_lockfile",
+        "certname",
         "color",
+        "config",
         "confdir",
         "detailed_exitcodes",
         "environment",
@@ -37,14 +43,16 @@ OURS = frozenset(
         "node_terminus",
         "noop",
         "publicdir",
+        "report",
         "reports",
         "route_file",
+        "statedir",
         "vardir",
         "version",
         "write_catalog_summary",
     )
 )
-_OURS_SHORT = ("-e", "-h", "-l", "-L", "-V")
+_SHORT = re.compile("-[dtv]+")
 
 # What a probe asks Puppet for.
 ASKED = ("agent_catalog_run_lockfile", "agent_disabled_lockfile", "certname")
@@ -176,6 +184,9 @@ class Call:
             rest[0],
             "--detailed-exitcodes",
             "--color=false",
+            "--report",
+            "--logdest",
+            "console",
             "--publicdir",
             str(public),
             "--lastrunfile",
@@ -201,11 +212,16 @@ def check_extra(extra: Sequence[str]) -> None:
             f"{extra[0]!r} is no option of puppet apply", hint="behind '--' come Puppet's options"
         )
     for word in extra:
-        name = word.lstrip("-").partition("=")[0].replace("-", "_").removeprefix("no_")
-        ours = word.startswith("--") and name in OURS
-        if ours or (word.startswith(_OURS_SHORT) and not word.startswith("--")):
+        # Ruby's OptionParser takes any case and any unique beginning of a name.
+        name = word.lstrip("-").partition("=")[0].lower().replace("-", "_").removeprefix("no_")
+        if word.startswith("--"):
+            ours = any(option.startswith(name) for option in OURS)
+        else:
+            ours = word.startswith("-") and not _SHORT.fullmatch(word)
+        if ours:
             raise InvalidInputError(
-                f"localpuppet sets {word.partition('=')[0]} itself",
+                f"{one_line(word.partition('=')[0])[:60]} is not for puppet's options here:"
+                " localpuppet sets it itself, or it is an abbreviation",
                 hint="see 'localpuppet apply --help' and localpuppet.yaml",
             )
 

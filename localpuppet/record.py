@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -16,19 +17,22 @@ from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.files import make_private, read_json, state_problem, sync_directory, write_json
 from localpuppet.model.names import RunId
 from localpuppet.model.run import Outcome, Request, State, Status, new_run_id, show_time
-from localpuppet.model.text import printable
+from localpuppet.model.text import one_line, printable
 from localpuppet.node_lock import identity
 from localpuppet.ports import Clock, Processes
 
 # Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 16 * 1024
+MAX_LOG = 64 * 1024 * 1024
 
 
 class Log:
-    """The readable output of one run. A disk that fills up cuts the log, never the run."""
+    """The readable output of one run. A full disk or a flood cuts the log, never the run."""
 
     def __init__(self, path: Path) -> None:
-        self.complete = True
+        self.cut = ""
+        self.last_error = ""
+        self._size = 0
         self._rest = b""
         try:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -51,14 +55,25 @@ class Log:
             self._rest = b""
         for piece in pieces:
             text = printable(piece.decode("utf-8", "backslashreplace"))
+            if text.startswith("Error: "):
+                self.last_error = one_line(text.removeprefix("Error: "))[:300]
             self._write(text)
             line(text)
 
     def _write(self, text: str) -> None:
+        if self.cut:
+            return
         try:
-            self._file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
-        except OSError:
-            self.complete = False
+            self._size += self._file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            self.cut = f"the log is cut: {error.strerror}"
+        if self._size > MAX_LOG:
+            self.cut = f"the log is cut: more than {MAX_LOG // 1048576} MiB"
+
+    @property
+    def full(self) -> bool:
+        """Whether so much came that the rest is thrown away."""
+        return self._size > MAX_LOG
 
     def close(self) -> None:
         """End the log."""
@@ -77,6 +92,11 @@ class RunDirectory:
         self.report = path / "report.json"
         self.public = path / "public"
         self._reserve = path / ".reserve"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has closed the record yet."""
+        return self._reserve.exists()
 
     def open(self, request: Request, status: Status) -> None:
         """Begin the record.
@@ -118,7 +138,8 @@ class RunDirectory:
         Raises:
             StateError: The disk refused; the record reads `interrupted` then.
         """
-        self._reserve.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._reserve.unlink()
         self.write_status(status)
         shutil.rmtree(self.public, ignore_errors=True)
 
@@ -206,7 +227,15 @@ class Records:
             again = status
         if again.state is State.FINISHED:
             return again
-        return again.interrupted("the supervisor died before the run ended (killed, or a reboot)")
+        reason = "the supervisor died before the run ended (killed, or a reboot)"
+        if self.orphaned(again):
+            pid = identity(again.puppet).pid
+            reason = f"the supervisor died; Puppet (pid {pid}) goes on, and nobody will see its end"
+        return again.interrupted(reason)
+
+    def orphaned(self, status: Status) -> bool:
+        """Return whether a run's Puppet outlived its supervisor, and so keeps the node."""
+        return self._processes.alive(identity(status.puppet))
 
     def history(self) -> Iterator[Status]:
         """Return every run's status, newest first."""
@@ -234,7 +263,8 @@ class Records:
         while True:
             status = self.status(run)
             passed = clock.monotonic() - begun
-            if status.state is State.FINISHED or (timeout is not None and passed >= timeout):
+            over = status.state is State.FINISHED and not self.orphaned(status)
+            if over or (timeout is not None and passed >= timeout):
                 return status
             tick(passed)
             sleep(0.1)
@@ -247,9 +277,10 @@ class Records:
         """
         for name in self.ids():
             run = RunDirectory(self.directory / name)
-            status = self.status(run)
-            if status.outcome is Outcome.INTERRUPTED and (run.path / ".reserve").exists():
-                run.close(status)
+            if run.is_open:
+                status = self.status(run)
+                if status.outcome is Outcome.INTERRUPTED:
+                    run.close(status)
 
     def prune(self, *, runs: int, days: int, now: datetime, keep: RunId) -> None:
         """Remove runs beyond `runs` in number or `days` in age; never `keep`, never an open one."""

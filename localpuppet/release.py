@@ -10,7 +10,7 @@ from pathlib import Path
 
 from localpuppet.documents import Documents
 from localpuppet.errors import InvalidInputError, LocalpuppetError
-from localpuppet.files import read_user_file
+from localpuppet.files import read_user_file, refuse_foreign
 from localpuppet.locking import LOCK, MANIFEST, parse_manifest
 from localpuppet.model.manifest import Manifest, check_modulepath
 from localpuppet.model.names import ReleasePath
@@ -68,11 +68,11 @@ def resolve(
         )
     manifest_file = directory / MANIFEST
     if not manifest_file.exists():
-        raise InvalidInputError(
-            "there is no manifest.yaml",
-            where=str(directory),
-            hint="an empty 'modulepath: []' will do",
+        inside_it = (directory / "tags").is_dir() or (directory / "trunk").is_dir()
+        hint = (
+            f"name a release: {app}/tags/… or {app}/trunk" if inside_it else "an empty one will do"
         )
+        raise InvalidInputError("there is no manifest.yaml", where=str(directory), hint=hint)
     try:
         manifest = parse_manifest(
             read_user_file(manifest_file),
@@ -129,7 +129,13 @@ def _directory(name: ReleasePath, inside: Sequence[Path], *, where: str) -> Path
             where=where,
             hint="is the release on this node?",
         )
+    refuse_foreign(path)
     real = path.resolve()
+    if name.is_tag and real.is_relative_to(modules.resolve()):
+        # A tag that is a link to trunk is mutable, whatever it is called.
+        points_at = ReleasePath(real.relative_to(modules.resolve()))
+        if not points_at.is_tag:
+            raise InvalidInputError(f"{name} is a link to {points_at}, no tag", where=where)
     if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
         raise InvalidInputError(
             f"{name} is a link that leads outside {modules}",

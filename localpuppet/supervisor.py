@@ -6,14 +6,15 @@ success is none. Refuses to know: the operating system, the terminal.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from localpuppet import enc, metrics
 from localpuppet.agent_lock import AgentLock
 from localpuppet.documents import Documents
-from localpuppet.errors import EncError, StateError
+from localpuppet.errors import EncError, LocalpuppetError, PuppetMissingError, StateError
 from localpuppet.files import make_private, state_problem
 from localpuppet.holds import Holds
 from localpuppet.model.names import NodeName, RunId
@@ -27,14 +28,13 @@ from localpuppet.model.run import (
     decide,
     show_time,
 )
-from localpuppet.model.stopping import Step, Stopping
+from localpuppet.model.stopping import Stopping
 from localpuppet.node_lock import NodeLock
 from localpuppet.ports import Child, Clock, Ended, Observer, Processes
 from localpuppet.puppet import Call, Installation, environment, read_report
 from localpuppet.record import Log, Records, RunDirectory
 from localpuppet.release import Release
-
-POLL = 0.05
+from localpuppet.watching import watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Node:
 
     Attributes:
         state: The state directory.
-        installation: Puppet.
+        installation: Puppet, or why it cannot be used.
         call: Everything of `puppet apply` that does not depend on the input.
         reports: Report processors that Puppet is to run.
         lean_start: What Ruby loads first.
@@ -58,8 +58,8 @@ class Node:
     """
 
     state: Path
-    installation: Installation
-    call: Callable[[Release, str, "Wish"], Call]
+    installation: Installation | PuppetMissingError
+    call: Callable[[Installation, Release, str, "Wish"], Call]
     reports: tuple[str, ...]
     lean_start: Path
     route_file: Path
@@ -119,8 +119,9 @@ class Supervisor:
         self._documents = documents
         self._observer = observer
         self.records = Records(node.state / "runs", processes)
-        self.holds = Holds(node.state / "holds", node.installation.disable_file, clock)
-        self._agent_lock = AgentLock(node.installation.run_lock, processes)
+        found = node.installation if isinstance(node.installation, Installation) else None
+        self.holds = Holds(node.state / "holds", found.disable_file if found else None, clock)
+        self._agent_lock = AgentLock(found.run_lock, processes) if found else None
 
     def apply(
         self,
@@ -152,7 +153,8 @@ class Supervisor:
         try:
             self.holds.settle()
             self.holds.check()
-            self._agent_lock.take()
+            if self._agent_lock:
+                self._agent_lock.take()
             self._check_space()
             started = self._clock.now()
             status = Status(
@@ -160,14 +162,19 @@ class Supervisor:
                 state=State.QUEUED,
                 app=release.app,
                 noop=wish.noop,
+                partial=wish.tags is not None or "tags" in " ".join(wish.extra),
                 started_at=show_time(started),
                 supervisor=asdict(self._processes.me()),
             )
             begun = self._clock.monotonic()
             try:
-                request, call = self._classify(run, source, release, wish)
-            except EncError as error:
-                return self._never_started(run, status, source, release, wish, error)
+                installation = self._installation()
+                request, call = self._classify(installation, run, source, release, wish)
+                if self._processes.cancellations():
+                    raise EncError("cancelled by a signal")
+            except (EncError, PuppetMissingError) as error:
+                seconds = self._clock.monotonic() - begun
+                return self._never_started(run, status, source, release, wish, error, seconds)
             run.open(request, status)
             if detach is not None:
                 ready = detach(run.id)
@@ -177,7 +184,8 @@ class Supervisor:
                 ready()
             return self._supervise(run, request, call, status, lock, begun, wish)
         finally:
-            self._agent_lock.release()
+            if self._agent_lock:
+                self._agent_lock.release()
             lock.release()
 
     def _check_space(self) -> None:
@@ -194,40 +202,64 @@ class Supervisor:
                 hint="make room; Puppet was not started",
             )
 
+    def _installation(self) -> Installation:
+        if isinstance(self._node.installation, PuppetMissingError):
+            raise self._node.installation
+        return self._node.installation
+
     def _classify(
-        self, run: RunDirectory, source: enc.Source, release: Release, wish: Wish
+        self,
+        installation: Installation,
+        run: RunDirectory,
+        source: enc.Source,
+        release: Release,
+        wish: Wish,
     ) -> tuple[Request, Call]:
         node = self._node
         answer = None
         if node.enc_command is not None:
-            name = NodeName.parse(node.installation.settings["certname"])
+            name = NodeName.parse(installation.settings["certname"])
             answer = node.enc_command.ask(
                 name, processes=self._processes, documents=self._documents
             )
         document = enc.node_document(source, release, answer=answer)
-        call = node.call(release, document.environment, wish)
+        call = node.call(installation, release, document.environment, wish)
         make_private(call.environments / document.environment)
         enc.write_document(document, call.node_document)
         command = call.recorded(
             public=run.public, report=run.report, route_file=node.route_file, reports=node.reports
         )
-        request = Request(
+        request = self._request(
+            run, source, release, wish, command=command, document=document.to_dict()
+        )
+        return request, call
+
+    def _request(
+        self,
+        run: RunDirectory,
+        source: enc.Source,
+        release: Release,
+        wish: Wish,
+        *,
+        command: Sequence[str],
+        document: Mapping[str, Any],
+    ) -> Request:
+        return Request(
             id=run.id,
             requested_at=show_time(self._clock.now()),
             user=wish.user,
             cause=wish.cause,
             app=release.app,
             modulepath=tuple(map(str, release.modulepath)),
-            environment=document.environment,
+            environment=str(document.get("environment", "")),
             input=source.name,
             input_sha256=source.sha256,
             layers=source.input.layers,
             noop=wish.noop,
             timeout=wish.timeout,
             command=tuple(command),
-            node_document=document.to_dict(),
+            node_document=document,
         )
-        return request, call
 
     def _never_started(
         self,
@@ -236,33 +268,22 @@ class Supervisor:
         source: enc.Source,
         release: Release,
         wish: Wish,
-        error: EncError,
+        error: LocalpuppetError,
+        seconds: float,
     ) -> Status:
         """Record a run that ended before Puppet started: silence would look like health."""
-        request = Request(
-            id=run.id,
-            requested_at=status.started_at,
-            user=wish.user,
-            cause=wish.cause,
-            app=release.app,
-            modulepath=tuple(map(str, release.modulepath)),
-            environment="",
-            input=source.name,
-            input_sha256=source.sha256,
-            layers=source.input.layers,
-            noop=wish.noop,
-            timeout=wish.timeout,
-            command=(),
-            node_document={},
-        )
+        request = self._request(run, source, release, wish, command=(), document={})
         run.open(request, status)
-        self._observer.note(f"{error}; Puppet was not started")
         log = Log(run.log)
         log.take(f"localpuppet: {error}\n".encode(), lambda _line: None, end=True)
         log.close()
-        verdict = Verdict(outcome=Outcome.FAILED, reason=f"{error}; Puppet was not started")
+        cancelled = self._processes.cancellations() > 0
+        verdict = Verdict(
+            outcome=Outcome.CANCELLED if cancelled else Outcome.FAILED,
+            reason=f"{error}; Puppet was not started",
+        )
         ending = Ending(code=None, signal=None, stopped=verdict, report=None, report_problem="")
-        return self._close(run, status, verdict, ending, 0.0)
+        return self._close(run, status, verdict, ending, seconds)
 
     def _supervise(
         self,
@@ -285,11 +306,25 @@ class Supervisor:
                 status, state=State.RUNNING, puppet_started=True, puppet=asdict(child.identity)
             )
             lock.held_by(status)
-            self._agent_lock.hand_to(child.identity.pid)
+            if self._agent_lock:
+                self._agent_lock.hand_to(child.identity.pid)
             run.write_status(status)
-            self._house_keeping(run)
             stopping = Stopping(started=begun, timeout=wish.timeout, grace=self._node.grace)
-            ended = self._watch(child, log, stopping, begun)
+            ended = watch(
+                child,
+                log,
+                stopping,
+                clock=self._clock,
+                processes=self._processes,
+                observer=self._observer,
+                begun=begun,
+            )
+            if ended is None:
+                # It outlives KILL, so it keeps the node: the locks are left to it.
+                lock.leave()
+                if self._agent_lock:
+                    self._agent_lock.leave()
+                ended = Ended(code=None, signal=None)
             report, problem = read_report(run.report, started=started)
             ending = Ending(
                 code=ended.code,
@@ -297,10 +332,11 @@ class Supervisor:
                 stopped=stopping.verdict,
                 report=report,
                 report_problem=problem,
+                last_error=log.last_error,
             )
             verdict = decide(ending)
-            if not log.complete:
-                reason = "; ".join(filter(None, [verdict.reason, "the log is cut: disk full"]))
+            if log.cut:
+                reason = "; ".join(filter(None, [verdict.reason, log.cut]))
                 verdict = replace(verdict, reason=reason)
             return self._close(run, status, verdict, ending, self._clock.monotonic() - begun)
         except StateError as error:
@@ -320,9 +356,10 @@ class Supervisor:
 
     def _start(self, run: RunDirectory, request: Request, call: Call, lock: NodeLock) -> Child:
         node = self._node
+        installation = self._installation()
         env = environment(
             node.env,
-            lean=node.installation.lean,
+            lean=installation.lean,
             lean_start=node.lean_start,
             more={
                 "LOCALPUPPET_RUN_ID": run.id,
@@ -334,7 +371,7 @@ class Supervisor:
         )
 
     def _house_keeping(self, run: RunDirectory) -> None:
-        """Tidy up while Puppet starts: it takes a second in which nobody needs us."""
+        """Tidy up; only now, when nothing that goes wrong here can harm the run."""
         node = self._node
         self._documents.remember()
         try:
@@ -345,41 +382,17 @@ class Supervisor:
         except StateError as error:
             self._observer.note(f"old records could not be tidied up: {error}")
 
-    def _watch(self, child: Child, log: Log, stopping: Stopping, begun: float) -> Ended:
-        """Follow Puppet to its end."""
-        while True:
-            ended = child.wait(POLL)
-            now = self._clock.monotonic()
-            while data := child.read():
-                log.take(data, self._observer.line)
-            if ended is not None:
-                log.take(b"", self._observer.line, end=True)
-                if ended.signal is not None or stopping.verdict is not None:
-                    child.end(kill=True)  # what it had started does not outlive a broken run
-                return ended
-            step = stopping.step(now, self._processes.cancellations())
-            if step is Step.ABANDON:
-                self._observer.note("Puppet does not die of KILL; it is left behind")
-                return Ended(code=None, signal=None)
-            if step is not Step.NOTHING:
-                reason = stopping.verdict.reason if stopping.verdict else ""
-                self._observer.note(f"{reason}: sending {step.name} to Puppet")
-                child.end(kill=step is Step.KILL)
-            self._observer.tick(now - begun)
-
     def _close(
         self, run: RunDirectory, status: Status, verdict: Verdict, ending: Ending, seconds: float
     ) -> Status:
         status = status.finished(verdict, ending, at=self._clock.now(), seconds=seconds)
         run.close(status)
-        self.write_metrics(status)
+        self._house_keeping(run)
+        self._write_metrics(status)
         return status
 
-    def write_metrics(self, status: Status | None = None) -> None:
-        """Bring the Prometheus textfile up to date, with the run that just ended if one did.
-
-        A disk that refuses is noted, no more: the record is the truth.
-        """
+    def _write_metrics(self, status: Status) -> None:
+        """Bring the Prometheus textfile up to date; a refusal is noted: the record is the truth."""
         try:
             metrics.update(
                 self._node.metrics, status, holds=len(self.holds.active()), now=self._clock.now()

@@ -7,6 +7,7 @@ events without recursion, so that neither depth nor aliases can cost more than t
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -230,7 +231,9 @@ class _Reader:
         """Refuse the characters that are line breaks in YAML 1.1 and text in 1.2."""
         for match in _BREAKS.finditer(self._text):
             index = match.start()
-            in_quotes = any(start < index < end for start, end in self._quoted)
+            # Scalars end in the order in which they stand: find the first that ends behind it.
+            nearest = bisect_right(self._quoted, index, key=lambda span: span[1])
+            in_quotes = nearest < len(self._quoted) and self._quoted[nearest][0] < index
             if match.group() == "\x85" or not in_quotes:
                 line = self._text.count("\n", 0, index) + 1
                 raise InvalidInputError(

@@ -110,7 +110,9 @@ class PuppetProbe:
         ]
         for lean in (*LEAN_FLAGS, ()):
             env = probe_environment(self._env, lean=lean, lean_start=self._lean_start)
-            stdout, stderr = self._run(command, ["config", "print", *ASKED, *own], env)
+            stdout, stderr = self._run(
+                command, ["config", "print", "--section", "agent", *ASKED, *own], env
+            )
             if not lean or probe_took(stderr):
                 break
         version, _ = self._run(command, ["--version"], self._env)
@@ -138,6 +140,8 @@ class PuppetProbe:
             )
         except sh.TimeoutException as error:
             raise PuppetMissingError(f"no answer within {TIMEOUT} s", where=str(command)) from error
+        except (sh.ForkException, OSError) as error:
+            raise PuppetMissingError("cannot be executed", where=str(command)) from error
         except (sh.ErrorReturnCode, sh.CommandNotFound) as error:
             said = getattr(error, "stderr", b"") or str(error).encode()
             text = one_line(said.decode("utf-8", "replace").strip())[-200:]

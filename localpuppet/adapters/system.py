@@ -170,14 +170,18 @@ class SystemProcesses:
                 ) from error
             deadline = time.monotonic() + timeout
             overflow = False
-            while group.poll() is None and time.monotonic() < deadline and not overflow:
-                self.sleep(0.02)
-                overflow = os.fstat(out).st_size > limit
-            in_time = group.ended is not None or overflow
-            # What it left behind ends with it, and a command that ended has nobody left to kill.
-            group.signal(signal.SIGKILL)
-            ended = group.poll(block=True)
-            group.reap()
+            try:
+                while group.poll() is None and time.monotonic() < deadline and not overflow:
+                    if self._cancelled:
+                        break
+                    self.sleep(0.02)
+                    overflow = os.fstat(out).st_size > limit
+                in_time = group.ended is not None or overflow
+            finally:
+                # What it left behind ends with it, also when we are interrupted.
+                group.signal(signal.SIGKILL)
+                ended = group.poll(block=True)
+                group.reap()
             if not in_time or ended is None:
                 return None
             return Output(
@@ -224,6 +228,7 @@ class _SystemChild:
         self._position = 0
         self._freed = 0
         self._cgroup = cgroup
+        self._family: set[ProcessId] = set()
         self.identity = processes.identify(pid)
         if cgroup:
             cgroup.add(pid)
@@ -239,15 +244,31 @@ class _SystemChild:
             self._position = self._freed = 0
         data = os.pread(self._output, CHUNK, self._position)
         self._position += len(data)
+        self._release_memory()
+        return data
+
+    def _release_memory(self) -> None:
         if self._position - self._freed > 4 * 1024 * 1024:
             _free(self._output, self._freed, self._position - self._freed)
             self._freed = self._position
-        return data
+
+    def skip(self) -> None:
+        """Take everything that was written as read."""
+        self._position = os.fstat(self._output).st_size
+        self._release_memory()
 
     def end(self, *, kill: bool) -> None:
+        # Puppet gives each command a session of its own, which a signal to our group does not
+        # reach; and when Puppet is gone, nothing says any more that they were its children.
+        self._family.update(_descendants(self._processes, self._group.pid))
         self._group.signal(signal.SIGKILL if kill else signal.SIGTERM)
         if kill and self._cgroup:
             self._cgroup.kill()
+        if kill:
+            for process in self._family:
+                if self._processes.alive(process):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process.pid, signal.SIGKILL)
 
     def release(self) -> None:
         self._group.reap()
@@ -269,14 +290,23 @@ def detach(announce: Callable[[], None]) -> Callable[[], None]:
     reader, writer = os.pipe2(os.O_CLOEXEC)
     first = os.fork()
     if first:
-        os.close(writer)
-        ready = os.read(reader, 1)
-        os.waitpid(first, 0)
-        if ready:
-            announce()
-        os._exit(0 if ready else 1)
-    os.setsid()
-    if os.fork():
+        # Whatever happens here, this process must not unwind: it would undo what the daemon holds.
+        code = 1
+        try:
+            os.close(writer)
+            ready = os.read(reader, 1)
+            os.waitpid(first, 0)
+            if ready:
+                announce()
+                code = 0
+        finally:
+            os._exit(code)
+    try:
+        os.setsid()
+        second = os.fork()
+    except OSError:
+        os._exit(1)
+    if second:
         os._exit(0)
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -299,16 +329,38 @@ def _free(fd: int, start: int, length: int) -> None:
     )
 
 
+def _descendants(processes: SystemProcesses, root: int) -> list[ProcessId]:
+    """Return the processes below `root`, as /proc tells them now."""
+    parents: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            fields = _stat(int(entry.name))
+            if fields:
+                parents.setdefault(int(fields[1]), []).append(int(entry.name))
+    found: list[int] = []
+    pending = [root]
+    while pending:
+        children = parents.get(pending.pop(), [])
+        found += children
+        pending += children
+    return [processes.identify(pid) for pid in found]
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat from the state on; empty when it is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return []
+    # The command in parentheses may hold spaces and parentheses of its own.
+    return text.rpartition(")")[2].split()
+
+
 def _boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
 def _started(pid: int) -> int:
     """Return the start time of `pid` in ticks since boot; 0 when it is gone or a zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
-        return 0
-    # The command in parentheses may hold spaces and parentheses of its own.
-    fields = text.rpartition(")")[2].split()
-    return 0 if fields[0] in ("Z", "X") else int(fields[19])
+    fields = _stat(pid)
+    return 0 if not fields or fields[0] in ("Z", "X") else int(fields[19])

@@ -9,7 +9,7 @@ import click
 from localpuppet.cli import render
 from localpuppet.cli.wiring import Parts
 from localpuppet.model.duration import parse_duration
-from localpuppet.model.names import RunId
+from localpuppet.model.names import RunId, parse_tags
 from localpuppet.model.run import Status
 from localpuppet.model.text import parse_line
 
@@ -71,24 +71,30 @@ def apply_command(
     The node is locked meanwhile; what happens is recorded: see status, logs and why.
     """
     from localpuppet import puppet
-    from localpuppet.enc import read_input
+    from localpuppet.enc import node_document, read_input
     from localpuppet.supervisor import Wish
 
     parts: Parts = ctx.obj
-    seconds = parse_duration(timeout, what="timeout") if timeout else None
+    seconds = None if timeout is None else parse_duration(timeout, what="timeout")
     extra: tuple[str, ...] = ctx.meta.get("puppet", ())
     puppet.check_extra(extra)
     settings = parts.settings
     wish = Wish(
         noop=noop,
-        tags=parse_line(tags, what="list of tags") if tags else None,
+        tags=None if tags is None else parse_tags(tags),
         extra=extra,
         timeout=seconds or settings.run_timeout,
         user=user(),
         cause=parse_line(cause, what="cause"),
     )
-    read = read_input(source or str(settings.input), documents=parts.documents, fetch=parts.fetch())
+    read = read_input(
+        str(settings.input) if source is None else source,
+        documents=parts.documents,
+        fetch=parts.fetch(),
+    )
     release = parts.release(read.input.app)
+    if settings.enc is None:
+        node_document(read, release, answer=None)  # refused before anything is locked or written
     observer = render.observer(quiet=as_json or detach, title=f"applying {release.app}")
     supervisor = parts.supervisor(observer)
 
@@ -109,7 +115,8 @@ def apply_command(
         status = supervisor.apply(read, release, wish, detach=go_on_alone if detach else None)
     finally:
         observer.close()
-    render.say(render.as_json(status.to_dict()) if as_json else render.result(status))
+    text = render.as_json(status.to_dict()) if as_json else render.result(status)
+    render.say(text, err=detach and not as_json)  # a run that never started has no id to wait for
     return exit_code(status, detailed=detailed_exitcodes)
 
 

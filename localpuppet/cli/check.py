@@ -4,9 +4,17 @@ import click
 
 from localpuppet.cli import render
 from localpuppet.cli.wiring import Parts
+from localpuppet.puppet import find_command
 
 
-@click.command("check")
+@click.command(
+    "check",
+    epilog="""\b
+Examples:
+  localpuppet check                  the root's input
+  localpuppet check new-input.yaml   before it is put in place
+""",
+)
 @click.argument("source", metavar="[INPUT|-|https://…]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -14,11 +22,16 @@ def check_command(parts: Parts, source: str | None, as_json: bool) -> None:
     """Validate settings, INPUT, its release, layers and node document; run nothing."""
     from localpuppet.cli.classify import classify
 
-    read, release, document = classify(parts, source or str(parts.settings.input), None)
+    read, release, document = classify(
+        parts, str(parts.settings.input) if source is None else source, None
+    )
     warnings = [
         f"{name} is mutable: the same input may give another result later"
         for name in release.mutable
     ]
+    puppet = find_command(parts.settings.puppet, parts.environment["PATH"])
+    if puppet is None:
+        warnings.append("Puppet was not found on this machine: see puppet.command")
     if as_json:
         render.emit_json(
             {

@@ -4,6 +4,17 @@ import click
 from click.shell_completion import get_completion_class
 
 from localpuppet.cli import render
+from localpuppet.cli.wiring import Parts
+from localpuppet.errors import LocalpuppetError
+
+
+def complete_run(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the ids of runs that begin as the user has begun."""
+    try:
+        ids = Parts(ctx.find_root().params.get("root")).records.ids()
+    except LocalpuppetError:
+        return []  # a shell's completion has nowhere to say what is wrong
+    return [run for run in ids if run.startswith(incomplete)]
 
 
 @click.command(

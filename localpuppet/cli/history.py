@@ -6,6 +6,7 @@ from collections.abc import Callable
 import click
 
 from localpuppet.cli import render
+from localpuppet.cli.completion import complete_run
 from localpuppet.cli.wiring import Parts
 from localpuppet.errors import InvalidInputError
 from localpuppet.files import read_json
@@ -14,7 +15,14 @@ from localpuppet.model.run import State, Status
 from localpuppet.record import Records, RunDirectory
 
 
-@click.command("history")
+@click.command(
+    "history",
+    epilog="""\b
+Examples:
+  localpuppet history -n 5
+  localpuppet history --json | jq '.runs[] | select(.outcome != "unchanged") | .id'
+""",
+)
 @click.option(
     "-n",
     "--limit",
@@ -40,7 +48,7 @@ def history_command(parts: Parts, limit: int, as_json: bool) -> None:
             render.moment(status.started_at).removesuffix(" UTC"),
             show_duration(status.seconds) if status.seconds else "",
             render.word(render.state_word(status)) + (" (noop)" if status.noop else ""),
-            status.app,
+            render.user_text(status.app),
             render.user_text(status.reason) or render.counts(status),
         )
         for status in runs
@@ -53,10 +61,18 @@ def history_command(parts: Parts, limit: int, as_json: bool) -> None:
         render.emit(f"{limit} of {total} runs; --limit shows more")
 
 
-@click.command("logs")
-@click.argument("run", required=False)
+@click.command(
+    "logs",
+    epilog="""\b
+Examples:
+  localpuppet logs                   of the newest run
+  localpuppet logs -f                until it has ended
+  localpuppet logs 20261120T1406     a run by the beginning of its id
+""",
+)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has finished.")
-@click.option("--json", "as_json", is_flag=True, help="Print the lines as a JSON list.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: the run's id and its lines.")
 @click.pass_obj
 def logs_command(parts: Parts, run: str | None, follow: bool, as_json: bool) -> None:
     """Show what Puppet said during RUN (default: the newest)."""
@@ -97,7 +113,8 @@ def follow_log(
     position = 0
     rest = ""
     while True:
-        finished = records.status(run).state is State.FINISHED
+        status = records.status(run)
+        finished = status.state is State.FINISHED and not records.orphaned(status)
         text = _read(run)
         *lines, rest = (rest + text[position:]).split("\n")
         position = len(text)
@@ -111,8 +128,15 @@ def follow_log(
         show(render.user_text(rest))
 
 
-@click.command("why")
-@click.argument("run", required=False)
+@click.command(
+    "why",
+    epilog="""\b
+Examples:
+  localpuppet why                    of the newest run
+  localpuppet why --json | jq .request.node_document
+""",
+)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: request.json and the status.")
 @click.pass_obj
 def why_command(parts: Parts, run: str | None, as_json: bool) -> None:
@@ -145,7 +169,7 @@ def _why(status: Status, request: dict[str, object]) -> str:
         ("User", said("user")),
         ("Asked", render.moment(str(request.get("requested_at") or "")) if request else ""),
         ("Input", said("input") + (f" (sha256 {digest[:16]}…)" if digest else "")),
-        ("Release", said("app") or status.app),
+        ("Release", said("app") or render.user_text(status.app)),
         ("Layers", said("layers")),
         ("Modulepath", said("modulepath")),
         ("Environment", said("environment")),
@@ -154,8 +178,8 @@ def _why(status: Status, request: dict[str, object]) -> str:
     ]
     text = render.pairs(rows)
     document = request.get("node_document")
-    classes = document.get("classes") if isinstance(document, dict) else None
-    if isinstance(classes, dict):
-        text += f"\n{click.style('Classes', dim=True)}\n"
-        text += render.mapping_lines(classes, "  ") or "  none"
+    for title, key in (("Classes", "classes"), ("Parameters", "parameters")):
+        part = document.get(key) if isinstance(document, dict) else None
+        if isinstance(part, dict) and part:
+            text += f"\n{click.style(title, dim=True)}\n{render.mapping_lines(part, '  ')}"
     return text

@@ -7,10 +7,11 @@ import click
 from localpuppet.cli import render
 from localpuppet.cli.apply import user
 from localpuppet.cli.wiring import Parts
-from localpuppet.errors import PuppetMissingError
+from localpuppet.errors import InvalidInputError, PuppetMissingError
 from localpuppet.holds import Holds
 from localpuppet.model.duration import parse_duration
 from localpuppet.model.hold import Hold
+from localpuppet.model.names import did_you_mean
 from localpuppet.model.run import show_time
 from localpuppet.model.text import parse_line
 
@@ -43,28 +44,45 @@ def disable_command(
 ) -> None:
     """Put this node on hold: neither localpuppet nor a Puppet agent runs."""
     now = parts.clock.now()
-    seconds = parse_duration(length, what="length of a hold") if length else None
+    seconds = None if length is None else parse_duration(length, what="length of a hold")
     hold = Hold(
-        owner=parse_line(owner or user(), what="owner"),
+        owner=parse_line(user() if owner is None else owner, what="owner"),
         reason=parse_line(message, what="message"),
         since=show_time(now),
         until=show_time(now + timedelta(seconds=seconds)) if seconds else None,
     )
-    _holds(parts).add(hold)
+    holds = _holds(parts)
+    before = [found for found in holds.active() if found.owner == hold.owner]
+    holds.add(hold)
     _refresh_metrics(parts)
     if as_json:
-        render.emit_json(hold.to_dict())
-    else:
-        render.emit(f"on hold: {hold}")
+        render.emit_json({"schema": 1, **hold.to_dict()})
+        return
+    for found in before:
+        render.emit(f"replaced: {found}")
+    render.emit(f"on hold: {hold}")
 
 
-@click.command("enable")
+@click.command(
+    "enable",
+    epilog="""\b
+Examples:
+  localpuppet enable                       end every hold
+  localpuppet enable --owner release-bot   end one owner's
+""",
+)
 @click.option("--owner", metavar="NAME", help="End only this owner's hold.  [default: all]")
 @click.option("--json", "as_json", is_flag=True, help="Print the ended holds as JSON.")
 @click.pass_obj
 def enable_command(parts: Parts, owner: str | None, as_json: bool) -> None:
     """End the holds on this node, also one that 'puppet agent --disable' made."""
-    ended = _holds(parts).remove(owner)
+    holds = _holds(parts)
+    owners = [] if owner is None else [hold.owner for hold in holds.active()]
+    if owner is not None and owner not in owners:
+        raise InvalidInputError(
+            f"there is no hold of {owner!r}", where="--owner", hint=did_you_mean(owner, owners)
+        )
+    ended = holds.remove(owner)
     _refresh_metrics(parts)
     if as_json:
         render.emit_json({"schema": 1, "ended": [hold.to_dict() for hold in ended]})
@@ -72,7 +90,7 @@ def enable_command(parts: Parts, owner: str | None, as_json: bool) -> None:
     for hold in ended:
         render.emit(f"ended: {hold}")
     if not ended:
-        render.emit("there was no hold" + (f" of {owner}" if owner else ""))
+        render.emit("there was no hold")
 
 
 def _refresh_metrics(parts: Parts) -> None:

@@ -1,5 +1,6 @@
 """The command `localpuppet`: verbs, loaded when they are called, and one line for every error."""
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -74,37 +75,55 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         result = cli.main(
             args=None if argv is None else list(argv),
             prog_name="localpuppet",
             standalone_mode=False,
         )
-        sys.stdout.flush()
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return 2
-    except click.UsageError as error:
-        verb = error.ctx.command_path if error.ctx else "localpuppet"
-        render.fail(f"{error.format_message().rstrip('.')} (see '{verb} --help')")
-        return 2
-    except click.ClickException as error:
-        render.fail(error.format_message())
-        return error.exit_code
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (click.Abort, KeyboardInterrupt):
         render.fail("stopped")
         return 130
+    except click.ClickException as error:
+        return _report_usage(error)
     except LocalpuppetError as error:
         render.fail(str(error))
         return error.exit_code
-    except BrokenPipeError:
-        # The reader has gone: that is its right. Python must not complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     except Exception as error:  # the last resort of the program, so that no traceback is shown
         if os.environ.get("LOCALPUPPET_TRACEBACK"):
             raise
-        kind = type(error).__name__
-        render.fail(f"bug in localpuppet: {kind}: {error} (LOCALPUPPET_TRACEBACK=1 shows more)")
-        return 70
+        return _report_unexpected(error)
     return result if isinstance(result, int) else 0
+
+
+def _report_usage(error: click.ClickException) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return 2
+    message = error.format_message()
+    if isinstance(error, click.UsageError):
+        verb = error.ctx.command_path if error.ctx else "localpuppet"
+        message = f"{message.rstrip('.')} (see '{verb} --help')"
+    render.fail(message)
+    return error.exit_code
+
+
+def _report_unexpected(error: Exception) -> int:
+    """Explain what no part of the program foresaw: a machine that refuses, or a bug of ours."""
+    if isinstance(error, BrokenPipeError):
+        render.drop_stream(sys.stdout)  # the reader has gone: that is its right
+        return 141
+    if isinstance(error, OSError):
+        render.drop_stream(sys.stdout)
+        place = f"{error.filename}: " if error.filename else ""
+        hint = " (run as root?)" if isinstance(error, PermissionError) else ""
+        render.fail(f"{place}{error.strerror or error}{hint}")
+        return 1
+    kind = type(error).__name__
+    render.fail(f"bug in localpuppet: {kind}: {error} (LOCALPUPPET_TRACEBACK=1 shows more)")
+    return 70

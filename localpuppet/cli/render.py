@@ -1,9 +1,11 @@
 """What people and programs see: lines, colours, tables, JSON. No decisions are made here."""
 
+import io
 import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -32,11 +34,16 @@ _LEVELS = {
 }
 
 
-def use_color(choice: str, stream: TextIO) -> bool:
+def use_color(choice: str, stream: TextIO | None) -> bool:
     """Return whether to colour what goes to `stream`, for `--color` of `choice`."""
     if choice != "auto":
         return choice == "always"
-    return not os.environ.get("NO_COLOR") and stream.isatty()
+    return not os.environ.get("NO_COLOR") and on_terminal(stream)
+
+
+def on_terminal(stream: TextIO | None) -> bool:
+    """Return whether a person reads `stream`; a closed one is `None`."""
+    return stream is not None and stream.isatty()
 
 
 def fail(message: str) -> None:
@@ -108,7 +115,9 @@ def counts(status: Status) -> str:
     found = status.resources
     if found is None:
         return ""
-    parts = [f"{found.total} resources"]
+    noun = "resource" if found.total == 1 else "resources"
+    whole = status.outcome in (Outcome.UNCHANGED, Outcome.CHANGED, Outcome.FAILED)
+    parts = [f"{found.total} {noun}{'' if whole else ' reached'}"]
     for label, count in (
         ("changed", found.changed),
         ("failed", found.failed),
@@ -186,11 +195,34 @@ class Lines(Silent):
 
     def command(self, text: str) -> None:
         """Show the command line."""
-        say(text)
+        say(one_line(text))
 
     def line(self, text: str) -> None:
         """Show a line of output."""
         say(puppet_line(text))
+
+
+class _Unbreakable(io.StringIO):
+    """A stream whose reader may go away: a lost terminal must not end a run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
 
 
 class Terminal(Lines):
@@ -200,13 +232,13 @@ class Terminal(Lines):
         from rich.console import Console
 
         self._title = title
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(file=_Unbreakable(sys.stderr), highlight=False)
         self._status = self._console.status(title)
         self._second = -1
 
     def command(self, text: str) -> None:
         """Show the command line and begin the progress line."""
-        super().command(click.style(text, dim=True))
+        say(click.style(one_line(text), dim=True))
         self.begin()
 
     def begin(self) -> None:
@@ -217,7 +249,8 @@ class Terminal(Lines):
         """Keep the progress line up to date."""
         if int(seconds) != self._second:
             self._second = int(seconds)
-            self._status.update(f"{self._title} [dim]{show_duration(int(seconds) + 0.0)}[/dim]")
+            shown = show_duration(seconds) if seconds >= 10 else f"{self._second}s"
+            self._status.update(f"{self._title} [dim]{shown}[/dim]")
 
     def count(self, done: int, total: int) -> None:
         """Show how far it is."""
@@ -245,7 +278,8 @@ def observer(*, quiet: bool, title: str) -> Silent:
     if quiet:
         return Silent()
     # Without a terminal on both there is nobody to show progress to.
-    if sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+    terminal = on_terminal(sys.stdout) and on_terminal(sys.stderr)
+    if terminal and os.environ.get("TERM") != "dumb":
         return Terminal(title)
     return Lines()
 
@@ -254,10 +288,18 @@ def say(text: str, *, err: bool = False) -> None:
     """Print a line of a run; a reader that went away, or a lost terminal, must not end the run."""
     try:
         click.echo(text, err=err)
-    except OSError:
-        # Or the interpreter would fail at its exit, and a good run would exit 120.
-        stream = sys.stderr if err else sys.stdout
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except (OSError, ValueError):
+        drop_stream(sys.stderr if err else sys.stdout)
+
+
+def drop_stream(stream: TextIO | None) -> None:
+    """Send what is left for a stream without a reader to nowhere.
+
+    Or the interpreter would fail at its exit, and a good run would exit 120.
+    """
+    if stream is not None:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def mapping_lines(value: Mapping[str, Any], indent: str = "") -> str:

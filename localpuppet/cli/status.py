@@ -3,6 +3,7 @@
 import click
 
 from localpuppet.cli import render
+from localpuppet.cli.completion import complete_run
 from localpuppet.cli.wiring import Parts
 from localpuppet.model.duration import parse_duration, show_duration
 from localpuppet.model.run import State, Status
@@ -11,11 +12,17 @@ from localpuppet.model.run import State, Status
 @click.command(
     "status",
     epilog="""\b
+Examples:
+  localpuppet status                       the newest run, and what holds the node
+  localpuppet status --wait --timeout 10m  wait for it
+  localpuppet status --json | jq -r .run.outcome
+
+\b
 Exit code: 0 while a run goes on, after a success, or before the first run; 1 after a failure.
 With --wait and --timeout, 75 when the run goes on.
 """,
 )
-@click.argument("run", required=False)
+@click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--wait", is_flag=True, help="Wait until the run has finished.")
 @click.option("--timeout", metavar="TIME", help="With --wait: give up after this time (90, 30m).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -24,13 +31,15 @@ def status_command(
     parts: Parts, run: str | None, wait: bool, timeout: str | None, as_json: bool
 ) -> int:
     """Show how RUN (default: the newest) stands, and what holds this node."""
-    seconds = parse_duration(timeout, what="timeout") if timeout else None
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout goes with --wait")
+    seconds = None if timeout is None else parse_duration(timeout, what="timeout")
     records = parts.records
     status: Status | None = None
     if run is not None or records.ids():
         directory = records.get(run)
         status = records.status(directory)
-        if wait and status.state is not State.FINISHED:
+        if wait:
             status = _wait(parts, directory.id, seconds)
     holds = parts.holds(ask=False).active()
     if as_json:
@@ -42,9 +51,7 @@ def status_command(
             }
         )
     else:
-        render.emit(_text(parts, status))
-        for hold in holds:
-            render.emit(render.pairs([("On hold ", click.style(str(hold), fg="yellow"))]))
+        render.emit(_text(parts, status, [str(hold) for hold in holds]))
     if status is None:
         return 0
     if status.state is not State.FINISHED:
@@ -69,23 +76,30 @@ def _wait(parts: Parts, run: str, seconds: float | None) -> Status:
         observer.close()
 
 
-def _text(parts: Parts, status: Status | None) -> str:
+def _text(parts: Parts, status: Status | None, holds: list[str]) -> str:
+    on_hold = [("On hold", click.style(hold, fg="yellow")) for hold in holds]
     if status is None:
-        return "no run yet; 'localpuppet apply' starts one"
+        return "\n".join(
+            ["no run yet; 'localpuppet apply' starts one", render.pairs(on_hold)]
+        ).strip()
     now = parts.clock.now()
     ended = render.moment(status.finished_at)
     if status.finished_at:
         ended += f" ({render.ago(status.finished_at, now)})"
+    started = render.moment(status.started_at)
+    if not status.finished_at:
+        started += f" ({render.ago(status.started_at, now)})"
     took = show_duration(status.seconds) if status.seconds else ""
     return render.pairs(
         [
             ("Run", status.id),
-            ("Release", status.app + (" (noop)" if status.noop else "")),
+            ("Release", render.user_text(status.app) + (" (noop)" if status.noop else "")),
             ("State", render.word(render.state_word(status))),
             ("Reason", render.user_text(status.reason)),
-            ("Started", render.moment(status.started_at)),
+            ("Started", started),
             ("Ended", f"{ended}, took {took}" if took else ended),
             ("Puppet", "" if status.puppet_started else "was not started"),
             ("Catalog", render.counts(status)),
+            *on_hold,
         ]
     )

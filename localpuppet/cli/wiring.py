@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from localpuppet import config, share
 from localpuppet.documents import Documents
+from localpuppet.errors import PuppetMissingError
+from localpuppet.files import refuse_foreign
 
 if TYPE_CHECKING:
     # Each verb pays only for the parts that it asks for: see docs/performance.md.
@@ -147,14 +149,13 @@ class Parts:
             return None
         return EncCommand.parse(settings.enc, timeout=settings.enc_timeout, env=self.environment)
 
-    def call(self, release: "Release", environment: str, wish: "Wish") -> "Call":
+    def call(
+        self, installation: "Installation", release: "Release", environment: str, wish: "Wish"
+    ) -> "Call":
         """Return the `puppet apply` for a release."""
         from localpuppet.puppet import Call
 
         settings = self.settings
-        installation = self.installation(ask=True)
-        if installation is None:
-            raise AssertionError("an installation that was asked for is there or raises")
         return Call(
             command=installation.command,
             own_directories=settings.puppet_directories,
@@ -170,22 +171,28 @@ class Parts:
             site_manifest=settings.site_manifest,
         )
 
+    def _installation_or_problem(self) -> "Installation | PuppetMissingError":
+        """Return Puppet, or why it cannot be used: that is for the record to say."""
+        try:
+            found = self.installation(ask=True)
+        except PuppetMissingError as error:
+            return error
+        return found or PuppetMissingError("Puppet was not found")
+
     def supervisor(self, observer: "Observer") -> "Supervisor":
         """Return what runs Puppet on this node.
 
         Raises:
-            PuppetMissingError: Puppet is not there.
             InvalidInputError: A setting is refused.
         """
         from localpuppet.supervisor import Node, Supervisor
 
         settings = self.settings
-        installation = self.installation(ask=True)
-        if installation is None:
-            raise AssertionError("an installation that was asked for is there or raises")
+        for script in (settings.enc_script, settings.site_manifest):
+            refuse_foreign(script)
         node = Node(
             state=settings.state,
-            installation=installation,
+            installation=self._installation_or_problem(),
             call=self.call,
             reports=settings.reports,
             lean_start=share.path("lean_start.rb"),
@@ -230,7 +237,7 @@ class Parts:
         """Yield git, and show on a terminal how far its fetches are."""
         from localpuppet.cli import render
 
-        observer = render.observer(quiet=not sys.stdout.isatty(), title=title)
+        observer = render.observer(quiet=not render.on_terminal(sys.stdout), title=title)
         observer.begin()
         try:
             yield self.git(observer.count)

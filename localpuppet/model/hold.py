@@ -39,9 +39,12 @@ class Hold:
         """
         try:
             hold = cls(**raw)
+            if not all(isinstance(text, str) for text in (hold.owner, hold.reason, hold.since)):
+                raise ValueError("owner, reason and since must be text")
             parse_line(hold.reason, what="reason")
-            if hold.until is not None:
-                parse_time(hold.until)
+            for text in (hold.since, hold.until):
+                if text is not None:
+                    parse_time(text)
         except (TypeError, ValueError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}") from error
         return hold

@@ -18,7 +18,8 @@ _CLASS = re.compile(r"[a-z][a-z0-9_]*(?:::[a-z][a-z0-9_]*)*\Z")
 _VARIABLE = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
 _CLASS_PARAMETER = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _ENVIRONMENT = re.compile(r"[a-z0-9_]{1,255}\Z")
-_RUN_ID = re.compile(r"\d{8}T\d{6}\.\d{6}Z-[0-9a-f]{4}\Z")
+_PUPPET_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:.-]*\Z")
+_RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[0-9a-f]{4}\Z")
 
 RESERVED_PARAMETERS = frozenset(
     (
@@ -54,7 +55,7 @@ class NodeName(str):
         Raises:
             InvalidInputError: It is not a lower-case DNS name.
         """
-        if text != text.lower():
+        if text != text.lower() and _NODE.match(text.lower()):
             raise InvalidInputError(
                 f"node name {text!r} must be in lower case", hint=f"write {text.lower()}"
             )
@@ -180,16 +181,32 @@ class RunId(str):
         Raises:
             InvalidInputError: It does not look like one.
         """
-        if not _RUN_ID.match(text):
-            raise InvalidInputError(
-                f"{text[:60]!r} is not a run id", hint="see 'localpuppet history'"
-            )
-        return cls(text)
+        try:
+            if _RUN_ID.match(text) and datetime.fromisoformat(text.partition("-")[0]).year < 9999:
+                return cls(text)
+        except ValueError:
+            pass  # digits that are no time
+        raise InvalidInputError(f"{text[:60]!r} is not a run id", hint="see 'localpuppet history'")
 
     @property
     def time(self) -> datetime:
         """When the run was asked for, UTC."""
         return datetime.fromisoformat(self.partition("-")[0])
+
+
+def parse_tags(text: str) -> str:
+    """Return a list of Puppet's tags, `a,b`.
+
+    Raises:
+        InvalidInputError: It is empty, or an element is no tag; Puppet would apply everything.
+    """
+    tags = text.split(",")
+    for tag in tags:
+        if not _PUPPET_TAG.match(tag):
+            raise InvalidInputError(
+                f"{tag[:40]!r} is no tag", where="--tags", hint="write a,b: names without spaces"
+            )
+    return text
 
 
 def check_parameter(name: str, *, where: str) -> None:

@@ -208,9 +208,6 @@ def classify(layers: Iterable[EncData]) -> NodeDocument:
             }
             for name, body in merged.classes.items()
         },
-        parameters={
-            name: interpolate(value, Lookup(merged.parameters), where=f"parameters.{name}")
-            for name, value in merged.parameters.items()
-        },
+        parameters={name: lookup.parameter(name) for name in merged.parameters},
         environment=merged.environment or DEFAULT_ENVIRONMENT,
     )

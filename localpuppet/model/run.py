@@ -128,6 +128,7 @@ class Report:
 
     Attributes:
         status: `unchanged`, `changed` or `failed`.
+        noop: Whether Puppet changed nothing, whoever told it so (puppet.conf can, too).
         noop_pending: Whether a noop run found something to change.
         time: When Puppet began, ISO 8601.
         resources: Counts.
@@ -135,6 +136,7 @@ class Report:
     """
 
     status: str
+    noop: bool
     noop_pending: bool
     time: str
     resources: Resources
@@ -157,6 +159,7 @@ class Report:
             seconds = {row[0]: float(row[2]) for row in metrics.get("time", {}).get("values", [])}
             return cls(
                 status=str(raw["status"]),
+                noop=bool(raw.get("noop", False)),
                 noop_pending=bool(raw.get("noop_pending", False)),
                 time=str(raw["time"]),
                 resources=Resources(**{key: counts.get(key, 0) for key in fields}),
@@ -184,6 +187,7 @@ class Ending:
         stopped: Why we ended it, if we did.
         report: Its report of this run; `None` when it left none.
         report_problem: Why a report that exists was not taken.
+        last_error: The last error that Puppet printed.
     """
 
     code: int | None
@@ -191,6 +195,18 @@ class Ending:
     stopped: Verdict | None
     report: Report | None
     report_problem: str
+    last_error: str = ""
+
+
+def _without_report(ending: Ending) -> str:
+    reasons = {
+        0: "Puppet exited 0 but left no report of this run",
+        1: "Puppet exited 1 before it applied anything",
+        2: "Puppet exited 2 but left no report of this run",
+    }
+    unknown = f"Puppet exited {ending.code} and left no report"
+    reason = ending.report_problem or reasons.get(ending.code or 0, unknown)
+    return f"{reason}: {ending.last_error}" if ending.last_error else reason
 
 
 def decide(ending: Ending) -> Verdict:
@@ -205,15 +221,7 @@ def decide(ending: Ending) -> Verdict:
         return Verdict(outcome=Outcome.FAILED, reason=f"signal {ending.signal} killed Puppet")
     code, report = ending.code, ending.report
     if report is None:
-        reasons = {
-            0: "Puppet exited 0 but left no report of this run",
-            1: "Puppet exited 1 and applied nothing: the catalog did not compile",
-            2: "Puppet exited 2 but left no report of this run",
-        }
-        reason = ending.report_problem or reasons.get(
-            code or 0, f"Puppet exited {code} and left no report"
-        )
-        return Verdict(outcome=Outcome.FAILED, reason=reason)
+        return Verdict(outcome=Outcome.FAILED, reason=_without_report(ending))
     counts = report.resources
     if code in (0, 2) and report.status == "failed":
         return Verdict(
@@ -242,6 +250,34 @@ def decide(ending: Ending) -> Verdict:
     )
 
 
+def _check_types(status: "Status") -> None:
+    """Refuse a status whose fields are not what they are called.
+
+    Raises:
+        ValueError: One is not.
+    """
+    texts = (status.reason, status.app, status.started_at)
+    numbers = (status.seconds, status.exit_code, status.signal)
+    flags = (status.noop, status.partial, status.puppet_started, status.noop_pending)
+    sound = (
+        all(isinstance(text, str) for text in texts)
+        and all(number is None or isinstance(number, int | float) for number in numbers)
+        and all(isinstance(flag, bool) for flag in flags)
+        and all(
+            part is None or isinstance(part, dict)
+            for part in (status.supervisor, status.puppet, status.puppet_seconds)
+        )
+    )
+    if not sound:
+        raise ValueError("a field has the wrong type")
+    counts = asdict(status.resources).values() if status.resources else ()
+    if not all(isinstance(count, int) for count in counts):
+        raise ValueError("a count is no number")
+    for text in (status.started_at, status.finished_at):
+        if text is not None:
+            parse_time(text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """`status.json`: how a run stands.
@@ -253,6 +289,7 @@ class Status:
         reason: One line; empty when there is nothing to say.
         app: The release.
         noop: Whether nothing was to be changed.
+        partial: Whether only some resources were to be applied (tags).
         started_at: When the record was opened, ISO 8601.
         finished_at: When it was closed.
         seconds: Duration by the monotonic clock.
@@ -272,6 +309,7 @@ class Status:
     reason: str = ""
     app: str
     noop: bool = False
+    partial: bool = False
     started_at: str
     finished_at: str | None = None
     seconds: float | None = None
@@ -306,6 +344,7 @@ class Status:
             if fields["resources"] is not None:
                 fields["resources"] = Resources(**fields["resources"])
             status = cls(**fields)
+            _check_types(status)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"is damaged: {error}") from error
         if (status.state is State.FINISHED) != (status.outcome is not None):
@@ -326,6 +365,7 @@ class Status:
             seconds=round(seconds, 3),
             exit_code=ending.code,
             signal=ending.signal,
+            noop=self.noop or (report.noop if report else False),
             noop_pending=report.noop_pending if report else False,
             resources=report.resources if report else None,
             puppet_seconds=dict(report.seconds) if report else None,

@@ -58,3 +58,10 @@ def parse_line(text: str, *, what: str) -> str:
             hint="write one plain line",
         )
     return text
+
+
+def url_without_secrets(url: str) -> str:
+    """Return a URL without what may be secret in it: user, password, query."""
+    scheme, _, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"

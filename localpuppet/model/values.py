@@ -22,6 +22,9 @@ type_names = {
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
+MAX_CHAIN = 50
+MAX_EXPANSION = 1024 * 1024
+
 _REFERENCE = re.compile(r"%\{([^{}]*)\}")
 _LITERAL = re.compile(r"literal\((['\"])(.*)\1\)\Z", re.DOTALL)
 _VARIABLE = re.compile(r"[a-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*\Z")
@@ -87,12 +90,34 @@ def _interpolate_text(text: str, lookup: Callable[[str, str], str], where: str) 
 class Lookup:
     """Resolves `%{name}` among the parameters of one node document.
 
-    Parameters may refer to each other; a parameter's own references are resolved first.
+    Parameters may refer to each other; a parameter's own references are resolved first, and once.
     """
 
     def __init__(self, parameters: Mapping[str, Json]) -> None:
         self._parameters = parameters
+        self._resolved: dict[str, Json] = {}
         self._open: list[str] = []
+        self._size = 0
+
+    def parameter(self, name: str) -> Json:
+        """Return the parameter `name` with its own references replaced.
+
+        Raises:
+            InvalidInputError: References lead round in a circle, too deep, or grow too large.
+        """
+        if name in self._resolved:
+            return self._resolved[name]
+        if name in self._open or len(self._open) >= MAX_CHAIN:
+            chain = " -> ".join([*self._open[-4:], name])
+            what = "refer to each other" if name in self._open else f"refer {MAX_CHAIN} deep"
+            raise InvalidInputError(f"parameters {what}: {chain}", where=at("parameters", name))
+        self._open.append(name)
+        try:
+            value = interpolate(self._parameters[name], self, where=at("parameters", name))
+        finally:
+            self._open.pop()
+        self._resolved[name] = value
+        return value
 
     def __call__(self, name: str, where: str) -> str:
         """Return the text of `name`.
@@ -107,14 +132,7 @@ class Lookup:
                 where=where,
                 hint="facts are not known here; a literal %{ is written %{literal('%')}{",
             )
-        if head in self._open:
-            chain = " -> ".join([*self._open, head])
-            raise InvalidInputError(f"parameters refer to each other: {chain}", where=where)
-        self._open.append(head)
-        try:
-            value = interpolate(self._parameters[head], self, where=at("parameters", head))
-        finally:
-            self._open.pop()
+        value = self.parameter(head)
         for key in rest:
             if not isinstance(value, dict) or key not in value:
                 raise InvalidInputError(f"'%{{{name}}}' is unknown: no key {key!r}", where=where)
@@ -122,7 +140,13 @@ class Lookup:
         if isinstance(value, bool):
             return "true" if value else "false"
         if isinstance(value, str | int | float):
-            return str(value)
+            text = str(value)
+            self._size += len(text)
+            if self._size > MAX_EXPANSION:
+                raise InvalidInputError(
+                    f"references expand to more than {MAX_EXPANSION} characters", where=where
+                )
+            return text
         raise InvalidInputError(
             f"'%{{{name}}}' is a {type_names[type(value)]}, not text", where=where
         )

@@ -17,6 +17,14 @@ from localpuppet.model.values import Json, at, type_names
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
+_SIMPLE = {
+    "minimum": "must be at least {}",
+    "exclusiveMinimum": "must be more than {}",
+    "maximum": "must be at most {}",
+    "minLength": "must have at least {} characters",
+    "maxLength": "must have at most {} characters",
+    "pattern": "has a character that is not allowed there",
+}
 _NOUNS = {"object": "mapping", "array": "list", "integer": "whole number"}
 
 
@@ -76,14 +84,11 @@ def _words(error: "ValidationError") -> tuple[str, str]:
     if error.validator == "required":
         missing = next(key for key in rule if key not in instance)
         return f"the key {missing!r} is missing (required)", ""
-    if error.validator == "minimum":
-        return f"must be at least {rule}", ""
-    if error.validator == "exclusiveMinimum":
-        return f"must be more than {rule}", ""
-    if error.validator == "maximum":
-        return f"must be at most {rule}", ""
     if error.validator == "maxItems":
         return f"has too many entries: {len(instance)}, at most {rule}", ""
     if error.validator == "enum":
         return f"must be one of {', '.join(map(str, rule))}", ""
+    simple = _SIMPLE.get(str(error.validator))
+    if simple is not None:
+        return simple.format(rule), ""
     return error.message, ""

@@ -15,6 +15,8 @@ PAGES: dict[str, bytes] = {
     "/ok.yaml": b"app: foo/trunk\nclasses: [foo]\n",
     "/large.yaml": b"# " + b"x" * 2_000_000,
     "/broken.yaml": b"app: [",
+    "/cut.yaml": b"app: foo/trunk\nclasses: [foo]\n",
+    "/endless.yaml": b"app: foo/trunk\n",
 }
 
 
@@ -27,12 +29,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.end_headers()
         elif path == "/slow.yaml":
             self.send_response(200)
+            self.send_header("Content-Length", "10")
             self.end_headers()
             self.server.finished.wait(60)  # type: ignore[attr-defined]
         elif path in PAGES:
+            body = PAGES[path]
             self.send_response(200)
+            if path != "/endless.yaml":
+                promised = len(body) + (400 if path == "/cut.yaml" else 0)
+                self.send_header("Content-Length", str(promised))
             self.end_headers()
-            self.wfile.write(PAGES[path])
+            self.wfile.write(body)
+        elif path == "/trickle.yaml":
+            self.wfile.write(b"HTTP/1.0 200 OK\r\n")
+            while not self.server.finished.wait(0.3):  # type: ignore[attr-defined]
+                self.wfile.write(b"x")
         else:
             self.send_error(404)
 
@@ -78,6 +89,9 @@ def test_an_input_is_fetched_and_its_query_stays_secret(
         ("missing.yaml", 69, "answered 404"),
         ("redirect.yaml", 69, "answered 302"),
         ("slow.yaml", 69, "timed out"),
+        ("trickle.yaml", 69, "timed out"),
+        ("cut.yaml", 69, "broke after 30 of 430 bytes"),
+        ("endless.yaml", 69, "said no length"),
         ("large.yaml", 2, "too large"),
         ("broken.yaml", 2, "line"),
     ],

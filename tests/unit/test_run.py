@@ -31,6 +31,7 @@ ID = RunId("20261120T140312.482913Z-7f3a")
 def report(status: str, *, failed: int = 0, noop_pending: bool = False) -> Report:
     return Report(
         status=status,
+        noop=noop_pending,
         noop_pending=noop_pending,
         time="2026-11-20T14:03:12Z",
         resources=Resources(total=9, failed=failed, out_of_sync=2),
@@ -52,7 +53,7 @@ def report(status: str, *, failed: int = 0, noop_pending: bool = False) -> Repor
         ),
         (0, None, None, Outcome.FAILED, "left no report"),
         (2, None, None, Outcome.FAILED, "left no report"),
-        (1, None, None, Outcome.FAILED, "did not compile"),
+        (1, None, None, Outcome.FAILED, "before it applied anything"),
         (1, None, report("changed"), Outcome.FAILED, "exited 1 after applying"),
         (4, None, report("failed", failed=1), Outcome.FAILED, "1 resource failed"),
         (6, None, report("failed", failed=3), Outcome.FAILED, "3 resources failed"),
