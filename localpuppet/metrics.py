@@ -17,7 +17,7 @@ _SAMPLE = re.compile(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 
 _HELP = {
     "localpuppet_last_run_timestamp_seconds": "When the last run ended.",
-    "localpuppet_last_success_timestamp_seconds": "When a whole run (no noop, no tags) last succeeded.",
+    "localpuppet_last_success_timestamp_seconds": "The last success without noop or tags.",
     "localpuppet_last_run_outcome": "1 for the outcome of the last run.",
     "localpuppet_last_run_success": "Whether the last run succeeded.",
     "localpuppet_last_run_noop": "Whether the last run was to change nothing.",

@@ -1,8 +1,7 @@
 """One run, end to end: lock others out, classify, apply, record what happened.
 
-Owns: the order of things. Invariants: at most one run on a node; the record is opened before
-Puppet starts and closed after it; what Puppet's exit code and its own report do not both call a
-success is none. Refuses to know: the operating system, the terminal.
+Owns: the order of things. Invariants: at most one run on a node; the record is opened before Puppet
+starts and closed after it. Refuses to know: the operating system, the terminal.
 """
 
 import os
