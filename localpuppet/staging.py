@@ -9,20 +9,18 @@ A composed release is a directory of links: the entries of the app's own tree, a
 module that its lock pins. So the modulepath has the one directory that the user knows.
 """
 
-import hashlib
 import os
 import secrets
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from localpuppet.documents import Documents
-from localpuppet.errors import BusyError, IntegrityError, InvalidInputError, StateError
+from localpuppet.errors import BusyError, IntegrityError, InvalidInputError
 from localpuppet.files import (
     Flock,
     make_private,
     read_json,
+    remove,
     replace_link,
     sync_directory,
     write_json,
@@ -40,59 +38,11 @@ from localpuppet.model.lock import Lock, Pin
 from localpuppet.model.manifest import check_modulepath
 from localpuppet.model.names import ReleasePath, did_you_mean
 from localpuppet.model.source import Source, split
+from localpuppet.model.staged import Staged, composition
 from localpuppet.ports import Repository
 from localpuppet.store import Store, remove_tree
 
-SCHEMA = 1
 EMPTY = Lock(modules={}, sources={})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
-    """What is on the node of one release.
-
-    Attributes:
-        app: Its name.
-        pin: What its own tag was, and the digest of its own tree.
-        composition: The name of its directory of links.
-        modules: Digests of its single modules by name.
-        sources: Digests of its collections by path.
-    """
-
-    app: ReleasePath
-    pin: Pin
-    composition: str
-    modules: Mapping[str, str]
-    sources: Mapping[str, str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"schema": SCHEMA, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> "Staged":
-        """Return the record.
-
-        Raises:
-            StateError: It is not one that this version wrote.
-        """
-        try:
-            if raw["schema"] != SCHEMA:
-                raise ValueError(f"schema {raw['schema']!r}")
-            return cls(
-                app=ReleasePath.parse(raw["app"], where="app"),
-                pin=Pin.from_dict(raw["pin"], where="pin", allow_file=True),
-                composition=str(raw["composition"]),
-                modules=dict(raw["modules"]),
-                sources=dict(raw["sources"]),
-            )
-        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
-            raise StateError(f"is damaged: {error}") from error
-
-    @property
-    def digests(self) -> set[str]:
-        """Every tree that it needs."""
-        return {self.pin.tree_sha256, *self.modules.values(), *self.sources.values()}
 
 
 class Staging:
@@ -182,10 +132,7 @@ class Staging:
             BusyError: Another process stages.
             StateError: The disk refused; nothing was switched.
         """
-        make_private(self._state)
-        lock = Flock.take(self._state / "stage.lock")
-        if lock is None:
-            raise BusyError("another process is staging", hint="try again when it has ended")
+        lock = self.exclusively()
         try:
             known = self.known(app)
             if known and not (refresh or accept_moved) and not self.problems(known, full=False):
@@ -195,6 +142,37 @@ class Staging:
             return staged
         finally:
             lock.release()
+
+    def exclusively(self) -> Flock:
+        """Return the staging lock; the caller releases it.
+
+        Raises:
+            BusyError: Another process stages or collects garbage.
+            StateError: The lock file cannot be made.
+        """
+        make_private(self._state)
+        lock = Flock.take(self._state / "stage.lock")
+        if lock is None:
+            raise BusyError("another process is staging", hint="try again when it has ended")
+        return lock
+
+    def remove(self, staged: Staged, *, kept: Sequence[Staged]) -> None:
+        """Take a release off the node: its names, its record, its directory of links.
+
+        Args:
+            staged: The release.
+            kept: Releases that stay, whose names must stay, too.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        needed = {path for release in kept for path in self._switches(release)}
+        for path in reversed(self._switches(staged)):
+            if path not in needed and path.is_symlink():
+                remove(path)
+        remove(self._record(staged.app))
+        if staged.composition not in {release.composition for release in kept}:
+            remove_tree(self._releases / staged.composition)
 
     def _fetch(
         self, app: ReleasePath, known: Staged | None, *, refresh: bool, accept_moved: bool
@@ -373,9 +351,3 @@ class Staging:
 
     def _record(self, app: ReleasePath) -> Path:
         return self._records / f"{app.replace('/', '%')}.json"
-
-
-def composition(links: Mapping[str, str]) -> str:
-    """Return the name of a directory of links: the SHA-256 of its listing."""
-    listing = "".join(f"{name} {links[name]}\n" for name in sorted(links))
-    return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()

@@ -16,7 +16,8 @@ from localpuppet.documents import Documents
 from localpuppet.errors import EncError, LocalpuppetError, PuppetMissingError, StateError
 from localpuppet.files import make_private, state_problem
 from localpuppet.holds import Holds
-from localpuppet.model.names import NodeName, RunId
+from localpuppet.ledger import Ledger
+from localpuppet.model.names import NodeName, ReleasePath, RunId
 from localpuppet.model.run import (
     Ending,
     Outcome,
@@ -28,6 +29,7 @@ from localpuppet.model.run import (
     show_time,
 )
 from localpuppet.model.stopping import Stopping
+from localpuppet.model.wish import Wish
 from localpuppet.node_lock import NodeLock
 from localpuppet.ports import Child, Clock, Ended, Observer, Processes
 from localpuppet.puppet import Call, Installation, environment, read_report
@@ -58,7 +60,7 @@ class Node:
 
     state: Path
     installation: Installation | PuppetMissingError
-    call: Callable[[Installation, Release, str, "Wish"], Call]
+    call: Callable[[Installation, Release, str, Wish], Call]
     reports: tuple[str, ...]
     lean_start: Path
     route_file: Path
@@ -69,27 +71,6 @@ class Node:
     keep_runs: int
     keep_days: int
     metrics: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What the caller wants of this run.
-
-    Attributes:
-        noop: Change nothing.
-        tags: Only resources with these tags.
-        extra: More options for Puppet.
-        timeout: Seconds.
-        user: Who asks.
-        cause: What led to it.
-    """
-
-    noop: bool
-    tags: str | None
-    extra: tuple[str, ...]
-    timeout: float
-    user: str
-    cause: str
 
 
 class Supervisor:
@@ -117,6 +98,7 @@ class Supervisor:
         self._processes = processes
         self._documents = documents
         self._observer = observer
+        self._ledger = Ledger(node.state)
         self.records = Records(node.state / "runs", processes)
         found = node.installation if isinstance(node.installation, Installation) else None
         self.holds = Holds(node.state / "holds", found.disable_file if found else None, clock)
@@ -216,12 +198,12 @@ class Supervisor:
     ) -> tuple[Request, Call]:
         node = self._node
         answer = None
-        if node.enc_command is not None:
+        if node.enc_command is not None and wish.document is None:
             name = NodeName.parse(installation.settings["certname"])
             answer = node.enc_command.ask(
                 name, processes=self._processes, documents=self._documents
             )
-        document = enc.node_document(source, release, answer=answer)
+        document = wish.document or enc.node_document(source, release, answer=answer)
         call = node.call(installation, release, document.environment, wish)
         make_private(call.environments / document.environment)
         enc.write_document(document, call.node_document)
@@ -308,6 +290,8 @@ class Supervisor:
             if self._agent_lock:
                 self._agent_lock.hand_to(child.identity.pid)
             run.write_status(status)
+            if not (wish.noop or status.partial):
+                self._ledger.note(ReleasePath(status.app))
             stopping = Stopping(started=begun, timeout=wish.timeout, grace=self._node.grace)
             ended = watch(
                 child,

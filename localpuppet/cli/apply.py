@@ -3,6 +3,8 @@
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +14,10 @@ from localpuppet.model.duration import parse_duration
 from localpuppet.model.names import RunId, parse_tags
 from localpuppet.model.run import Status
 from localpuppet.model.text import parse_line
+
+if TYPE_CHECKING:
+    from localpuppet.enc import Source
+    from localpuppet.model.wish import Wish
 
 
 class _ApplyCommand(click.Command):
@@ -51,6 +57,9 @@ Examples:
     is_flag=True,
     help="Exit as Puppet does: 0 unchanged, 2 changed, 4 failed, 6 changed and failed.",
 )
+@click.option(
+    "--allow-rollback", is_flag=True, help="Apply a release that is older than the last one."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 @click.option("--cause", default="manual", metavar="TEXT", help="What led to this run, for 'why'.")
 @click.pass_context
@@ -62,6 +71,7 @@ def apply_command(
     tags: str | None,
     detach: bool,
     detailed_exitcodes: bool,
+    allow_rollback: bool,
     as_json: bool,
     cause: str,
 ) -> int:
@@ -72,7 +82,7 @@ def apply_command(
     """
     from localpuppet import puppet
     from localpuppet.enc import node_document, read_input
-    from localpuppet.supervisor import Wish
+    from localpuppet.model.wish import Wish
 
     parts: Parts = ctx.obj
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
@@ -92,8 +102,9 @@ def apply_command(
         documents=parts.documents,
         fetch=parts.fetch(),
     )
-    release = parts.release(read.input.app)
-    if settings.enc is None:
+    read, wish = overruled(parts, read, wish, allow_rollback=allow_rollback)
+    release = parts.release(read.input.app, stage=True)
+    if settings.enc is None and wish.document is None:
         node_document(read, release, answer=None)  # refused before anything is locked or written
     observer = render.observer(quiet=as_json or detach, title=f"applying {release.app}")
     supervisor = parts.supervisor(observer)
@@ -118,6 +129,41 @@ def apply_command(
     text = render.as_json(status.to_dict()) if as_json else render.result(status)
     render.say(text, err=detach and not as_json)  # a run that never started has no id to wait for
     return exit_code(status, detailed=detailed_exitcodes)
+
+
+def overruled(
+    parts: Parts, read: "Source", wish: "Wish", *, allow_rollback: bool
+) -> "tuple[Source, Wish]":
+    """Return what is to be run: the input, or what an operator rolled back to.
+
+    A rollback holds until the input changes; then it is over. Without one, a source only goes
+    forward.
+
+    Raises:
+        InvalidInputError: The input goes back, and nobody allowed it.
+    """
+    rollback = parts.ledger.rollback()
+    if rollback is not None and rollback.input_sha256 == read.sha256 and not allow_rollback:
+        from localpuppet.model.node import NodeDocument
+
+        render.say(
+            f"# rolled back to {rollback.app} by {rollback.user} (run {rollback.run});"
+            " a changed input ends that",
+            err=True,
+        )
+        document = NodeDocument.from_dict(rollback.node_document)
+        source = replace(
+            read,
+            name=f"rollback to run {rollback.run}",
+            input=replace(read.input, app=rollback.app, layers=()),
+        )
+        return source, replace(wish, document=document)
+    if rollback is not None:
+        if not wish.noop:
+            parts.ledger.end_rollback()
+    elif not allow_rollback:
+        parts.ledger.check_forward(read.input.app)
+    return read, wish
 
 
 def exit_code(status: Status, *, detailed: bool) -> int:

@@ -23,6 +23,7 @@ VERBS = {
     "history": "history",
     "logs": "history",
     "release": "release",
+    "rollback": "rollback",
     "stage": "stage",
     "status": "status",
     "units": "units",

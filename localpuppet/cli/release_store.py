@@ -6,7 +6,8 @@ from localpuppet.cli import render
 from localpuppet.cli.wiring import Parts
 from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.model.names import ReleasePath
-from localpuppet.staging import Staged, Staging
+from localpuppet.model.staged import Staged
+from localpuppet.staging import Staging
 
 
 @click.command("list")

@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from localpuppet.adapters.system import SystemClock, SystemProcesses
     from localpuppet.enc import EncCommand, Fetch
     from localpuppet.holds import Holds
+    from localpuppet.ledger import Ledger
     from localpuppet.locking import Locker
     from localpuppet.model.names import ReleasePath
+    from localpuppet.model.wish import Wish
     from localpuppet.ports import Observer, Repository
     from localpuppet.puppet import Call, Installation
     from localpuppet.record import Records
     from localpuppet.release import Release
     from localpuppet.staging import Staging
     from localpuppet.store import Store
-    from localpuppet.supervisor import Supervisor, Wish
+    from localpuppet.supervisor import Supervisor
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -118,17 +120,26 @@ class Parts:
             self.clock,
         )
 
-    def release(self, app: str) -> "Release":
+    def release(self, app: str, *, stage: bool = False) -> "Release":
         """Return the release that an input names.
 
+        Args:
+            app: Its name.
+            stage: Bring it onto the node first, when it is one of a source in git and not there or
+                not sound.
+
         Raises:
-            InvalidInputError: It is refused.
+            LocalpuppetError: It is refused, or cannot be brought here.
         """
         from localpuppet.model.names import ReleasePath
         from localpuppet.release import resolve
 
+        path = ReleasePath.parse(app, where="app")
+        if stage and path.is_tag and path.source in self.settings.sources:
+            with self.git_progress(f"staging {path}") as repository:
+                self.staging(repository).stage(path)
         return resolve(
-            ReleasePath.parse(app, where="app"),
+            path,
             modules=self.settings.modules,
             store=self.settings.state,
             allow_file=self.settings.allow_file_urls,
@@ -220,6 +231,13 @@ class Parts:
 
         return Store(self.settings.state)
 
+    @cached_property
+    def ledger(self) -> "Ledger":
+        """What was applied on this node."""
+        from localpuppet.ledger import Ledger
+
+        return Ledger(self.settings.state)
+
     def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
         """Return git, with `progress` told of fetches."""
         from localpuppet.adapters.git import Git
@@ -270,6 +288,22 @@ class Parts:
             documents=self.documents,
             allow_file=self.settings.allow_file_urls,
         )
+
+    def named_apps(self) -> "list[ReleasePath]":
+        """Return the releases that the inputs in the root name.
+
+        Raises:
+            InvalidInputError: An input is refused: what it names could not be kept.
+        """
+        from localpuppet.enc import read_input
+
+        settings = self.settings
+        found = [settings.input, *sorted(settings.inputs.glob("*.yaml"))]
+        return [
+            read_input(str(path), documents=self.documents, fetch=self.fetch()).input.app
+            for path in found
+            if path.exists()
+        ]
 
     def input_app(self) -> "ReleasePath":
         """Return the release that the node's input names.

@@ -173,6 +173,20 @@ class NodeDocument:
     parameters: Mapping[str, Json]
     environment: str
 
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json]) -> "NodeDocument":
+        """Return a document that was recorded.
+
+        Raises:
+            InvalidInputError: A name in it is refused.
+        """
+        data = EncData.from_dict(raw)
+        return cls(
+            classes=data.classes,
+            parameters=data.parameters,
+            environment=data.environment or DEFAULT_ENVIRONMENT,
+        )
+
     def to_dict(self) -> dict[str, Json]:
         """Return it as Puppet's exec node terminus wants it."""
         return {

@@ -1,0 +1,28 @@
+"""A wish: what a caller wants of one run, beside its input."""
+
+from dataclasses import dataclass
+
+from localpuppet.model.node import NodeDocument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the caller wants of this run.
+
+    Attributes:
+        noop: Change nothing.
+        tags: Only resources with these tags.
+        extra: More options for Puppet.
+        timeout: Seconds.
+        user: Who asks.
+        cause: What led to it.
+        document: A node document of another time to use as it is (a rollback).
+    """
+
+    noop: bool
+    tags: str | None
+    extra: tuple[str, ...]
+    timeout: float
+    user: str
+    cause: str
+    document: NodeDocument | None = None

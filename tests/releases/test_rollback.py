@@ -1,0 +1,125 @@
+"""Switching, going back, and removing what nobody will go back to."""
+
+import json
+
+from tests.conftest import Node
+from tests.releases.conftest import Forge, release
+
+
+def point_at(node: Node, tag: str) -> None:
+    node.write("input.yaml", f"app: web/tags/{tag}\nclasses: [web, ntp, platform]\n")
+
+
+def test_apply_stages_first_when_it_must(site: Node) -> None:
+    done = site.run("apply")
+    assert done.code == 0, done.err
+    assert "Notice: web r1" in done.out
+
+
+def test_check_stages_nothing(site: Node) -> None:
+    refused = site.run("check")
+    assert refused.code == 2
+    assert "is the release on this node" in refused.err
+    assert not (site.state / "objects").exists()
+
+
+def test_a_rollback_is_the_release_and_the_node_document_of_that_time(
+    site: Node, forge: Forge
+) -> None:
+    site.run("apply")
+    release(site, forge, "r2")
+    site.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
+    assert "Notice: web r2" in site.run("apply").out
+    rolled = site.run("rollback")
+    assert rolled.code == 0, rolled.err
+    assert "from web/tags/r2 to web/tags/r1" in rolled.out
+    for _ in range(2):  # and it holds: a timer must not go forward by itself
+        done = site.run("apply")
+        assert done.code == 0
+        assert "Notice: web r1" in done.out
+        assert "Notice: platform" not in done.out
+        assert "Notice: dist r7" in done.out, "as it was: with all three classes"
+        assert "rolled back to web/tags/r1" in done.err
+    release(site, forge, "r3")
+    point_at(site, "r3")
+    forward = site.run("apply")
+    assert "Notice: web r3" in forward.out
+    assert "rolled back" not in forward.err
+
+
+def test_a_rollback_can_be_aimed_and_ended(site: Node, forge: Forge) -> None:
+    for tag in ("r1", "r2", "r3"):
+        if tag != "r1":
+            release(site, forge, tag)
+        point_at(site, tag)
+        assert site.run("apply").code == 0
+    assert site.run("rollback", "--to", "r1", "--json").json["app"] == "web/tags/r1"
+    assert "Notice: web r1" in site.run("apply").out
+    assert site.run("rollback", "--end").code == 0
+    assert "Notice: web r3" in site.run("apply", "--allow-rollback").out
+    missing = site.run("rollback", "--to", "r9")
+    assert missing.code == 2
+    assert "no good run of web/tags/r9" in missing.err
+
+
+def test_an_input_that_goes_back_is_refused_unless_allowed(site: Node, forge: Forge) -> None:
+    site.run("apply")
+    release(site, forge, "r2")
+    point_at(site, "r2")
+    site.run("apply")
+    point_at(site, "r1")
+    refused = site.run("apply")
+    assert refused.code == 2
+    assert "web/tags/r1 is older than web/tags/r2" in refused.err
+    assert site.run("apply", "--noop", "--allow-rollback").code == 0
+    allowed = site.run("apply", "--allow-rollback")
+    assert "Notice: web r1" in allowed.out
+    assert site.run("apply").code == 0, "allowed once, it is the newest now"
+
+
+def test_a_failed_release_is_not_what_rollback_goes_to(site: Node, forge: Forge) -> None:
+    site.run("apply")
+    web = forge.repo("web")
+    release(site, forge, "r2")
+    web.commit({"web/manifests/init.pp": "class web { fail('broken') }\n"}, "r3")
+    for tag in ("r2", "r3"):
+        point_at(site, tag)
+        site.run("apply")
+    assert site.run("rollback", "--json").json["app"] == "web/tags/r2"
+
+
+def test_gc_keeps_what_may_be_needed_and_removes_the_rest(site: Node, forge: Forge) -> None:
+    for tag in ("r1", "r2", "r3", "r4"):
+        if tag != "r1":
+            release(site, forge, tag)
+        point_at(site, tag)
+        assert site.run("apply").code == 0
+    planned = site.run("release", "gc", "--dry-run", "--json").json
+    assert planned["releases"] == ["web/tags/r1", "web/tags/r2"]
+    assert sorted(planned["kept"]) == ["web/tags/r3", "web/tags/r4"]
+    assert len(site.run("release", "list", "--json").json["releases"]) == 4
+    done = site.run("release", "gc")
+    assert done.code == 0, done.err
+    assert sorted(path.name for path in (site.root / "modules/web/tags").iterdir()) == ["r3", "r4"]
+    assert (site.root / "modules/dist/tags/r7").exists()
+    assert site.run("release", "verify", "--all").code == 0
+    assert len(list((site.state / "objects").iterdir())) == 4, "ntp, dist, and two of web"
+    assert site.run("apply").code == 0
+
+
+def test_gc_spares_what_runs(site: Node, forge: Forge) -> None:
+    web = forge.repo("web")
+    slow = "class web { exec { '/bin/sleep 6': } -> notify { 'end': } }\n"
+    web.commit({"web/manifests/init.pp": slow}, "slow")
+    other = site.write("other.yaml", "app: web/tags/slow\nclasses: [web]\n")
+    process = site.start("apply", "--noop", str(other), "--", "--debug")
+    site.wait_until(lambda: site.recorded().get("state") == "running")
+    process.terminate()
+    site.finish(process)
+    process = site.start("apply", str(other))
+    site.wait_until(lambda: site.recorded().get("state") == "running")
+    kept = site.run("release", "gc", "--json").json
+    assert "web/tags/slow" in kept["kept"]
+    assert site.finish(process).code == 0
+    status = json.loads(site.run("status", "--json").out)
+    assert status["run"]["outcome"] == "changed"
