@@ -9,6 +9,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -154,6 +155,23 @@ def sync_filesystem(directory: Path) -> None:
             raise state_problem(OSError(number, os.strerror(number)), directory)
     finally:
         os.close(fd)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a tree whose files are read-only.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    try:
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+        elif path.exists():
+            shutil.rmtree(path)
+    except OSError as error:
+        raise state_problem(error, path) from error
+    if path.exists():
+        raise StateError("could not be removed", where=str(path))
 
 
 def replace_link(link: Path, target: Path) -> None:

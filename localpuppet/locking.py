@@ -11,13 +11,13 @@ from pathlib import Path
 
 from localpuppet.documents import Documents
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
-from localpuppet.files import read_user_file, write_durably
+from localpuppet.files import read_user_file, remove_tree, write_durably
 from localpuppet.model.lock import Lock, Pin
 from localpuppet.model.manifest import Manifest, Tagged, check_modulepath
 from localpuppet.model.names import ReleasePath
 from localpuppet.model.source import Source, split
 from localpuppet.ports import Repository, TagObject
-from localpuppet.store import Store, remove_tree
+from localpuppet.store import Store
 
 MANIFEST = "manifest.yaml"
 LOCK = "manifest.lock"
@@ -126,6 +126,21 @@ class Locker:
             wanted = self._wanted(manifest)
         except LocalpuppetError as error:
             raise error.at(str(file)) from error
+        held = self._store.exclusively()
+        try:
+            self._repository.sweep()
+            return self._resolve(directory, manifest, wanted, accept_moved=accept_moved)
+        finally:
+            held.release()
+
+    def _resolve(
+        self,
+        directory: Path,
+        manifest: Manifest,
+        wanted: Mapping[str, Tagged],
+        *,
+        accept_moved: bool,
+    ) -> Lock:
         self._repository.fetch([(item.url, item.tag) for item in wanted.values()], refresh=True)
         found = {key: self._repository.tag(item.url, item.tag) for key, item in wanted.items()}
         for entry in manifest.modulepath:

@@ -184,6 +184,14 @@ class Repository(Protocol):
     A tag that is in the mirror already is not asked for again unless `refresh` says so.
     """
 
+    def sweep(self) -> None:
+        """Remove what a process that died left half made. Call it with the store's lock only.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        ...
+
     def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
         """Bring tags into their mirrors, several repositories at a time.
 

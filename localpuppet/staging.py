@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from localpuppet.documents import Documents
-from localpuppet.errors import BusyError, IntegrityError, InvalidInputError
+from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.files import (
-    Flock,
     make_private,
     read_json,
     remove,
+    remove_tree,
     replace_link,
     sync_directory,
     write_json,
@@ -40,7 +40,7 @@ from localpuppet.model.names import ReleasePath, did_you_mean
 from localpuppet.model.source import Source, split
 from localpuppet.model.staged import Staged, composition
 from localpuppet.ports import Repository
-from localpuppet.store import Store, remove_tree
+from localpuppet.store import Store
 
 EMPTY = Lock(modules={}, sources={})
 
@@ -132,8 +132,9 @@ class Staging:
             BusyError: Another process stages.
             StateError: The disk refused; nothing was switched.
         """
-        lock = self.exclusively()
+        lock = self._store.exclusively()
         try:
+            self._sweep(app)
             known = self.known(app)
             if known and not (refresh or accept_moved) and not self.problems(known, full=False):
                 return known
@@ -142,19 +143,6 @@ class Staging:
             return staged
         finally:
             lock.release()
-
-    def exclusively(self) -> Flock:
-        """Return the staging lock; the caller releases it.
-
-        Raises:
-            BusyError: Another process stages or collects garbage.
-            StateError: The lock file cannot be made.
-        """
-        make_private(self._state)
-        lock = Flock.take(self._state / "stage.lock")
-        if lock is None:
-            raise BusyError("another process is staging", hint="try again when it has ended")
-        return lock
 
     def remove(self, staged: Staged, *, kept: Sequence[Staged]) -> None:
         """Take a release off the node: its names, its record, its directory of links.
@@ -348,6 +336,14 @@ class Staging:
                 continue
             link.parent.mkdir(parents=True, exist_ok=True)
             replace_link(link, tree)
+
+    def _sweep(self, app: ReleasePath) -> None:
+        """Remove what a process that died here left half made."""
+        self._repository.sweep()
+        rubbish = [*self._releases.glob(".new-*"), *self._records.glob(".*")]
+        rubbish += (self._modules / app).parent.glob(".*")
+        for path in rubbish:
+            remove_tree(path)
 
     def _record(self, app: ReleasePath) -> Path:
         return self._records / f"{app.replace('/', '%')}.json"

@@ -9,13 +9,19 @@ Refuses to know: releases, git.
 import hashlib
 import os
 import secrets
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from localpuppet.errors import IntegrityError, StateError
-from localpuppet.files import make_private, state_problem, sync_filesystem, write_durably
+from localpuppet.errors import BusyError, IntegrityError
+from localpuppet.files import (
+    Flock,
+    make_private,
+    remove_tree,
+    state_problem,
+    sync_filesystem,
+    write_durably,
+)
 from localpuppet.model.tree import Entry, check_link, check_path, digest
 
 CHUNK = 1024 * 1024
@@ -29,6 +35,7 @@ class Store:
     """
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self.objects = directory / "objects"
         self._index = directory / "index"
         self._staging = directory / "staging"
@@ -46,17 +53,34 @@ class Store:
         """Return all trees."""
         return sorted(path.name for path in self.objects.iterdir()) if self.objects.is_dir() else []
 
+    def exclusively(self) -> Flock:
+        """Return the lock that everyone who changes the store holds; the caller releases it.
+
+        Raises:
+            BusyError: Another process has it.
+            StateError: The lock file cannot be made.
+        """
+        make_private(self._directory)
+        lock = Flock.take(self._directory / "stage.lock")
+        if lock is None:
+            raise BusyError(
+                "another process changes the store",
+                where=str(self._directory / "stage.lock"),
+                hint="try again when it has ended",
+            )
+        return lock
+
     def staging(self) -> Path:
         """Return a new, empty directory for trees that are to be added; sweep old ones away.
 
-        Call it with the staging lock only: what is found there belongs to a dead process.
+        Call it with the lock only: what is found there belongs to a dead process.
 
         Raises:
             StateError: The disk refused.
         """
         for directory in (self.objects, self._index, self._staging):
             make_private(directory)
-        for old in self._staging.iterdir():
+        for old in [*self._staging.iterdir(), *self._index.glob(".*")]:
             remove_tree(old)
         path = self._staging / secrets.token_hex(8)
         make_private(path)
@@ -200,20 +224,3 @@ def metadata(root: Path) -> str:
         fields = f" {status.st_size} {status.st_mtime_ns} {status.st_ino} {status.st_mode:o}\n"
         lines.append(path + fields.encode())
     return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a tree whose files are read-only.
-
-    Raises:
-        StateError: The disk refused.
-    """
-    try:
-        if path.is_symlink() or path.is_file():
-            path.unlink()
-        elif path.exists():
-            shutil.rmtree(path)
-    except OSError as error:
-        raise state_problem(error, path) from error
-    if path.exists():
-        raise StateError("could not be removed", where=str(path))

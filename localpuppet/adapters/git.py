@@ -15,8 +15,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from localpuppet.errors import IntegrityError, StateError, UnavailableError
-from localpuppet.files import make_private, state_problem
+from localpuppet.errors import (
+    IntegrityError,
+    LocalpuppetError,
+    StateError,
+    UnavailableError,
+)
+from localpuppet.files import make_private, remove_tree, state_problem
 from localpuppet.model.text import one_line
 from localpuppet.ports import TagObject
 
@@ -90,6 +95,17 @@ class Git:
             return True
         return self._resolve(mirror, f"refs/tags/{tag}") is not None
 
+    def sweep(self) -> None:
+        """Remove what a process that died left half made; see `ports.Repository`.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        if self._mirrors.is_dir():
+            for pattern in (".new-*", ".write-*"):
+                for path in self._mirrors.glob(pattern):
+                    remove_tree(path)
+
     def _fetch_one(self, url: str, tags: Iterable[str]) -> None:
         mirror = self._mirror(url)
         if not (mirror / "HEAD").exists():
@@ -107,9 +123,7 @@ class Git:
             "--end-of-options",
             url,
             *refspecs,
-            failure=lambda said: UnavailableError(
-                f"cannot fetch {', '.join(tags)}: {said}", where=url, hint="is the tag there?"
-            ),
+            failure=lambda said: _fetch_failure(url, tags, said),
         )
 
     def _make_mirror(self, mirror: Path) -> None:
@@ -330,3 +344,11 @@ class Git:
             ) from error
         except FileNotFoundError as error:
             raise StateError("git is not installed", hint="apt-get install git") from error
+
+
+def _fetch_failure(url: str, tags: Iterable[str], said: str) -> LocalpuppetError:
+    if "fsck" in said:
+        return IntegrityError(f"the repository holds what git refuses: {said}", where=url)
+    return UnavailableError(
+        f"cannot fetch {', '.join(tags)}: {said}", where=url, hint="is the tag there?"
+    )

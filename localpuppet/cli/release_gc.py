@@ -22,7 +22,7 @@ def gc_command(parts: Parts, dry_run: bool, as_json: bool) -> None:
     garbage = Garbage(
         staging=staging, store=parts.store, ledger=parts.ledger, records=parts.records
     )
-    lock = staging.exclusively()
+    lock = parts.store.exclusively()
     try:
         removal = garbage.plan(parts.named_apps())
         if not dry_run:

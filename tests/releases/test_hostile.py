@@ -69,7 +69,7 @@ def test_git_url(case: dict[str, Any]) -> None:
 
 @pytest.fixture
 def ssh_keys(tmp_path: Path) -> dict[str, str]:
-    """Make a release key and another one; return an environment in which git signs with the first."""
+    """Make a release key and another one; return the environment of git that signs with it."""
     for name in ("k1", "k2"):
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", tmp_path / name],
@@ -110,7 +110,7 @@ def test_git_repo(
         assert objects == []
     else:
         modes = {path.stat().st_mode & 0o7777 for path in objects[0].rglob("*") if path.is_file()}
-        assert modes == {0o444}
+        assert modes <= {0o444, 0o555}
 
 
 def lock_first_commit(node: Node, repository: Path, env: dict[str, str]) -> None:

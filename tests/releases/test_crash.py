@@ -1,0 +1,92 @@
+"""stage is killed, or its disk refuses, at one system call after another.
+
+After each: the old release still verifies, running it again converges, and no rubbish remains. A
+bounded sample runs with the tests; `scripts/crash` runs every call (CRASH_FULL=1).
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Node
+from tests.releases.conftest import Forge, release
+
+FULL = os.environ.get("CRASH_FULL") == "1"
+# How many calls of each kind are tried with the tests, spread over all that stage makes.
+SAMPLE = 4
+CALLS = ("rename", "symlink", "fsync", "syncfs", "unlink", "mkdir", "openat", "write")
+
+
+def stage(node: Node, *strace: str) -> "subprocess.CompletedProcess[str]":
+    """Stage r2 under strace, which injects a fault into this process (not into git)."""
+    return subprocess.run(
+        ["strace", "-qq", "-o", node.root / "trace", *strace, *COMMAND, "stage", "web/tags/r2"],
+        env=node.environment(PYTHONPATH=str(REPOSITORY), PYTHONDONTWRITEBYTECODE="1"),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+def forget(node: Node) -> None:
+    """Take r2 off the node again, as gc would."""
+    node.write("input.yaml", "app: web/tags/r1\nclasses: [web]\n")
+    done = node.run("release", "gc")
+    assert done.code == 0, done.err
+    assert not (node.root / "modules/web/tags/r2").is_symlink()
+
+
+def rubbish(node: Node) -> list[Path]:
+    """Return what should not be left: temporary names, trees that nobody needs."""
+    hidden = [path for path in node.state.rglob(".*") if "mirrors" not in path.parts[:-1]]
+    hidden += node.root.joinpath("modules").rglob(".*.*")
+    return [*hidden, *(node.state / "staging").iterdir()]
+
+
+def count(node: Node, call: str) -> int:
+    done = stage(node, "-e", f"trace={call}")
+    assert done.returncode == 0, done.stderr
+    lines = (node.root / "trace").read_text().splitlines()
+    forget(node)
+    return len([line for line in lines if re.match(rf"{call}\(", line)])
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
+    assert site.run("stage").code == 0
+    release(site, forge, "r2")
+    total = count(site, call)
+    step = 1 if FULL else max(1, total // SAMPLE)
+    for number in range(1, total + 1, step):
+        killed = stage(site, "-e", f"inject={call}:signal=KILL:when={number}")
+        assert killed.returncode == -9, f"{call} {number} of {total}: {killed.stderr}"
+        assert site.run("release", "verify", "web/tags/r1").code == 0
+        assert site.run("check").code == 0
+        again = site.run("stage", "web/tags/r2")
+        assert again.code == 0, f"{call} {number}: {again.err}"
+        assert site.run("release", "verify", "--all").code == 0
+        assert rubbish(site) == [], f"{call} {number}"
+        forget(site)
+
+
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
+@pytest.mark.parametrize("call", ["write", "fsync", "rename", "symlink", "mkdir"])
+def test_a_disk_that_refuses_a_system_call(site: Node, forge: Forge, call: str, error: str) -> None:
+    assert site.run("stage").code == 0
+    release(site, forge, "r2")
+    total = count(site, call)
+    step = 1 if FULL else max(1, total // 2)
+    for number in range(1, total + 1, step):
+        refused = stage(site, "-e", f"inject={call}:error={error}:when={number}")
+        assert "Traceback" not in refused.stderr
+        assert "bug" not in refused.stderr, f"{call} {number}: {refused.stderr}"
+        assert site.run("release", "verify", "web/tags/r1").code == 0
+        assert site.run("stage", "web/tags/r2").code == 0
+        assert site.run("release", "verify", "--all").code == 0
+        assert rubbish(site) == []
+        forget(site)
