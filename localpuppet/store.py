@@ -103,7 +103,7 @@ class Store:
         listings: dict[str, str] = {}
         try:
             for name, tree in trees.items():
-                found[name] = digest(_entries(tree, where=name, seal=True))
+                found[name] = digest(entries(tree, where=name, seal=True))
                 listings[found[name]] = metadata(tree)
             sync_filesystem(self._staging)
             for name, tree in trees.items():
@@ -137,7 +137,7 @@ class Store:
             if not path.is_dir():
                 return "is missing"
             if full:
-                real = digest(_entries(path, where=sha256, seal=False))
+                real = digest(entries(path, where=sha256, seal=False))
                 return "" if real == sha256 else f"has the bytes of {real}"
             return (
                 "" if metadata(path) == expected else "was changed (names, sizes, times or modes)"
@@ -192,8 +192,17 @@ def _walk(root: Path) -> Iterator[tuple[bytes, "os.DirEntry[bytes]"]]:
                     yield path, entry
 
 
-def _entries(root: Path, *, where: str, seal: bool) -> Iterator[Entry]:
-    """Yield the entries of a tree, each checked; with `seal` make them read-only on the way."""
+def entries(root: Path, *, where: str, seal: bool) -> Iterator[Entry]:
+    """Yield the entries of a tree, each checked; with `seal` make them read-only on the way.
+
+    Args:
+        root: The tree.
+        where: Its name in messages.
+        seal: Make the files 0444 or 0555.
+
+    Raises:
+        IntegrityError: The tree holds what must not be in one.
+    """
     real_root = os.path.realpath(os.fsencode(root))
     for path, entry in _walk(root):
         check_path(path, where=where)

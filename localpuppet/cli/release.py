@@ -6,6 +6,7 @@ from localpuppet.cli.verbs import Verbs
 
 # Verb → module, as in main.
 VERBS = {
+    "diff": "release_diff",
     "gc": "release_gc",
     "list": "release_store",
     "lock": "release_make",
@@ -15,6 +16,7 @@ VERBS = {
 EPILOG = """\b
 Examples:
   localpuppet release lock .             manifest.yaml → manifest.lock
+  localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml
   localpuppet release gc --dry-run       what nobody will go back to
   localpuppet release verify --all       hash every byte of what is staged
 """

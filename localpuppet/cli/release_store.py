@@ -16,8 +16,10 @@ from localpuppet.staging import Staging
 def list_command(parts: Parts, as_json: bool) -> None:
     """List the releases that are staged on this node."""
     staged = parts.staging(parts.git()).all()
+    applied = _applied(parts)
     if as_json:
-        render.emit_json({"schema": 1, "releases": [release.to_dict() for release in staged]})
+        rows_of = [{**release.to_dict(), "applied": applied.get(release.app)} for release in staged]
+        render.emit_json({"schema": 1, "releases": rows_of})
         return
     if not staged:
         render.emit("nothing is staged; 'localpuppet stage' fetches what the input names")
@@ -29,10 +31,22 @@ def list_command(parts: Parts, as_json: bool) -> None:
             release.pin.tree_sha256[:16],
             str(len(release.modules)),
             str(len(release.sources)),
+            applied.get(release.app) or "",
         )
         for release in staged
     ]
-    render.emit(render.table(("RELEASE", "COMMIT", "TREE SHA-256", "MODULES", "SOURCES"), rows))
+    render.emit(
+        render.table(("RELEASE", "COMMIT", "TREE SHA-256", "MODULES", "SOURCES", "APPLIED"), rows)
+    )
+
+
+def _applied(parts: Parts) -> dict[str, str]:
+    """Return which release of each source is the current and which the previous one."""
+    found: dict[str, str] = {}
+    for source in parts.ledger.sources():
+        order = parts.ledger.order(source)
+        found.update(zip(order[-2:][::-1], ("current", "previous"), strict=False))
+    return found
 
 
 @click.command("verify")

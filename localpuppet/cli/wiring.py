@@ -182,6 +182,17 @@ class Parts:
             site_manifest=settings.site_manifest,
         )
 
+    def installed(self) -> "Installation":
+        """Return the installed Puppet.
+
+        Raises:
+            PuppetMissingError: There is none, or it does not answer.
+        """
+        found = self._installation_or_problem()
+        if isinstance(found, PuppetMissingError):
+            raise found
+        return found
+
     def _installation_or_problem(self) -> "Installation | PuppetMissingError":
         """Return Puppet, or why it cannot be used: that is for the record to say."""
         try:

@@ -1,0 +1,105 @@
+"""What differs between two releases: names of things, and what each thing is.
+
+Pure comparison; where the things come from (files, pins, catalogs) is for others to know.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from localpuppet.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Two collections of named things, compared.
+
+    Attributes:
+        added: Names that only the second has.
+        removed: Names that only the first has.
+        changed: Names of things that are not the same in both, with a line for each.
+    """
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: Mapping[str, str]
+
+    def __bool__(self) -> bool:
+        """Return whether there is any difference."""
+        return bool(self.added or self.removed or self.changed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Difference:
+    """Compare things that are text.
+
+    Args:
+        before: Name → what it is in the first collection.
+        after: The same of the second.
+    """
+    return Difference(
+        added=tuple(sorted(after.keys() - before.keys())),
+        removed=tuple(sorted(before.keys() - after.keys())),
+        changed={
+            name: f"{before[name]} → {after[name]}"
+            for name in sorted(before.keys() & after.keys())
+            if before[name] != after[name]
+        },
+    )
+
+
+def resources(catalog: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the resources of a compiled catalog: `File[/etc/motd]` → parameters as text.
+
+    Values that Puppet marks as sensitive are not shown, only whether they are the same.
+
+    Args:
+        catalog: Puppet's JSON catalog
+            (https://github.com/puppetlabs/puppet/blob/main/api/schemas/catalog.json).
+
+    Raises:
+        InvalidInputError: It is not one.
+    """
+    try:
+        return {
+            f"{row['type']}[{row['title']}]": {
+                name: _shown(value) for name, value in (row.get("parameters") or {}).items()
+            }
+            for row in catalog["resources"]
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InvalidInputError(f"is not a Puppet catalog: {error!r}", where="catalog") from error
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict) and value.get("__ptype") == "Sensitive":
+        return f"(sensitive {abs(hash(json.dumps(value, sort_keys=True))):x})"
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def compare_catalogs(
+    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
+) -> Difference:
+    """Compare catalogs resource by resource; a changed one says which parameters differ.
+
+    Args:
+        before: Resource → parameters, as `resources` returns them.
+        after: The same of the second catalog.
+    """
+    changed = {}
+    for name in sorted(before.keys() & after.keys()):
+        inner = compare(before[name], after[name])
+        if inner:
+            parts = [f"+{parameter}={after[name][parameter]}" for parameter in inner.added]
+            parts += [f"-{parameter}={before[name][parameter]}" for parameter in inner.removed]
+            parts += [f"{parameter}: {change}" for parameter, change in inner.changed.items()]
+            changed[name] = "; ".join(parts)
+    return Difference(
+        added=tuple(sorted(after.keys() - before.keys())),
+        removed=tuple(sorted(before.keys() - after.keys())),
+        changed=changed,
+    )

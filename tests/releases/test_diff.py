@@ -1,0 +1,58 @@
+"""release diff: pins, files and compiled resources."""
+
+from localpuppet.model.difference import compare_catalogs, resources
+from tests.conftest import Node
+from tests.releases.conftest import Forge, klass, release
+
+
+def test_pins_files_and_resources_that_differ(site: Node, forge: Forge) -> None:
+    forge.repo("ntp").commit({"manifests/init.pp": klass("ntp", "ntp v2")}, "v2")
+    forge.repo("web").write({"web/files/new": "x"})
+    release(site, forge, "r2", ntp="v2")
+    arguments = ["release", "diff", "web/tags/r1", "web/tags/r2", "--catalog"]
+    arguments.append(str(site.root / "input.yaml"))
+    found = site.run(*arguments, "--json")
+    assert found.code == 0, found.err
+    assert list(found.json["dependencies"]["changed"]) == ["module ntp"]
+    assert "v1 (" in found.json["dependencies"]["changed"]["module ntp"]
+    assert found.json["files"]["added"] == ["web/files/new"]
+    assert sorted(found.json["files"]["changed"]) == [
+        "ntp/manifests/init.pp",
+        "web/manifests/init.pp",
+    ]
+    assert found.json["resources"]["added"] == ["Notify[ntp v2]", "Notify[web r2]"]
+    assert found.json["resources"]["removed"] == ["Notify[ntp v1]", "Notify[web r1]"]
+    shown = site.run(*arguments)
+    assert "  + Notify[web r2]" in shown.out
+    assert not list(site.state.glob("diff-*")), "nothing is left behind"
+    assert site.runs() == [], "nothing was applied"
+
+
+def test_a_release_is_the_same_as_itself(site: Node) -> None:
+    shown = site.run("release", "diff", "web/tags/r1", "web/tags/r1")
+    assert shown.out == "dependencies\n  the same\nfiles\n  the same\n"
+
+
+def test_a_catalog_that_does_not_compile_is_named(site: Node, forge: Forge) -> None:
+    forge.repo("web").commit({"web/manifests/init.pp": "class web { fail('on purpose') }\n"}, "r2")
+    done = site.run(
+        *["release", "diff", "web/tags/r1", "web/tags/r2", "--catalog"],
+        str(site.root / "input.yaml"),
+    )
+    assert done.code == 2
+    assert "web/tags/r2: the catalog does not compile" in done.err
+    assert "on purpose" in done.err
+
+
+def test_parameters_are_compared_and_secrets_not_shown() -> None:
+    def catalog(mode: str, secret: str) -> dict[str, object]:
+        sensitive = {"__ptype": "Sensitive", "__pvalue": secret}
+        parameters = {"mode": mode, "content": sensitive, "backup": False}
+        return {"resources": [{"type": "File", "title": "/x", "parameters": parameters}]}
+
+    before, after = resources(catalog("0644", "hunter2")), resources(catalog("0600", "hunter3"))
+    changed = compare_catalogs(before, after).changed["File[/x]"]
+    assert "mode: 0644 → 0600" in changed
+    assert "content: (sensitive" in changed
+    assert "hunter" not in changed
+    assert not compare_catalogs(before, before)
