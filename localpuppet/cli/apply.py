@@ -3,10 +3,12 @@
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 
 from localpuppet.cli import render
+from localpuppet.cli.preparing import prepare
 from localpuppet.cli.wiring import Parts
 from localpuppet.model.duration import parse_duration
 from localpuppet.model.names import RunId
@@ -42,6 +44,12 @@ Examples:
 """,
 )
 @click.argument("source", metavar="[INPUT|-|https://…]", required=False)
+@click.option(
+    "--install",
+    metavar="PACKAGE",
+    type=click.Path(path_type=Path),
+    help="Install this .deb or .rpm of the release first, and take the release from it.",
+)
 @click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
 @click.option("--timeout", metavar="TIME", help="End Puppet after this time (90, 30m, 1h30m).")
 @click.option("--tags", metavar="TAGS", help="Apply only resources with these tags (a,b).")
@@ -57,6 +65,7 @@ Examples:
 def apply_command(
     ctx: click.Context,
     source: str | None,
+    install: Path | None,
     noop: bool,
     timeout: str | None,
     tags: str | None,
@@ -68,7 +77,8 @@ def apply_command(
     """Apply the release that INPUT names to this node.
 
     INPUT is a file (default: input.yaml in the root), '-' for standard input, or an https URL.
-    The node is locked meanwhile; what happens is recorded: see status, logs and why.
+    A release that is not on the node yet is staged first. The node is locked meanwhile; what
+    happens is recorded: see status, logs and why.
     """
     from localpuppet import puppet
     from localpuppet.enc import read_input
@@ -88,6 +98,7 @@ def apply_command(
         cause=parse_line(cause, what="cause"),
     )
     read = read_input(source or str(settings.input), documents=parts.documents, fetch=parts.fetch())
+    prepare(parts, read.input.app, package=install)
     release = parts.release(read.input.app)
     observer = render.observer(quiet=as_json or detach, title=f"applying {release.app}")
     supervisor = parts.supervisor(observer)

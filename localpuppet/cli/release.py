@@ -8,12 +8,14 @@ from localpuppet.cli.verbs import Verbs
 VERBS = {
     "list": "release_store",
     "lock": "release_make",
+    "package": "release_package",
     "verify": "release_store",
 }
 
 EPILOG = """\b
 Examples:
   localpuppet release lock .             manifest.yaml → manifest.lock
+  localpuppet release package foo/tags/r1 --format deb
   localpuppet release verify --all       hash every byte of what is staged
 """
 

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from localpuppet.adapters.git import Git
+    from localpuppet.adapters.package_tools import SystemPackageTools
     from localpuppet.adapters.system import SystemClock, SystemProcesses
     from localpuppet.enc import EncCommand, Fetch
     from localpuppet.holds import Holds
+    from localpuppet.importing import Importer
     from localpuppet.locking import Locker
     from localpuppet.model.names import ReleasePath
+    from localpuppet.packager import Packager
     from localpuppet.ports import Observer, Repository
     from localpuppet.puppet import Call, Installation
     from localpuppet.record import Records
@@ -250,6 +253,38 @@ class Parts:
             sources=settings.sources,
             documents=self.documents,
             allow_file=settings.allow_file_urls,
+        )
+
+    def importer(self, repository: "Repository") -> "Importer":
+        """Return what stages releases from git, installed packages and packs."""
+        from localpuppet.importing import Importer
+
+        settings = self.settings
+        return Importer(
+            staging=self.staging(repository),
+            store=self.store,
+            directories=settings.packages,
+            sources=settings.sources,
+            documents=self.documents,
+            allow_file=settings.allow_file_urls,
+        )
+
+    def package_tools(self) -> "SystemPackageTools":
+        """Return the programs that build and install packages."""
+        from localpuppet.adapters.package_tools import SystemPackageTools
+
+        return SystemPackageTools(env=self.environment, timeout=self.settings.git_timeout)
+
+    def packager(self, repository: "Repository") -> "Packager":
+        """Return what makes packages."""
+        from localpuppet.packager import Packager
+
+        return Packager(
+            staging=self.staging(repository),
+            store=self.store,
+            repository=repository,
+            tools=self.package_tools(),
+            directories=self.settings.packages,
         )
 
     def locker(self, repository: "Repository") -> "Locker":
