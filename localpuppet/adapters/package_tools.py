@@ -108,7 +108,7 @@ class SystemPackageTools:
             ask, tool = ["dpkg-deb", "--field", path, "Package"], ["dpkg", "--install", path]
         elif start.startswith(b"\xed\xab\xee\xdb"):
             ask = ["rpm", "--query", "--package", "--nosignature", "--queryformat=%{NAME}", path]
-            tool = ["rpm", "--upgrade", "--replacepkgs", "--nosignature", path]
+            tool = ["rpm", "--upgrade", "--replacepkgs", path]
         else:
             raise InvalidInputError("is neither a .deb nor an .rpm", where=path)
         name = self._run(ask[0], ask[1:]).strip()

@@ -16,10 +16,10 @@ from localpuppet.model.names import ReleasePath
 PREFIX = "localpuppet-release-"
 PACKAGES = "usr/share/localpuppet/packages"
 DOCUMENTATION = "usr/share/doc"
-MAX_NAME = 160
+MAX_NAME = 120
 
 # What both take: Debian knows no '_', RPM no '-', and both sort '~' before everything.
-_VERSION = re.compile(r"[0-9][A-Za-z0-9.+~]{0,99}\Z")
+_VERSION = re.compile(r"[0-9][A-Za-z0-9.+~]{0,59}\Z")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9.+-]")
 _LICENCE = re.compile(r"(?:un)?(?:licen[cs]e|copying|copyright|notice)s?(?:[._-].*)?\Z", re.I)
 
@@ -104,7 +104,7 @@ def package_version(tag: str) -> str:
     start = re.search(r"[0-9]", tag)
     text = tag[start.start() :] if start else f"0+{tag}"
     text = re.sub(r"[-_](?=[A-Za-z])", "~", text)
-    return re.sub(r"[^A-Za-z0-9.+~]", ".", text)[:100]
+    return re.sub(r"[^A-Za-z0-9.+~]", ".", text)[:60]
 
 
 def parse_version(text: str) -> str:
@@ -117,7 +117,7 @@ def parse_version(text: str) -> str:
         raise InvalidInputError(
             f"{text[:60]!r} is no version for a package",
             where="--version",
-            hint="a digit, then ASCII letters, digits and . + ~, at most 100 characters",
+            hint="a digit, then ASCII letters, digits and . + ~, at most 60 characters",
         )
     return text
 

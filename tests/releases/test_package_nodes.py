@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,9 @@ def test_apply_installs_then_runs(site: Node, bare: Node, scratch: Scratch, form
     done = bare.run("apply", "--install", str(package), "--noop", PATH=path)
     assert done.code == 0, done.err
     assert "web r1" in done.out
+    assert bare.run("disable", "-m", "not now", PATH=path).code == 0
     again = bare.run("apply", "--install", str(package), "--noop", PATH=path)
-    assert again.code == 0, again.err
+    assert again.code == 75, "installing twice is fine, and a hold is a hold"
 
 
 def test_what_is_to_be_installed_is_looked_at_first(
@@ -126,6 +128,46 @@ def test_a_package_that_was_changed_is_refused(site: Node, bare: Node, scratch: 
     done = bare.run("stage", PATH=path)
     assert done.code == 3
     assert "does not hold the tree" in done.err
+
+
+def test_a_change_that_came_through_a_link_is_found(
+    site: Node, bare: Node, scratch: Scratch
+) -> None:
+    package = build(site, "deb", site.root / "out")
+    path = without_git(bare)
+    scratch.install(package)
+    assert bare.run("stage", PATH=path).code == 0
+    victim = (bare.root / "modules/web/tags/r1/web/manifests/init.pp").resolve()
+    victim.chmod(0o644)
+    victim.write_text(klass("web", "evil"))
+    assert bare.run("release", "verify", PATH=path).code == 3
+    assert bare.run("stage", PATH=path).code == 3, "the package is no better"
+    scratch.install(package)
+    assert bare.run("stage", PATH=path).code == 0
+    assert bare.run("release", "verify", PATH=path).code == 0
+
+
+def test_a_state_on_another_file_system_gets_copies(
+    site: Node, bare: Node, scratch: Scratch
+) -> None:
+    scratch.install(build(site, "deb", site.root / "out"))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as state:
+        bare.settings(allow_file_urls=True, packages=[str(scratch.packages)], state=state)
+        assert bare.run("stage", PATH=without_git(bare)).code == 0
+        assert bare.run("release", "verify", "--all").code == 0
+        file = (bare.root / "modules/web/tags/r1/web/manifests/init.pp").resolve()
+        assert file.is_relative_to(state)
+        assert file.stat().st_nlink == 1
+
+
+def test_a_package_can_be_made_from_a_package(site: Node, bare: Node, scratch: Scratch) -> None:
+    pack = build(site, "tar", site.root / "out")
+    scratch.install(build(site, "deb", site.root / "out"))
+    out = bare.root / "out"
+    out.mkdir()
+    done = bare.run("release", "package", "--format=tar", f"-o{out}", PATH=without_git(bare))
+    assert done.code == 0, done.err
+    assert (out / pack.name).read_bytes() == pack.read_bytes()
 
 
 def test_another_package_of_the_same_tag_is_an_alarm(

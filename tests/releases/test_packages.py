@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.model.names import ReleasePath
-from localpuppet.model.package import package_name, package_version
 from tests.conftest import Node
 from tests.releases.conftest import Forge, Scratch, build, klass, licensed, release, run
 
@@ -106,26 +104,6 @@ def test_releases_install_side_by_side(
     for tag in ("r1.1", "r2"):
         scratch.install(build(site, form, site.root / "out", f"web/tags/{tag}"))
     assert len(list(scratch.packages.iterdir())) == 3
-
-
-def test_names_and_versions() -> None:
-    def name(app: str) -> str:
-        return package_name(ReleasePath(app)).removeprefix("localpuppet-release-")
-
-    assert name("web/tags/r1") == "web-r1"
-    assert name("web-app/tags/v1.2+b") == "web-app-v1.2+b"
-    alike = ["web/tags/R1", "web/tags/a-b", "web-a/tags/b", "we_b/tags/r1", "we/b/tags/r1"]
-    assert len({name(app) for app in [*alike, "web/tags/r1", "we-b/tags/r1"]}) == 7
-    assert name("web/tags/R1").startswith("web-r1-")
-    versions = {
-        "r1": "1",
-        "v1.2-rc1": "1.2~rc1",
-        "2026-11-20": "2026.11.20",
-        "release_7": "7",
-        "blue": "0+blue",
-        "1.0-1": "1.0.1",
-    }
-    assert {tag: package_version(tag) for tag in versions} == versions
 
 
 def test_a_version_and_a_directory_are_checked(site: Node, tmp_path: Path) -> None:
