@@ -112,7 +112,8 @@ class Packager:
                 _settle(root, time)
                 return self._write(form, root, about, directory, time)
         except OSError as error:
-            raise state_problem(error, Path(error.filename or directory)) from error
+            place = error.filename if isinstance(error.filename, str) else directory
+            raise state_problem(error, Path(place)) from error
 
     def _time(self, staged: Staged) -> int:
         """Return when the release was committed: its package knows it where git does not."""
@@ -122,8 +123,9 @@ class Packager:
             package = None  # a broken package of anything must not stop who has git
         if package is not None:
             record = json.loads(package.data)
-            if record["pin"] == asdict(staged.pin):
-                return int(record["time"])
+            time = record.get("time")
+            if record.get("pin") == asdict(staged.pin) and isinstance(time, int):
+                return time
         self._repository.fetch([(staged.pin.url, staged.pin.tag)], refresh=False)
         return self._repository.commit_time(staged.pin.url, staged.pin.commit)
 
