@@ -18,6 +18,7 @@ from localpuppet.model.source import Source
 
 SYSTEM_ROOT = Path("/etc/puppet")
 SYSTEM_STATE = Path("/var/lib/localpuppet")
+SYSTEM_PACKAGES = "/usr/share/localpuppet/packages"
 FILE = "localpuppet.yaml"
 
 
@@ -37,6 +38,7 @@ class Settings:
     metrics: Path
     immutable_only: bool
     sources: Mapping[str, Source]
+    packages: tuple[Path, ...]
     allow_file_urls: bool
     https_ca: Path | None
     min_free: int
@@ -117,6 +119,7 @@ def load(root: Path, documents: Documents) -> Settings:
         metrics=state / str(raw.get("metrics", "metrics.prom")),
         immutable_only=raw.get("immutable_only", False),
         sources=_sources(raw, root, file),
+        packages=tuple(root / entry for entry in raw.get("packages", [SYSTEM_PACKAGES])),
         allow_file_urls=raw.get("allow_file_urls", False),
         https_ca=path("https_ca", "") if "https_ca" in raw else None,
         min_free=raw.get("min_free_mib", 16) * 1048576,

@@ -13,7 +13,7 @@ import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.model.values import type_names
@@ -32,6 +32,23 @@ def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT) -> bytes:
         InvalidInputError: It is missing, unreadable, no regular file, too large, or (as root)
             writable by others, as ssh and sudo refuse it, too.
     """
+    with open_user_file(path, limit=limit) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise InvalidInputError(f"is too large: the limit is {limit} bytes", where=str(path))
+    return data
+
+
+def open_user_file(path: Path, *, limit: int) -> BinaryIO:
+    """Return a file that a user gave us, open for reading; for those too large to be held.
+
+    Args:
+        path: The file; symlinks are followed.
+        limit: The most bytes that it may have now.
+
+    Raises:
+        InvalidInputError: As `read_user_file` does.
+    """
     where = str(path)
     try:
         # A FIFO must not block us before fstat can tell that it is one.
@@ -40,20 +57,19 @@ def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT) -> bytes:
         reason = getattr(error, "strerror", None) or str(error)
         hint = "does it exist?" if getattr(error, "errno", 0) == errno.ENOENT else ""
         raise InvalidInputError(f"cannot be read: {reason}", where=where, hint=hint) from error
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(fd)
-        raise InvalidInputError("is not a regular file", where=where)
-    with os.fdopen(fd, "rb") as file:
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidInputError("is not a regular file", where=where)
         _refuse_foreign(status, where)
         if status.st_size > limit:
             raise InvalidInputError(
                 f"is too large: {status.st_size} bytes, the limit is {limit}", where=where
             )
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise InvalidInputError(f"is too large: the limit is {limit} bytes", where=where)
-    return data
+    except BaseException:
+        os.close(fd)
+        raise
+    return os.fdopen(fd, "rb")
 
 
 def _refuse_foreign(status: os.stat_result, where: str) -> None:
@@ -235,6 +251,25 @@ def replace_file(path: Path, data: bytes, *, mode: int) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise state_problem(error, path) from error
+
+
+def publish(source: Path, target: Path, *, mode: int) -> None:
+    """Put a copy of a large file where a user wants it: whole and durable, or not at all.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        shutil.copyfile(source, temporary)
+        temporary.chmod(mode)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.rename(target)
+        sync_directory(target.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise state_problem(error, target) from error
 
 
 def remove(path: Path) -> None:

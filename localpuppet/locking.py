@@ -6,7 +6,7 @@ alarm.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from localpuppet.documents import Documents
@@ -21,6 +21,7 @@ from localpuppet.store import Store
 
 MANIFEST = "manifest.yaml"
 LOCK = "manifest.lock"
+EMPTY = Lock(modules={}, sources={})
 
 
 def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file: bool) -> Manifest:
@@ -47,6 +48,46 @@ def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: boo
         return Lock.from_dict(raw, allow_file=allow_file)
     except LocalpuppetError as error:
         raise error.at(where) from error
+
+
+def read_lock(
+    app: ReleasePath,
+    read: Callable[[str], bytes | None],
+    *,
+    documents: Documents,
+    allow_file: bool,
+) -> Lock:
+    """Return the lock of a release, that fits its manifest.
+
+    Args:
+        app: The release.
+        read: Returns the bytes of a file at the top of its own tree; `None` when there is none.
+        documents: Reads manifests and locks.
+        allow_file: Whether `file://` URLs are allowed.
+
+    Raises:
+        InvalidInputError: There is no manifest, or no lock for its dependencies; one of the two is
+            refused, or they disagree.
+    """
+    data = read(MANIFEST)
+    if data is None:
+        raise InvalidInputError(f"there is no {MANIFEST}", where=app, hint="an empty one will do")
+    manifest = parse_manifest(
+        data, documents=documents, where=f"{app}/{MANIFEST}", allow_file=allow_file
+    )
+    check_modulepath(app, manifest, tags_only=True)
+    locked = read(LOCK)
+    if locked is None:
+        if manifest.modulepath or manifest.modules:
+            raise InvalidInputError(
+                f"there is no {LOCK}, and the manifest has dependencies",
+                where=app,
+                hint="run 'localpuppet release lock', commit, tag",
+            )
+        return EMPTY
+    lock = parse_lock(locked, documents=documents, where=f"{app}/{LOCK}", allow_file=allow_file)
+    check_complete(manifest, lock, where=str(app))
+    return lock
 
 
 def check_complete(manifest: Manifest, lock: Lock, *, where: str) -> None:

@@ -11,7 +11,8 @@ module that its lock pins. So the modulepath has the one directory that the user
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.documents import Documents
@@ -27,22 +28,16 @@ from localpuppet.files import (
 )
 from localpuppet.locking import (
     LOCK,
-    MANIFEST,
-    check_complete,
-    parse_lock,
-    parse_manifest,
+    read_lock,
     refuse_moved,
     write_trees,
 )
 from localpuppet.model.lock import Lock, Pin
-from localpuppet.model.manifest import check_modulepath
 from localpuppet.model.names import ReleasePath, did_you_mean
 from localpuppet.model.source import Source, split
 from localpuppet.model.staged import Staged, composition
 from localpuppet.ports import Repository
 from localpuppet.store import Store
-
-EMPTY = Lock(modules={}, sources={})
 
 
 class Staging:
@@ -108,7 +103,7 @@ class Staging:
             problem = self._store.problem(sha256, full=full)
             if problem:
                 found.append(f"{name} {problem}")
-        if composition(self._links(staged)) != staged.composition or not self._composed(staged):
+        if composition(self.links(staged)) != staged.composition or not self._composed(staged):
             found.append(f"{staged.app}: its directory of links was changed")
         for path, target in self._switches(staged).items():
             if not path.is_symlink() or path.readlink() != target:
@@ -132,14 +127,33 @@ class Staging:
             BusyError: Another process stages.
             StateError: The disk refused; nothing was switched.
         """
+
+        def obtain(known: Staged | None) -> Staged:
+            if known and not (refresh or accept_moved) and not self.problems(known, full=False):
+                return known
+            return self._fetch(app, known, refresh=refresh, accept_moved=accept_moved)
+
+        return self.switch(app, obtain)
+
+    def switch(self, app: ReleasePath, obtain: Callable[[Staged | None], Staged]) -> Staged:
+        """Give a release its name, with the node's staging to ourselves.
+
+        Args:
+            app: The release.
+            obtain: Called with what is recorded of it; brings its trees into the store and returns
+                what they are, or returns what it got when that is all there.
+
+        Raises:
+            BusyError: Another process stages.
+            StateError: The disk refused; nothing was switched.
+        """
         lock = self._store.exclusively()
         try:
             self._sweep(app)
             known = self.known(app)
-            if known and not (refresh or accept_moved) and not self.problems(known, full=False):
-                return known
-            staged = self._fetch(app, known, refresh=refresh, accept_moved=accept_moved)
-            self._switch(staged)
+            staged = obtain(known)
+            if staged is not known:
+                self._switch(staged)
             return staged
         finally:
             lock.release()
@@ -175,11 +189,16 @@ class Staging:
             refuse_moved(known.pin, found, where=app)
         if source.signers is not None:
             self._repository.verify_signature(source.url, tag, signers=source.signers)
-        lock = self._lock(app, source, found.commit)
+        lock = read_lock(
+            app,
+            lambda name: self._repository.file(source.url, found.commit, name),
+            documents=self._documents,
+            allow_file=self._allow_file,
+        )
         self._check_pins(lock)
         trees = {f"module {name}": pin for name, pin in lock.modules.items()}
         trees |= {str(name): pin for name, pin in lock.sources.items()}
-        missing = {key: pin for key, pin in trees.items() if not self._sound(pin.tree_sha256)}
+        missing = {key: pin for key, pin in trees.items() if not self.sound(pin.tree_sha256)}
         wanted = [
             (pin.url, self._repository.tag(pin.url, pin.tag).tree, key)
             for key, pin in missing.items()
@@ -187,7 +206,7 @@ class Staging:
         if (
             known is None
             or known.pin.commit != found.commit
-            or not self._sound(known.pin.tree_sha256)
+            or not self.sound(known.pin.tree_sha256)
         ):
             wanted.append((source.url, found.tree, app))
         digests = write_trees(wanted, repository=self._repository, store=self._store)
@@ -202,6 +221,14 @@ class Staging:
         pin = Pin(
             url=source.url, tag=tag, tag_object=found.id, commit=found.commit, tree_sha256=own
         )
+        return self.describe(app, pin, lock)
+
+    def describe(self, app: ReleasePath, pin: Pin, lock: Lock) -> Staged:
+        """Return the record of a release whose trees are in the store.
+
+        Raises:
+            InvalidInputError: Two things in it have one name.
+        """
         draft = Staged(
             app=app,
             pin=pin,
@@ -209,13 +236,7 @@ class Staging:
             modules={name: pin.tree_sha256 for name, pin in lock.modules.items()},
             sources={name: pin.tree_sha256 for name, pin in lock.sources.items()},
         )
-        return Staged(
-            app=app,
-            pin=pin,
-            composition=composition(self._links(draft)),
-            modules=draft.modules,
-            sources=draft.sources,
-        )
+        return replace(draft, composition=composition(self.links(draft)))
 
     def _source(self, app: ReleasePath) -> Source:
         source = self._sources.get(app.source)
@@ -227,8 +248,12 @@ class Staging:
             )
         return source
 
-    def _sound(self, sha256: str) -> bool:
-        """Whether a tree is here and whole; a damaged one is put aside, to be fetched again."""
+    def sound(self, sha256: str) -> bool:
+        """Return whether a tree is here and whole; put a damaged one aside, to be had again.
+
+        Raises:
+            StateError: The disk refused.
+        """
         if not self._store.has(sha256):
             return False
         if self._store.problem(sha256, full=False) and self._store.problem(sha256, full=True):
@@ -236,40 +261,11 @@ class Staging:
             return False
         return True
 
-    def _lock(self, app: ReleasePath, source: Source, commit: str) -> Lock:
-        where = f"{app}/{MANIFEST}"
-        data = self._repository.file(source.url, commit, MANIFEST)
-        if data is None:
-            raise InvalidInputError(
-                f"there is no {MANIFEST}", where=app, hint="an empty one will do"
-            )
-        manifest = parse_manifest(
-            data, documents=self._documents, where=where, allow_file=self._allow_file
-        )
-        check_modulepath(app, manifest, tags_only=True)
-        locked = self._repository.file(source.url, commit, LOCK)
-        if locked is None:
-            if manifest.modulepath or manifest.modules:
-                raise InvalidInputError(
-                    f"there is no {LOCK}, and the manifest has dependencies",
-                    where=app,
-                    hint="run 'localpuppet release lock', commit, tag",
-                )
-            return EMPTY
-        lock = parse_lock(
-            locked,
-            documents=self._documents,
-            where=f"{app}/{LOCK}",
-            allow_file=self._allow_file,
-        )
-        check_complete(manifest, lock, where=str(app))
-        return lock
-
     def _check_pins(self, lock: Lock) -> None:
         """Fetch what is missing and hold every tag that we have against the lock."""
         pins = {f"modules.{name}": pin for name, pin in lock.modules.items()}
         pins |= {f"sources.{name}": pin for name, pin in lock.sources.items()}
-        missing = {key: pin for key, pin in pins.items() if not self._sound(pin.tree_sha256)}
+        missing = {key: pin for key, pin in pins.items() if not self.sound(pin.tree_sha256)}
         self._repository.fetch([(pin.url, pin.tag) for pin in missing.values()], refresh=True)
         for key, pin in missing.items():
             refuse_moved(pin, self._repository.tag(pin.url, pin.tag), where=f"{LOCK}: {key}")
@@ -283,8 +279,12 @@ class Staging:
         modules = {f"module {name}": sha256 for name, sha256 in staged.modules.items()}
         return {**own, **modules, **staged.sources}
 
-    def _links(self, staged: Staged) -> dict[str, str]:
-        """Return the names in the composed release, and what each points at."""
+    def links(self, staged: Staged) -> dict[str, str]:
+        """Return the names in the composed release, and what each points at.
+
+        Raises:
+            InvalidInputError: Two things in it have one name.
+        """
         own = self._store.path(staged.pin.tree_sha256)
         names = sorted(os.listdir(own)) if own.is_dir() else []  # noqa: PTH208 - names only
         links = {name: f"../../objects/{staged.pin.tree_sha256}/{name}" for name in names}
@@ -299,7 +299,7 @@ class Staging:
 
     def _composed(self, staged: Staged) -> bool:
         directory = self._releases / staged.composition
-        links = self._links(staged)
+        links = self.links(staged)
         try:
             names = os.listdir(directory)  # noqa: PTH208 - names only
             return sorted(names) == sorted(links) and all(
@@ -325,7 +325,7 @@ class Staging:
             remove_tree(final)
             new = self._releases / f".new-{secrets.token_hex(4)}"
             make_private(new)
-            for name, target in self._links(staged).items():
+            for name, target in self.links(staged).items():
                 (new / name).symlink_to(target)
             sync_directory(new)
             new.rename(final)

@@ -144,7 +144,8 @@ class Node:
         return found
 
 
-def _make_node(root: Path, probe: str | None) -> Node:
+def make_node(root: Path, probe: str | None) -> Node:
+    """Make a node with the sample modules; `probe` is what is known of Puppet."""
     node = Node(root)
     for name in ("modules/foo", "modules/dist", "enc", "manifests"):
         shutil.copytree(REPOSITORY / name, root / name)
@@ -162,7 +163,7 @@ def _make_node(root: Path, probe: str | None) -> Node:
 def puppet_probe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Ask Puppet once; return what is kept of it with @ROOT@ for the root."""
     root = tmp_path_factory.mktemp("probe")
-    node = _make_node(root, None)
+    node = make_node(root, None)
     done = node.run("disable", "-m", "asks Puppet for its directories")
     assert done.code == 0, done.err
     kept = (node.state / "cache" / "puppet.json").read_text()
@@ -173,7 +174,7 @@ def puppet_probe(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def node(tmp_path: Path, puppet_probe: str) -> Iterator[Node]:
     """A node with the sample modules and nothing running at the end."""
-    made = _make_node(tmp_path, puppet_probe)
+    made = make_node(tmp_path, puppet_probe)
     yield made
     for process in made.running:
         process.kill()

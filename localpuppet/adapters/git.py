@@ -249,6 +249,20 @@ class Git:
             )
         return self._run(mirror, "cat-file", "blob", blob)
 
+    def commit_time(self, url: str, commit: str) -> int:
+        """Return when a fetched commit was made; see `ports.Repository`.
+
+        Raises:
+            IntegrityError: It is not there.
+        """
+        data = self._run(self._mirror(url), "cat-file", "commit", commit)
+        for line in data.partition(b"\n\n")[0].split(b"\n"):
+            if line.startswith(b"committer "):
+                seconds = line.split(b" ")[-2]
+                if seconds.isdigit():
+                    return int(seconds)
+        raise IntegrityError("has no time", where=f"{url} {commit[:12]}")
+
     def write(self, trees: Sequence[tuple[str, str, str]], directory: Path) -> None:
         """Write trees out; see `ports.Repository`.
 

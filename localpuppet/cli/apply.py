@@ -4,11 +4,13 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.cli import render
+from localpuppet.cli.preparing import prepare
 from localpuppet.cli.wiring import Parts
 from localpuppet.model.duration import parse_duration
 from localpuppet.model.names import RunId, parse_tags
@@ -48,6 +50,12 @@ Examples:
 """,
 )
 @click.argument("source", metavar="[INPUT|-|https://…]", required=False)
+@click.option(
+    "--install",
+    metavar="PACKAGE",
+    type=click.Path(path_type=Path),
+    help="Install this .deb or .rpm of the release first, and take the release from it.",
+)
 @click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
 @click.option("--timeout", metavar="TIME", help="End Puppet after this time (90, 30m, 1h30m).")
 @click.option("--tags", metavar="TAGS", help="Apply only resources with these tags (a,b).")
@@ -66,6 +74,7 @@ Examples:
 def apply_command(
     ctx: click.Context,
     source: str | None,
+    install: Path | None,
     noop: bool,
     timeout: str | None,
     tags: str | None,
@@ -78,7 +87,8 @@ def apply_command(
     """Apply the release that INPUT names to this node.
 
     INPUT is a file (default: input.yaml in the root), '-' for standard input, or an https URL.
-    The node is locked meanwhile; what happens is recorded: see status, logs and why.
+    A release that is not on the node yet is staged first. The node is locked meanwhile; what
+    happens is recorded: see status, logs and why.
     """
     from localpuppet import puppet
     from localpuppet.enc import node_document, read_input
@@ -103,7 +113,8 @@ def apply_command(
         fetch=parts.fetch(),
     )
     read, wish = overruled(parts, read, wish, allow_rollback=allow_rollback)
-    release = parts.release(read.input.app, stage=True)
+    prepare(parts, read.input.app, package=install)
+    release = parts.release(read.input.app)
     if settings.enc is None and wish.document is None:
         node_document(read, release, answer=None)  # refused before anything is locked or written
     observer = render.observer(quiet=as_json or detach, title=f"applying {release.app}")

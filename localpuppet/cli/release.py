@@ -10,6 +10,7 @@ VERBS = {
     "gc": "release_gc",
     "list": "release_store",
     "lock": "release_make",
+    "package": "release_package",
     "verify": "release_store",
 }
 
@@ -18,6 +19,7 @@ Examples:
   localpuppet release lock .             manifest.yaml → manifest.lock
   localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml
   localpuppet release gc --dry-run       what nobody will go back to
+  localpuppet release package foo/tags/r1 --format deb
   localpuppet release verify --all       hash every byte of what is staged
 """
 

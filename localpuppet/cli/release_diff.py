@@ -6,6 +6,7 @@ import shutil
 import click
 
 from localpuppet.cli import render
+from localpuppet.cli.preparing import prepare
 from localpuppet.cli.wiring import Parts
 from localpuppet.model.difference import Difference, compare, compare_catalogs
 from localpuppet.release import Release
@@ -35,7 +36,9 @@ def diff_command(parts: Parts, before: str, after: str, catalog: str | None, as_
     """
     from localpuppet.comparing import files, pins
 
-    releases = [parts.release(name, stage=True) for name in (before, after)]
+    for name in (before, after):
+        prepare(parts, name, package=None)
+    releases = [parts.release(name) for name in (before, after)]
     pinned = [
         pins(release, documents=parts.documents, allow_file=parts.settings.allow_file_urls)
         for release in releases

@@ -1,5 +1,7 @@
 """`localpuppet stage`: step one of a release, its code on the node."""
 
+from pathlib import Path
+
 import click
 
 from localpuppet.cli import render
@@ -13,24 +15,41 @@ from localpuppet.model.names import ReleasePath
 Examples:
   localpuppet stage                  what input.yaml names
   localpuppet stage foo/tags/r2      another release, before the input names it
+  localpuppet stage foo/tags/r2 --pack localpuppet-release-foo-r2-2.tar.gz
 """,
 )
 @click.argument("app", required=False)
 @click.option("--refresh", is_flag=True, help="Ask the repository again; a moved tag is an alarm.")
 @click.option("--accept-moved", is_flag=True, help="Take a tag that has moved as it is now.")
+@click.option(
+    "--pack",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Take it from this release pack; nothing is fetched.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what is staged as JSON.")
 @click.pass_obj
 def stage_command(
-    parts: Parts, app: str | None, refresh: bool, accept_moved: bool, as_json: bool
+    parts: Parts,
+    app: str | None,
+    refresh: bool,
+    accept_moved: bool,
+    pack: Path | None,
+    as_json: bool,
 ) -> None:
     """Bring APP (default: the input's) onto this node and verify it; nothing is applied.
 
-    What is here and sound already needs no network. Exits 3 when a tag moved, or a signature or
-    digest is wrong; nothing is switched then.
+    It comes from git when localpuppet.yaml declares its source, from an installed package
+    otherwise. What is here and sound already needs no network. Exits 3 when a tag moved, or a
+    signature or digest is wrong; nothing is switched then.
     """
     path = ReleasePath.parse(app, where="APP") if app else parts.input_app()
     with parts.git_progress(f"staging {path}") as repository:
-        staged = parts.staging(repository).stage(path, refresh=refresh, accept_moved=accept_moved)
+        importer = parts.importer(repository)
+        if pack is not None:
+            staged = importer.stage_pack(path, pack, accept_moved=accept_moved)
+        else:
+            staged = importer.stage(path, refresh=refresh, accept_moved=accept_moved)
     parts.documents.remember()
     if as_json:
         render.emit_json(staged.to_dict())

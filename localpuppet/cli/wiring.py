@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from localpuppet.adapters.git import Git
+    from localpuppet.adapters.package_tools import SystemPackageTools
     from localpuppet.adapters.system import SystemClock, SystemProcesses
     from localpuppet.enc import EncCommand, Fetch
     from localpuppet.holds import Holds
+    from localpuppet.importing import Importer
     from localpuppet.ledger import Ledger
     from localpuppet.locking import Locker
     from localpuppet.model.names import ReleasePath
     from localpuppet.model.wish import Wish
+    from localpuppet.packager import Packager
     from localpuppet.ports import Observer, Repository
     from localpuppet.puppet import Call, Installation
     from localpuppet.record import Records
@@ -120,24 +123,16 @@ class Parts:
             self.clock,
         )
 
-    def release(self, app: str, *, stage: bool = False) -> "Release":
+    def release(self, app: str) -> "Release":
         """Return the release that an input names.
 
-        Args:
-            app: Its name.
-            stage: Bring it onto the node first, when it is one of a source in git and not there or
-                not sound.
-
         Raises:
-            LocalpuppetError: It is refused, or cannot be brought here.
+            InvalidInputError: It is refused.
         """
         from localpuppet.model.names import ReleasePath
         from localpuppet.release import resolve
 
         path = ReleasePath.parse(app, where="app")
-        if stage and path.is_tag and path.source in self.settings.sources:
-            with self.git_progress(f"staging {path}") as repository:
-                self.staging(repository).stage(path)
         return resolve(
             path,
             modules=self.settings.modules,
@@ -286,6 +281,38 @@ class Parts:
             sources=settings.sources,
             documents=self.documents,
             allow_file=settings.allow_file_urls,
+        )
+
+    def importer(self, repository: "Repository") -> "Importer":
+        """Return what stages releases from git, installed packages and packs."""
+        from localpuppet.importing import Importer
+
+        settings = self.settings
+        return Importer(
+            staging=self.staging(repository),
+            store=self.store,
+            directories=settings.packages,
+            sources=settings.sources,
+            documents=self.documents,
+            allow_file=settings.allow_file_urls,
+        )
+
+    def package_tools(self) -> "SystemPackageTools":
+        """Return the programs that build and install packages."""
+        from localpuppet.adapters.package_tools import SystemPackageTools
+
+        return SystemPackageTools(env=self.environment, timeout=self.settings.git_timeout)
+
+    def packager(self, repository: "Repository") -> "Packager":
+        """Return what makes packages."""
+        from localpuppet.packager import Packager
+
+        return Packager(
+            staging=self.staging(repository),
+            store=self.store,
+            repository=repository,
+            tools=self.package_tools(),
+            directories=self.settings.packages,
         )
 
     def locker(self, repository: "Repository") -> "Locker":

@@ -3,13 +3,13 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Done, Node
+from tests.conftest import Done, Node, make_node
 
 IDENTITY = {
     "GIT_AUTHOR_NAME": "Release",
@@ -131,3 +131,107 @@ def release(node: Node, forge: Forge, tag: str, **manifest_of: str) -> str:
     locked = make(node, "lock", str(web.path))
     assert locked.code == 0, locked.err
     return web.commit({}, tag)
+
+
+def run(*command: str | Path, cwd: Path | None = None, **env: str) -> str:
+    done = subprocess.run(
+        list(map(str, command)),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "LC_ALL": "C", **env},
+    )
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout
+
+
+def build(node: Node, form: str, into: Path, *more: str) -> Path:
+    into.mkdir(exist_ok=True)
+    done = node.run("release", "package", "--format", form, "-o", str(into), "--json", *more)
+    assert done.code == 0, done.err
+    return Path(done.json["package"])
+
+
+@dataclass
+class Scratch:
+    """A machine's root, without a machine."""
+
+    path: Path
+
+    @property
+    def packages(self) -> Path:
+        return self.path / "usr/share/localpuppet/packages"
+
+    def dpkg(self, *arguments: str | Path) -> str:
+        return run("dpkg", f"--root={self.path}", "--force-not-root", *arguments)
+
+    def rpm(self, *arguments: str | Path) -> str:
+        return run("rpm", f"--root={self.path}", "--dbpath=/rpmdb", "--nosignature", *arguments)
+
+    def install(self, package: Path) -> None:
+        if package.suffix == ".deb":
+            self.dpkg("--install", package)
+        else:
+            self.rpm("--upgrade", "--replacepkgs", package)
+
+    def remove(self, name: str, form: str) -> None:
+        if form == "deb":
+            self.dpkg("--purge", name)
+        else:
+            self.rpm("--erase", name)
+
+    def files(self) -> dict[str, os.stat_result]:
+        top = self.path / "usr"
+        return {
+            str(path.relative_to(self.path)): path.lstat()
+            for path in sorted(top.rglob("*"))
+            if not path.is_dir() or path.is_symlink()
+        }
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Scratch:
+    path = tmp_path / "machine"
+    admin = path / "var/lib/dpkg"
+    for name in ("updates", "info", "triggers"):
+        (admin / name).mkdir(parents=True)
+    (admin / "status").touch()
+    return Scratch(path)
+
+
+@pytest.fixture
+def bare(tmp_path: Path, puppet_probe: str, scratch: Scratch) -> Iterator[Node]:
+    """A node that knows no source, and on which git does not work."""
+    root = tmp_path / "bare"
+    root.mkdir()
+    made = make_node(root, puppet_probe)
+    made.settings(allow_file_urls=True, packages=[str(scratch.packages)])
+    made.write("input.yaml", "app: web/tags/r1\nclasses: [web, ntp, platform]\n")
+    made.write("bin/git", f"#!/bin/sh\necho git >>{root}/git-was-called\nexit 97\n", 0o755)
+    yield made
+    assert not (root / "git-was-called").exists()
+
+
+def without_git(node: Node) -> str:
+    return f"{node.root / 'bin'}:{os.environ['PATH']}"
+
+
+def licensed(site: Node, forge: Forge) -> None:
+    """Make r1 a release with everything that is hard to pack."""
+    web = forge.repo("web")
+    web.write(
+        {
+            "LICENSE": "be nice\n",
+            "web/files/with space & 100%{x}": "a\n",
+            "web/files/run.sh": "#!/usr/bin/env ruby\n",
+            "web/files/back\\slash": "b\n",
+            f"web/files/{'long' * 40}/{'name' * 40}": "c\n",
+            "web/NOTICE.txt": "noted\n",
+        }
+    )
+    (web.path / "web/files/run.sh").chmod(0o755)
+    (web.path / "web/files/link").symlink_to("./run.sh")
+    (web.path / os.fsdecode(b"web/files/latin-\xe9")).write_text("d\n")
+    web.commit({})
+    web.git("tag", "-f", "-a", "-m", "r1", "r1")
