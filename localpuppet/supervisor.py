@@ -13,10 +13,11 @@ from pathlib import Path
 from localpuppet import enc, metrics
 from localpuppet.agent_lock import AgentLock
 from localpuppet.documents import Documents
-from localpuppet.errors import EncError, StateError
+from localpuppet.errors import EncError, LocalpuppetError, StateError
 from localpuppet.files import make_private, state_problem
 from localpuppet.holds import Holds
 from localpuppet.model.names import NodeName, RunId
+from localpuppet.model.node import NodeDocument
 from localpuppet.model.run import (
     Ending,
     Outcome,
@@ -55,6 +56,7 @@ class Node:
         keep_runs: How many records are kept.
         keep_days: For how many days.
         metrics: Where the Prometheus textfile goes.
+        fits: Refuses a node document that does not fit the release; with options for Puppet.
     """
 
     state: Path
@@ -70,6 +72,7 @@ class Node:
     keep_runs: int
     keep_days: int
     metrics: Path
+    fits: Callable[[NodeDocument, Release, tuple[str, ...]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +208,10 @@ class Supervisor:
                 name, processes=self._processes, documents=self._documents
             )
         document = enc.node_document(source, release, answer=answer)
+        try:
+            node.fits(document, release, wish.extra)
+        except LocalpuppetError as error:
+            raise error.at(source.name) from error
         call = node.call(release, document.environment, wish)
         make_private(call.environments / document.environment)
         enc.write_document(document, call.node_document)

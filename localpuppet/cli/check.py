@@ -1,4 +1,4 @@
-"""`localpuppet check`: validate everything, run nothing, write nothing."""
+"""`localpuppet check`: validate everything, run nothing."""
 
 import click
 
@@ -11,14 +11,22 @@ from localpuppet.cli.wiring import Parts
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def check_command(parts: Parts, source: str | None, as_json: bool) -> None:
-    """Validate settings, INPUT, its release, layers and node document; run nothing."""
+    """Validate settings, INPUT, its release, layers and node document; run nothing.
+
+    Where Puppet is installed its parser reads the release, and the document must fit the classes
+    and parameters that it found.
+    """
     from localpuppet.cli.classify import classify
+    from localpuppet.cli.fitting import check_now
 
     read, release, document = classify(parts, source or str(parts.settings.input), None)
     warnings = [
         f"{name} is mutable: the same input may give another result later"
         for name in release.mutable
     ]
+    left_out = check_now(parts, read.name, release, document)
+    if left_out:
+        warnings.append(left_out)
     if as_json:
         render.emit_json(
             {

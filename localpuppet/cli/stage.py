@@ -25,12 +25,19 @@ def stage_command(
 ) -> None:
     """Bring APP (default: the input's) onto this node and verify it; nothing is applied.
 
+    Puppet's own parser reads it once: inputs are held against its classes and parameters later.
+
     What is here and sound already needs no network. Exits 3 when a tag moved, or a signature or
-    digest is wrong; nothing is switched then.
+    digest is wrong; nothing is switched then. Exits 2 when Puppet cannot parse a file of it.
     """
+    from localpuppet.cli.fitting import read_staged
+
     path = ReleasePath.parse(app, where="APP") if app else parts.input_app()
     with parts.git_progress(f"staging {path}") as repository:
         staged = parts.staging(repository).stage(path, refresh=refresh, accept_moved=accept_moved)
+    left_out = read_staged(parts, staged.app)
+    if left_out:
+        render.Silent().note(f"warning: {left_out}")
     parts.documents.remember()
     if as_json:
         render.emit_json(staged.to_dict())
