@@ -213,7 +213,7 @@ class Staging:
         self._check_pins(lock)
         trees = {f"module {name}": pin for name, pin in lock.modules.items()}
         trees |= {str(name): pin for name, pin in lock.sources.items()}
-        missing = {key: pin for key, pin in trees.items() if not self._sound(pin.tree_sha256)}
+        missing = {key: pin for key, pin in trees.items() if not self._store.sound(pin.tree_sha256)}
         wanted = [
             (pin.url, self._repository.tag(pin.url, pin.tag).tree, key)
             for key, pin in missing.items()
@@ -221,7 +221,7 @@ class Staging:
         if (
             known is None
             or known.pin.commit != found.commit
-            or not self._sound(known.pin.tree_sha256)
+            or not self._store.sound(known.pin.tree_sha256)
         ):
             wanted.append((source.url, found.tree, app))
         digests = write_trees(wanted, repository=self._repository, store=self._store)
@@ -261,15 +261,6 @@ class Staging:
             )
         return source
 
-    def _sound(self, sha256: str) -> bool:
-        """Whether a tree is here and whole; a damaged one is put aside, to be fetched again."""
-        if not self._store.has(sha256):
-            return False
-        if self._store.problem(sha256, full=False) and self._store.problem(sha256, full=True):
-            self._store.quarantine(sha256)
-            return False
-        return True
-
     def _lock(self, app: ReleasePath, source: Source, commit: str) -> Lock:
         where = f"{app}/{MANIFEST}"
         data = self._repository.file(source.url, commit, MANIFEST)
@@ -303,7 +294,7 @@ class Staging:
         """Fetch what is missing and hold every tag that we have against the lock."""
         pins = {f"modules.{name}": pin for name, pin in lock.modules.items()}
         pins |= {f"sources.{name}": pin for name, pin in lock.sources.items()}
-        missing = {key: pin for key, pin in pins.items() if not self._sound(pin.tree_sha256)}
+        missing = {key: pin for key, pin in pins.items() if not self._store.sound(pin.tree_sha256)}
         self._repository.fetch([(pin.url, pin.tag) for pin in missing.values()], refresh=True)
         for key, pin in missing.items():
             refuse_moved(pin, self._repository.tag(pin.url, pin.tag), where=f"{LOCK}: {key}")

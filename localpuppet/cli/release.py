@@ -6,6 +6,7 @@ from localpuppet.cli.verbs import Verbs
 
 # Verb → module, as in main.
 VERBS = {
+    "check": "release_check",
     "list": "release_store",
     "lock": "release_make",
     "verify": "release_store",
@@ -14,6 +15,7 @@ VERBS = {
 EPILOG = """\b
 Examples:
   localpuppet release lock .             manifest.yaml → manifest.lock
+  localpuppet release check .            closed? parses? fits? for CI
   localpuppet release verify --all       hash every byte of what is staged
 """
 
