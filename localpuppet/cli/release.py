@@ -9,6 +9,7 @@ VERBS = {
     "check": "release_check",
     "list": "release_store",
     "lock": "release_make",
+    "tag": "release_tag",
     "verify": "release_store",
 }
 
@@ -16,6 +17,7 @@ EPILOG = """\b
 Examples:
   localpuppet release lock .             manifest.yaml → manifest.lock
   localpuppet release check .            closed? parses? fits? for CI
+  localpuppet release tag . r2           checked, annotated, pushed
   localpuppet release verify --all       hash every byte of what is staged
 """
 
