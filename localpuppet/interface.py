@@ -105,10 +105,13 @@ class Interfaces:
         except (FileNotFoundError, StateError):
             return None
 
-    def read(self, release: Release, parser: Parser) -> Interface:
+    def read(self, release: Release, parser: Parser, *, keep: bool) -> Interface:
         """Return the interface of `release`, asking Puppet where nothing is kept.
 
-        What is asked of a staged release is kept, problems included.
+        Args:
+            release: The release.
+            parser: Asked where nothing is kept, or by another Puppet.
+            keep: Keep what is asked of a staged release, problems included.
 
         Raises:
             PuppetMissingError: Puppet's parser does not work.
@@ -119,7 +122,7 @@ class Interfaces:
             return kept
         found = parser.ask(release.modulepath, names=names(release))
         file = self._file(release)
-        if file is not None:
+        if keep and file is not None:
             make_private(self._directory)
             write_json(file, found.to_dict())
         return found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from localpuppet import share
 from localpuppet.cli.wiring import Parts
-from localpuppet.errors import LocalpuppetError, PuppetMissingError
+from localpuppet.errors import LocalpuppetError, PuppetMissingError, StateError
 from localpuppet.interface import Interfaces, Parser, check_document
 from localpuppet.model.interface import Interface
 from localpuppet.model.names import ReleasePath
@@ -42,8 +42,13 @@ def parser(parts: Parts) -> Parser:
     )
 
 
-def interface(parts: Parts, release: Release) -> Interface:
+def interface(parts: Parts, release: Release, *, keep: bool) -> Interface:
     """Return the interface of a release; asks Puppet's parser where nothing is kept.
+
+    Args:
+        parts: The wiring.
+        release: The release.
+        keep: Keep what was asked of a staged release.
 
     Raises:
         PuppetMissingError: Puppet's parser is not there or does not work.
@@ -54,7 +59,7 @@ def interface(parts: Parts, release: Release) -> Interface:
     observer = render.observer(quiet=not sys.stdout.isatty(), title=f"reading {release.app}")
     observer.begin()
     try:
-        return Interfaces(parts.settings.state).read(release, parser(parts))
+        return Interfaces(parts.settings.state).read(release, parser(parts), keep=keep)
     finally:
         observer.close()
 
@@ -73,23 +78,24 @@ def read_staged(parts: Parts, app: ReleasePath) -> str:
         parts.installation(ask=True)
     except PuppetMissingError as error:
         return f"not parsed: {error}"
-    interface(parts, parts.release(app)).refuse_problems()
+    interface(parts, parts.release(app), keep=True).refuse_problems()
     return ""
 
 
 def check_now(parts: Parts, source: str, release: Release, document: NodeDocument) -> str:
     """Hold a document against its release, whatever it is; return why that was not done, if so.
 
+    Whoever may read the release may check it: that its interface cannot be kept is no error.
+
     Raises:
         InvalidInputError: It does not fit, or Puppet cannot parse the release.
         PuppetMissingError: Puppet is there, and its parser does not work.
-        StateError: The disk refused.
     """
     try:
         parts.installation(ask=True)
-    except PuppetMissingError as error:
+    except (PuppetMissingError, StateError) as error:
         return f"classes and parameters were not checked: {error}"
-    found = interface(parts, release)
+    found = interface(parts, release, keep=False)
     found.refuse_problems()
     try:
         _check(parts, document, release, (), found)

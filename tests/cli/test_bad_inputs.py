@@ -88,6 +88,10 @@ def cpu_seconds(action: Any) -> float:
 @pytest.mark.parametrize("case", cases("input_yaml"))
 def test_input(node: Node, case: dict[str, Any]) -> None:
     shutil.copytree(node.root / "modules/foo", node.root / "modules/foo..bar")
+    # The corpus gives the sample's class parameters that the sample does not have.
+    code = node.root / "modules/foo/trunk/foo/manifests/init.pp"
+    more = "class foo ($country = '', $port = '', $x = '',"
+    code.write_text(code.read_text().replace("class foo (", more))
     (node.root / "input.yaml").write_bytes(content(case))
     before = tree(node.root)
     limit = case.get("max_seconds", 5)
