@@ -8,6 +8,7 @@ A name goes before what it stands for, so that nothing is ever half there.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from localpuppet.interface import Interfaces
 from localpuppet.ledger import Ledger
 from localpuppet.model.names import ReleasePath
 from localpuppet.model.run import State
@@ -41,13 +42,23 @@ class Garbage:
         store: Trees.
         ledger: What was applied.
         records: Runs, for those that go on.
+        interfaces: What Puppet's parser found in releases.
     """
 
-    def __init__(self, *, staging: Staging, store: Store, ledger: Ledger, records: Records) -> None:
+    def __init__(
+        self,
+        *,
+        staging: Staging,
+        store: Store,
+        ledger: Ledger,
+        records: Records,
+        interfaces: Interfaces,
+    ) -> None:
         self._staging = staging
         self._store = store
         self._ledger = ledger
         self._records = records
+        self._interfaces = interfaces
 
     def plan(self, named: Iterable[ReleasePath]) -> Removal:
         """Return what may go.
@@ -89,5 +100,7 @@ class Garbage:
         kept = [release for release in gone.values() if release.app in removal.kept]
         for app in removal.releases:
             self._staging.remove(gone[app], kept=kept)
+            if gone[app].composition not in {release.composition for release in kept}:
+                self._interfaces.forget(gone[app].composition)
         for sha256 in removal.trees:
             self._store.remove(sha256)

@@ -202,7 +202,7 @@ class Importer:
         wanted += [
             ReleasePath.parse(name, where="sources")
             for name, sha256 in said.sources.items()
-            if not self._staging.sound(sha256)
+            if not self._store.sound(sha256)
         ]
         for path in wanted:
             source = self._sources.get(path.source)
@@ -214,9 +214,7 @@ class Importer:
                 )
 
     def _add(self, trees: Mapping[str, str], package: Package, scratch: Path) -> None:
-        missing = {
-            sha256: name for name, sha256 in trees.items() if not self._staging.sound(sha256)
-        }
+        missing = {sha256: name for name, sha256 in trees.items() if not self._store.sound(sha256)}
         places = {}
         for number, (sha256, name) in enumerate(missing.items()):
             places[name] = scratch / f"tree-{number}"

@@ -22,6 +22,8 @@ from localpuppet.store import Store
 MANIFEST = "manifest.yaml"
 LOCK = "manifest.lock"
 EMPTY = Lock(modules={}, sources={})
+# What a working copy is called where rules need a release's name.
+ITSELF = ReleasePath("the-release/tags/itself")
 
 
 def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file: bool) -> Manifest:
@@ -161,9 +163,8 @@ class Locker:
             where=str(file),
             allow_file=self._allow_file,
         )
-        app = ReleasePath("the-release/tags/itself")
         try:
-            check_modulepath(app, manifest, tags_only=True)
+            check_modulepath(ITSELF, manifest, tags_only=True)
             wanted = self._wanted(manifest)
         except LocalpuppetError as error:
             raise error.at(str(file)) from error

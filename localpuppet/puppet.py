@@ -55,7 +55,13 @@ OURS = frozenset(
 _SHORT = re.compile("-[dtv]+")
 
 # What a probe asks Puppet for.
-ASKED = ("agent_catalog_run_lockfile", "agent_disabled_lockfile", "certname")
+ASKED = (
+    "agent_catalog_run_lockfile",
+    "agent_disabled_lockfile",
+    "certname",
+    "codedir",
+    "hiera_config",
+)
 
 # Start-up tuning: see docs/performance.md for what each is worth.
 LEAN_FLAGS = (
@@ -106,6 +112,12 @@ class Installation:
     def disable_file(self) -> Path:
         """Puppet's own disable file."""
         return Path(self.settings["agent_disabled_lockfile"])
+
+    @property
+    def hiera_files(self) -> list[Path]:
+        """Where Puppet's global Hiera configuration may be: which one depends on what exists."""
+        named = [Path(self.settings["hiera_config"]), Path(self.settings["codedir"], "hiera.yaml")]
+        return list(dict.fromkeys(named))
 
     @property
     def run_lock(self) -> Path:
@@ -274,6 +286,25 @@ def find_command(setting: Path | None, path: str) -> Path | None:
         return setting if os.access(setting, os.X_OK) else None
     candidates = [Path("/opt/puppetlabs/bin/puppet")]
     candidates += [Path(directory) / "puppet" for directory in path.split(":") if directory]
+    return next((found for found in candidates if os.access(found, os.X_OK)), None)
+
+
+def find_ruby(command: Path, path: str) -> Path | None:
+    """Return the interpreter that Puppet's command runs in, which has Puppet's library.
+
+    It lies beside the command (the vendor's packages, distributions) or in its first line
+    (gems); PATH is the last resort.
+    """
+    real = command.resolve()
+    candidates = [real.parent / "ruby"]
+    try:
+        with real.open("rb") as file:
+            words = file.readline(256).decode("utf-8", "replace").removeprefix("#!").split()
+    except OSError:
+        words = []
+    if words and words[0].startswith("/") and "ruby" in Path(words[0]).name:
+        candidates.append(Path(words[0]))
+    candidates += [Path(directory) / "ruby" for directory in path.split(":") if directory]
     return next((found for found in candidates if os.access(found, os.X_OK)), None)
 
 

@@ -16,6 +16,8 @@ from localpuppet.model.manifest import Manifest, check_modulepath
 from localpuppet.model.names import ReleasePath
 from localpuppet.model.node import NO_RELEASE_ENC, ReleaseEnc
 
+ENC = "enc.yaml"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
@@ -99,7 +101,7 @@ def resolve(
         app=app,
         directory=directory,
         modulepath=tuple(directories),
-        enc=_release_enc(directory / "enc.yaml", documents),
+        enc=read_enc(directory / ENC, documents),
         hiera_config=hiera if hiera.exists() else None,
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not entry.is_tag),
     )
@@ -145,7 +147,12 @@ def _directory(name: ReleasePath, inside: Sequence[Path], *, where: str) -> Path
     return path
 
 
-def _release_enc(path: Path, documents: Documents) -> ReleaseEnc:
+def read_enc(path: Path, documents: Documents) -> ReleaseEnc:
+    """Return what a release's `enc.yaml` says; a missing one says nothing.
+
+    Raises:
+        InvalidInputError: It is refused.
+    """
     if not path.exists():
         return NO_RELEASE_ENC
     try:

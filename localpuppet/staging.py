@@ -198,7 +198,7 @@ class Staging:
         self._check_pins(lock)
         trees = {f"module {name}": pin for name, pin in lock.modules.items()}
         trees |= {str(name): pin for name, pin in lock.sources.items()}
-        missing = {key: pin for key, pin in trees.items() if not self.sound(pin.tree_sha256)}
+        missing = {key: pin for key, pin in trees.items() if not self._store.sound(pin.tree_sha256)}
         wanted = [
             (pin.url, self._repository.tag(pin.url, pin.tag).tree, key)
             for key, pin in missing.items()
@@ -206,7 +206,7 @@ class Staging:
         if (
             known is None
             or known.pin.commit != found.commit
-            or not self.sound(known.pin.tree_sha256)
+            or not self._store.sound(known.pin.tree_sha256)
         ):
             wanted.append((source.url, found.tree, app))
         digests = write_trees(wanted, repository=self._repository, store=self._store)
@@ -248,24 +248,11 @@ class Staging:
             )
         return source
 
-    def sound(self, sha256: str) -> bool:
-        """Return whether a tree is here and whole; put a damaged one aside, to be had again.
-
-        Raises:
-            StateError: The disk refused.
-        """
-        if not self._store.has(sha256):
-            return False
-        if self._store.problem(sha256, full=False) and self._store.problem(sha256, full=True):
-            self._store.quarantine(sha256)
-            return False
-        return True
-
     def _check_pins(self, lock: Lock) -> None:
         """Fetch what is missing and hold every tag that we have against the lock."""
         pins = {f"modules.{name}": pin for name, pin in lock.modules.items()}
         pins |= {f"sources.{name}": pin for name, pin in lock.sources.items()}
-        missing = {key: pin for key, pin in pins.items() if not self.sound(pin.tree_sha256)}
+        missing = {key: pin for key, pin in pins.items() if not self._store.sound(pin.tree_sha256)}
         self._repository.fetch([(pin.url, pin.tag) for pin in missing.values()], refresh=True)
         for key, pin in missing.items():
             refuse_moved(pin, self._repository.tag(pin.url, pin.tag), where=f"{LOCK}: {key}")

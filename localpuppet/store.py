@@ -149,6 +149,19 @@ class Store:
         except OSError as error:
             return f"cannot be read: {error.strerror}"
 
+    def sound(self, sha256: str) -> bool:
+        """Return whether a tree is here and whole; a damaged one is put aside, to be fetched again.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        if not self.has(sha256):
+            return False
+        if self.problem(sha256, full=False) and self.problem(sha256, full=True):
+            self.quarantine(sha256)
+            return False
+        return True
+
     def quarantine(self, sha256: str) -> Path:
         """Put a tree aside, for somebody to look at; return where it is now.
 

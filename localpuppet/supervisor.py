@@ -18,6 +18,7 @@ from localpuppet.files import make_private, state_problem
 from localpuppet.holds import Holds
 from localpuppet.ledger import Ledger
 from localpuppet.model.names import NodeName, ReleasePath, RunId
+from localpuppet.model.node import NodeDocument
 from localpuppet.model.run import (
     Ending,
     Outcome,
@@ -56,6 +57,7 @@ class Node:
         keep_runs: How many records are kept.
         keep_days: For how many days.
         metrics: Where the Prometheus textfile goes.
+        fits: Refuses a node document that does not fit the release; with options for Puppet.
     """
 
     state: Path
@@ -71,6 +73,7 @@ class Node:
     keep_runs: int
     keep_days: int
     metrics: Path
+    fits: Callable[[NodeDocument, Release, tuple[str, ...]], None]
 
 
 class Supervisor:
@@ -204,6 +207,10 @@ class Supervisor:
                 name, processes=self._processes, documents=self._documents
             )
         document = wish.document or enc.node_document(source, release, answer=answer)
+        try:
+            node.fits(document, release, wish.extra)
+        except LocalpuppetError as error:
+            raise error.at(source.name) from error
         call = node.call(installation, release, document.environment, wish)
         make_private(call.environments / document.environment)
         enc.write_document(document, call.node_document)

@@ -1,9 +1,10 @@
-"""`localpuppet check`: validate everything, run nothing, write nothing."""
+"""`localpuppet check`: validate everything, run nothing."""
 
 import click
 
 from localpuppet.cli import render
 from localpuppet.cli.wiring import Parts
+from localpuppet.errors import LocalpuppetError
 from localpuppet.puppet import find_command
 
 
@@ -13,14 +14,21 @@ from localpuppet.puppet import find_command
 Examples:
   localpuppet check                  the root's input
   localpuppet check new-input.yaml   before it is put in place
+  localpuppet check --parse          and hold it against the classes of a working copy
 """,
 )
 @click.argument("source", metavar="[INPUT|-|https://…]", required=False)
+@click.option("--parse", is_flag=True, help="Have Puppet parse the release's files now.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def check_command(parts: Parts, source: str | None, as_json: bool) -> None:
-    """Validate settings, INPUT, its release, layers and node document; run nothing."""
+def check_command(parts: Parts, source: str | None, parse: bool, as_json: bool) -> None:
+    """Validate settings, INPUT, its release, layers and node document; run nothing.
+
+    The document must fit the classes and parameters that Puppet's parser found in a staged
+    release, or finds in any release now (with --parse).
+    """
     from localpuppet.cli.classify import classify
+    from localpuppet.cli.fitting import check_kept, check_now
 
     read, release, document = classify(
         parts, str(parts.settings.input) if source is None else source, None
@@ -31,7 +39,17 @@ def check_command(parts: Parts, source: str | None, as_json: bool) -> None:
     ]
     puppet = find_command(parts.settings.puppet, parts.environment["PATH"])
     if puppet is None:
-        warnings.append("Puppet was not found on this machine: see puppet.command")
+        warnings.append(
+            "Puppet was not found (see puppet.command): classes and parameters were not checked"
+        )
+    elif parse:
+        left_out = check_now(parts, read.name, release, document)
+        warnings += [left_out] if left_out else []
+    else:
+        try:
+            check_kept(parts, document, release, ())
+        except LocalpuppetError as error:
+            raise error.at(read.name) from error
     if as_json:
         render.emit_json(
             {

@@ -22,9 +22,20 @@ def prepare(parts: Parts, app: str, *, package: Path | None) -> None:
         parts.package_tools().install(package)
         with parts.git_progress(f"staging {path}") as repository:
             parts.importer(repository).stage_installed(path)
+        _read_once(parts, path)
     elif path.is_tag and _somewhere(parts, path):
         with parts.git_progress(f"staging {path}") as repository:
             parts.importer(repository).stage(path)
+        _read_once(parts, path)
+
+
+def _read_once(parts: Parts, path: ReleasePath) -> None:
+    """Have Puppet's parser read a release that it has not read yet."""
+    from localpuppet.cli.fitting import read_staged
+    from localpuppet.interface import Interfaces
+
+    if Interfaces(parts.settings.state).kept(parts.release(path)) is None:
+        read_staged(parts, path)
 
 
 def _somewhere(parts: Parts, path: ReleasePath) -> bool:

@@ -6,11 +6,13 @@ from localpuppet.cli.verbs import Verbs
 
 # Verb → module, as in main.
 VERBS = {
+    "check": "release_check",
     "diff": "release_diff",
     "gc": "release_gc",
     "list": "release_store",
     "lock": "release_make",
     "package": "release_package",
+    "tag": "release_tag",
     "verify": "release_store",
 }
 
@@ -20,6 +22,8 @@ Examples:
   localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml
   localpuppet release gc --dry-run       what nobody will go back to
   localpuppet release package foo/tags/r1 --format deb
+  localpuppet release check .            closed? parses? fits? for CI
+  localpuppet release tag . r2           checked, annotated, pushed
   localpuppet release verify --all       hash every byte of what is staged
 """
 

@@ -17,10 +17,15 @@ def gc_command(parts: Parts, dry_run: bool, as_json: bool) -> None:
     two applied releases of each source.
     """
     from localpuppet.garbage import Garbage
+    from localpuppet.interface import Interfaces
 
     staging = parts.staging(parts.git())
     garbage = Garbage(
-        staging=staging, store=parts.store, ledger=parts.ledger, records=parts.records
+        staging=staging,
+        store=parts.store,
+        ledger=parts.ledger,
+        records=parts.records,
+        interfaces=Interfaces(parts.settings.state),
     )
     lock = parts.store.exclusively()
     try:

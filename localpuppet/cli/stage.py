@@ -41,8 +41,11 @@ def stage_command(
 
     It comes from git when localpuppet.yaml declares its source, from an installed package
     otherwise. What is here and sound already needs no network. Exits 3 when a tag moved, or a
-    signature or digest is wrong; nothing is switched then.
+    signature or digest is wrong; nothing is switched then. Puppet's own parser reads it once, and
+    inputs are held against its classes and parameters later; exits 2 when it cannot parse a file.
     """
+    from localpuppet.cli.fitting import read_staged
+
     path = ReleasePath.parse(app, where="APP") if app else parts.input_app()
     with parts.git_progress(f"staging {path}") as repository:
         importer = parts.importer(repository)
@@ -50,6 +53,9 @@ def stage_command(
             staged = importer.stage_pack(path, pack, accept_moved=accept_moved)
         else:
             staged = importer.stage(path, refresh=refresh, accept_moved=accept_moved)
+    left_out = read_staged(parts, staged.app)
+    if left_out:
+        render.Silent().note(f"warning: {left_out}")
     parts.documents.remember()
     if as_json:
         render.emit_json(staged.to_dict())

@@ -3,7 +3,7 @@
 import os
 import sys
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -202,6 +202,7 @@ class Parts:
         Raises:
             InvalidInputError: A setting is refused.
         """
+        from localpuppet.cli.fitting import check_kept
         from localpuppet.supervisor import Node, Supervisor
 
         settings = self.settings
@@ -221,6 +222,7 @@ class Parts:
             keep_runs=settings.keep_runs,
             keep_days=settings.keep_days,
             metrics=settings.metrics,
+            fits=partial(check_kept, self),
         )
         return Supervisor(
             node,

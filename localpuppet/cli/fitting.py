@@ -1,0 +1,137 @@
+"""Releases' interfaces on the command line: reading them, and holding documents against them.
+
+What `stage`, `check`, `release check` and a run share. See `localpuppet.interface` for the rules.
+"""
+
+import sys
+from pathlib import Path
+
+from localpuppet import share
+from localpuppet.cli.wiring import Parts
+from localpuppet.errors import LocalpuppetError, PuppetMissingError, StateError
+from localpuppet.interface import Interfaces, Parser, check_document
+from localpuppet.model.interface import Interface
+from localpuppet.model.names import ReleasePath
+from localpuppet.model.node import NodeDocument
+from localpuppet.release import Release
+
+
+def parser(parts: Parts) -> Parser:
+    """Return Puppet's parser.
+
+    Raises:
+        PuppetMissingError: There is no Puppet, or no interpreter for it.
+    """
+    from localpuppet.puppet import find_ruby
+
+    installation = parts.installation(ask=True)
+    if installation is None:
+        raise AssertionError("an installation that was asked for is there or raises")
+    ruby = find_ruby(Path(installation.command), parts.environment["PATH"])
+    if ruby is None:
+        raise PuppetMissingError(
+            "its Ruby was not found beside it, in its first line or in PATH",
+            where=installation.command,
+        )
+    return Parser(
+        ruby=ruby,
+        script=share.path("interface.rb"),
+        env=parts.environment,
+        version=installation.version,
+        processes=parts.processes,
+    )
+
+
+def interface(parts: Parts, release: Release, *, keep: bool) -> Interface:
+    """Return the interface of a release; asks Puppet's parser where nothing is kept.
+
+    Args:
+        parts: The wiring.
+        release: The release.
+        keep: Keep what was asked of a staged release.
+
+    Raises:
+        PuppetMissingError: Puppet's parser is not there or does not work.
+        StateError: The disk refused.
+    """
+    from localpuppet.cli import render
+
+    observer = render.observer(quiet=not sys.stdout.isatty(), title=f"reading {release.app}")
+    observer.begin()
+    try:
+        return Interfaces(parts.settings.state).read(release, parser(parts), keep=keep)
+    finally:
+        observer.close()
+
+
+def read_staged(parts: Parts, app: ReleasePath) -> str:
+    """Keep the interface of a release that was just staged; return why that was not done, if so.
+
+    Images are made where Puppet is not installed yet: that is no error.
+
+    Raises:
+        InvalidInputError: Puppet cannot parse the release.
+        PuppetMissingError: Puppet is there, and its parser does not work.
+        StateError: The disk refused.
+    """
+    try:
+        parts.installation(ask=True)
+    except PuppetMissingError as error:
+        return f"not parsed: {error}"
+    interface(parts, parts.release(app), keep=True).refuse_problems()
+    return ""
+
+
+def check_now(parts: Parts, source: str, release: Release, document: NodeDocument) -> str:
+    """Hold a document against its release, whatever it is; return why that was not done, if so.
+
+    Whoever may read the release may check it: that its interface cannot be kept is no error.
+
+    Raises:
+        InvalidInputError: It does not fit, or Puppet cannot parse the release.
+        PuppetMissingError: Puppet is there, and its parser does not work.
+    """
+    try:
+        parts.installation(ask=True)
+    except (PuppetMissingError, StateError) as error:
+        return f"classes and parameters were not checked: {error}"
+    found = interface(parts, release, keep=False)
+    found.refuse_problems()
+    try:
+        _check(parts, document, release, (), found)
+    except LocalpuppetError as error:
+        raise error.at(source) from error
+    return ""
+
+
+def check_kept(
+    parts: Parts, document: NodeDocument, release: Release, extra: tuple[str, ...]
+) -> None:
+    """Hold a document against what was kept when its release was staged, before Puppet starts.
+
+    A release of which nothing was kept is left to Puppet.
+
+    Raises:
+        InvalidInputError: It does not fit, or Puppet cannot parse the release.
+    """
+    found = Interfaces(parts.settings.state).kept(release)
+    if found is not None:
+        _check(parts, document, release, extra, found)
+
+
+def _check(
+    parts: Parts,
+    document: NodeDocument,
+    release: Release,
+    extra: tuple[str, ...],
+    found: Interface,
+) -> None:
+    installation = parts.installation(ask=True)
+    check_document(
+        document,
+        found,
+        release,
+        site_manifest=parts.settings.site_manifest,
+        hiera_files=installation.hiera_files if installation else [],
+        extra=extra,
+    )

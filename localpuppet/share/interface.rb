@@ -1,0 +1,60 @@
+# frozen_string_literal: true
+
+# Prints as JSON what the modules in the directories ARGV offer, as Puppet's own parser reads them:
+# errors, classes with their parameters, and which modules may hold Hiera data. Nothing is evaluated.
+require 'json'
+require 'puppet'
+
+# What Puppet itself loads from a module; examples, tests and Bolt's plans are none of its business.
+LOADED = '{manifests,functions,types}/**/*.pp'
+formatter = Puppet::Pops::Validation::DiagnosticFormatter.new
+
+# A site's puppet.conf must not decide what a release offers: only what is an error anywhere is one.
+Puppet.initialize_settings(%w[--confdir /nonexistent --vardir /nonexistent --strict off])
+
+def source(node)
+  node && node.locator.extract_tree_text(node).dup.force_encoding('UTF-8').scrub
+end
+
+def may_hold_data(directory)
+  metadata = File.join(directory, 'metadata.json')
+  %w[hiera.yaml data].any? { |name| File.exist?(File.join(directory, name)) } ||
+    (File.file?(metadata) && File.binread(metadata).include?('"data_provider"'))
+end
+
+modules = {}
+errors = []
+classes = {}
+ARGV.each_with_index do |directory, index|
+  Dir.children(directory).sort.grep(/\A[a-z][a-z0-9_]*\z/).each do |name|
+    path = File.join(directory, name)
+    next if modules.key?(name) || !File.directory?(path) # the first on the modulepath wins
+
+    modules[name] = { data: may_hold_data(path) }
+    Dir.glob(LOADED, base: path).sort.each do |relative|
+      place = { directory: index, file: File.join(name, relative) }
+      parser = Puppet::Pops::Parser::EvaluatingParser.new
+      begin
+        program = parser.parser.parse_file(File.join(path, relative)).model
+        parser.validate(program).errors.each do |found|
+          line = found.source_pos && found.source_pos.line
+          errors << place.merge(line: line, message: formatter.format_message(found))
+        end
+        program.definitions.grep(Puppet::Pops::Model::HostClassDefinition).each do |found|
+          parameters = found.parameters.to_h do |parameter|
+            value = parameter.value
+            type = source(parameter.type_expr)
+            [parameter.name, { type: type, required: value.nil?, default: source(value) }]
+          end
+          classes[found.name] ||= place.merge(line: found.line, parameters: parameters)
+        end
+      rescue StandardError => e # a file that cannot be parsed, or not even be read
+        message = e.respond_to?(:basic_message) ? e.basic_message : e.message
+        line = e.respond_to?(:line) ? e.line : nil
+        errors << place.merge(line: line, message: message.dup.force_encoding('UTF-8').scrub)
+      end
+    end
+  end
+end
+
+puts JSON.generate(puppet: Puppet.version, modules: modules, errors: errors, classes: classes)

@@ -1,0 +1,167 @@
+"""release check: what a pipeline asks before a tag is made."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+
+import pytest
+
+from tests.conftest import Node
+from tests.releases.conftest import Forge, klass, manifest, release
+
+
+def lock(node: Node, forge: Forge, files: Mapping[str, str]) -> None:
+    """Write files into the working copy of `web`, and lock it."""
+    web = forge.repo("web")
+    web.write(files)
+    done = node.run("release", "lock", str(web.path))
+    assert done.code == 0, done.err
+
+
+def test_a_good_release_passes(site: Node, forge: Forge) -> None:
+    web = forge.repo("web")
+    before = web.git("status", "--porcelain", "--ignored")
+    done = site.run("release", "check", str(web.path))
+    assert done.code == 0, done.err
+    assert "agrees with the manifest: 2 pinned" in done.out
+    assert "reads 3 modules, 3 classes" in done.out
+    value = site.run("release", "check", str(web.path), "--json").json
+    assert value["classes"] == ["ntp", "platform", "web"]
+    assert value["modules"] == {"ntp": "v1"}
+    assert value["dependencies"] == ["web → ntp", "web → dist/tags/r7"]
+    assert web.git("status", "--porcelain", "--ignored") == before
+    assert not list(site.state.glob(".check-*"))
+
+
+def test_manifest_and_lock_must_be_there_and_agree(site: Node, forge: Forge) -> None:
+    web = forge.repo("web")
+    (web.path / "manifest.lock").rename(web.path / "aside")
+    refused = site.run("release", "check", str(web.path))
+    assert refused.code == 2
+    assert f"there is no manifest.lock (run 'localpuppet release lock {web.path}'" in refused.err
+    (web.path / "aside").rename(web.path / "manifest.lock")
+    forge.repo("ntp").commit({}, "v2")
+    web.write({"manifest.yaml": manifest(forge, ntp="v2")})
+    refused = site.run("release", "check", str(web.path))
+    assert refused.code == 2
+    assert "modules.ntp: manifest and lock disagree" in refused.err
+    web.write({"manifest.yaml": "modulepath: [dist/trunk]\n"})
+    refused = site.run("release", "check", str(web.path))
+    assert refused.code == 2
+    assert "manifest.yaml: modulepath[0]: dist/trunk is mutable" in refused.err
+    (web.path / "manifest.yaml").unlink()
+    assert site.run("release", "check", str(web.path)).code == 2
+
+
+def test_a_moved_tag_is_an_alarm_and_a_lost_host_is_none(site: Node, forge: Forge) -> None:
+    web, ntp = forge.repo("web"), forge.repo("ntp")
+    ntp.commit({"manifests/init.pp": klass("ntp", "evil")})
+    ntp.git("tag", "-f", "-a", "-m", "v1", "v1")
+    alarm = site.run("release", "check", str(web.path))
+    assert alarm.code == 3
+    assert "manifest.lock: modules.ntp: the tag v1 has moved" in alarm.err
+    shutil.rmtree(ntp.path)
+    assert site.run("release", "check", str(web.path)).code == 69
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("base/trunk", "web → dist/tags/r8 → deep/tags/d1 → base/trunk is not a tag"),
+        ("other/tags/o1", "cannot look into other/tags/o1: 'other' is no source"),
+    ],
+)
+def test_dependencies_of_dependencies_are_tags(
+    site: Node, forge: Forge, names: str, said: str
+) -> None:
+    forge.repo("deep").commit({"manifest.yaml": f"modulepath: [{names}]\n"}, "d1")
+    forge.repo("dist").commit({"manifest.yaml": "modulepath: [deep/tags/d1]\n"}, "r8")
+    site.settings(
+        allow_file_urls=True,
+        sources={name: {"git": forge.repo(name).url} for name in ("web", "dist", "deep")},
+    )
+    lock(site, forge, {"manifest.yaml": manifest(forge, dist="r8")})
+    refused = site.run("release", "check", str(forge.repo("web").path))
+    assert refused.code == 2
+    assert said in refused.err
+    assert "web → dist/tags/r8 → deep/tags/d1: manifest.yaml" in refused.err
+
+
+def test_dependencies_that_lead_back_end(site: Node, forge: Forge) -> None:
+    ntp = forge.repo("ntp")
+    back = f"modules: {{ntp: {{git: '{ntp.url}', tag: v1}}}}\n"
+    forge.repo("dist").commit({"manifest.yaml": back + "modulepath: [web/tags/r1]\n"}, "r8")
+    lock(site, forge, {"manifest.yaml": manifest(forge, dist="r8")})
+    done = site.run("release", "check", str(forge.repo("web").path), "--json")
+    assert done.code == 0, done.err
+    assert done.json["dependencies"] == [
+        "web → ntp",
+        "web → dist/tags/r8",
+        "web → dist/tags/r8 → web/tags/r1",
+        "web → dist/tags/r8 → web/tags/r1 → dist/tags/r7",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"web/manifests/x.pp": "class web::x {"}, "web/manifests/x.pp: Puppet cannot parse it"),
+        ({"enc.yaml": "classes: {web: {nope: 1}}\n"}, "enc.yaml: classes.web.nope: the class web"),
+        (
+            {"enc.yaml": "layers: {eu: {classes: [wep]}}\n"},
+            "enc.yaml: layers.eu: classes.wep: the release has no class 'wep' (did you mean 'web'?",
+        ),
+        ({"ntp/manifests/init.pp": "class ntp {}"}, "the release has a directory 'ntp'"),
+    ],
+)
+def test_what_puppet_would_refuse_is_refused(
+    site: Node, forge: Forge, files: dict[str, str], said: str
+) -> None:
+    web = forge.repo("web")
+    web.write(files)
+    refused = site.run("release", "check", str(web.path))
+    assert refused.code == 2
+    assert said in refused.err
+    assert len(refused.err.splitlines()) == 1
+
+
+def test_enc_yaml_may_leave_to_inputs_what_is_theirs(site: Node, forge: Forge) -> None:
+    web = forge.repo("web")
+    web.write(
+        {
+            "web/manifests/init.pp": "class web(Integer $port, String $name_of) { }\n",
+            "enc.yaml": "classes: {web: {port: '%{port}', name_of: null}}\n",
+        }
+    )
+    done = site.run("release", "check", str(web.path))
+    assert done.code == 0, done.err
+
+
+def test_a_damaged_tree_is_fetched_again(site: Node, forge: Forge) -> None:
+    web = str(forge.repo("web").path)
+    assert site.run("release", "check", web).code == 0
+    victim = next(site.state.glob("objects/*/platform/manifests/init.pp"))
+    victim.chmod(0o644)
+    victim.write_text("class {")
+    assert site.run("release", "check", web).code == 0
+    assert "dist r7" in victim.read_text()
+
+
+def test_nothing_is_stored_while_another_process_stages(site: Node, forge: Forge) -> None:
+    (site.state / "stage.lock").touch()
+    with subprocess.Popen(
+        ["flock", site.state / "stage.lock", "sh", "-c", "echo held; exec cat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert site.run("release", "check", str(forge.repo("web").path)).code == 75
+
+
+def test_a_broken_dependency_is_named(site: Node, forge: Forge) -> None:
+    forge.repo("dist").commit({"platform/manifests/bad.pp": "class x {\n)"}, "r8")
+    release(site, forge, "r2", dist="r8")
+    refused = site.run("release", "check", str(forge.repo("web").path))
+    assert refused.code == 2
+    assert "dist/tags/r8/platform/manifests/bad.pp:2: Puppet cannot parse it" in refused.err

@@ -1,0 +1,171 @@
+"""release tag: clean, locked, checked, annotated, signed, pushed; or nothing at all."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Done, Node
+from tests.releases.conftest import IDENTITY, Forge, Repo
+
+# The identity comes from the user's own configuration file.
+USER = {"GIT_CONFIG_NOSYSTEM": "1"}
+
+
+@pytest.fixture
+def origin(site: Node, forge: Forge) -> Repo:
+    """A bare repository that `web` pushes to."""
+    web = forge.repo("web")
+    bare = forge.path / "origin.git"
+    web.git("clone", "-q", "--bare", str(web.path), str(bare))
+    web.git("remote", "add", "origin", f"file://{bare}")
+    return Repo(bare)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The home of somebody who makes releases."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text("[user]\nname = Maker\nemail = maker@example.net\n")
+    return home
+
+
+def tag(site: Node, forge: Forge, home: Path, *arguments: str) -> Done:
+    web = str(forge.repo("web").path)
+    return site.run("release", "tag", web, *arguments, HOME=str(home), **USER)
+
+
+def test_a_release_is_tagged_pushed_and_can_be_staged(
+    site: Node, forge: Forge, origin: Repo, home: Path
+) -> None:
+    done = tag(site, forge, home, "r2", "--json")
+    assert done.code == 0, done.err
+    value = done.json
+    assert (value["tag"], value["signed"], value["pushed"]) == ("r2", False, True)
+    body = origin.git("cat-file", "tag", "refs/tags/r2")
+    assert f"object {value['commit']}" in body
+    assert "tagger Maker <maker@example.net>" in body
+    assert body.endswith("\n\nrelease r2")
+    site.settings(
+        allow_file_urls=True,
+        sources={"web": {"git": origin.url}, "dist": {"git": forge.repo("dist").url}},
+    )
+    assert site.run("stage", "web/tags/r2").code == 0
+    again = tag(site, forge, home, "r2")
+    assert again.code == 2
+    assert "there is a tag r2 already" in again.err
+    forge.repo("web").git("tag", "-d", "r2")
+    again = tag(site, forge, home, "r2")
+    assert again.code == 2
+    assert "origin has a tag r2 already" in again.err
+
+
+def test_without_push_origin_is_left_alone(
+    site: Node, forge: Forge, origin: Repo, home: Path
+) -> None:
+    done = tag(site, forge, home, "r2", "--no-push", "-m", "for the fair")
+    assert done.code == 0, done.err
+    assert "tagged r2 at " in done.out
+    assert "annotated, not pushed" in done.out
+    assert "for the fair" in forge.repo("web").git("cat-file", "tag", "r2")
+    assert origin.git("tag") == "r1"
+
+
+def test_a_signed_tag_is_one_that_nodes_can_demand(
+    site: Node, forge: Forge, origin: Repo, home: Path
+) -> None:
+    key = home / "key"
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "maker", "-f", key], check=True
+    )
+    unready = tag(site, forge, home, "r2", "--sign")
+    assert unready.code == 2
+    assert "cannot make the tag r2" in unready.err
+    assert "user.signingkey" in unready.err
+    assert forge.repo("web").git("tag") == "r1"
+    with (home / ".gitconfig").open("a") as config:
+        config.write(f"signingkey = {key}\n[gpg]\nformat = ssh\n")
+    done = tag(site, forge, home, "r2", "--sign", "--json")
+    assert done.code == 0, done.err
+    assert done.json["signed"] is True
+    signers = site.write("signers", f"maker {(home / 'key.pub').read_text()}")
+    signed = {"git": origin.url, "require_signed": True, "signers": str(signers)}
+    site.settings(
+        allow_file_urls=True,
+        sources={"web": signed, "dist": {"git": forge.repo("dist").url}},
+    )
+    assert site.run("stage", "web/tags/r2").code == 0
+    assert site.run("stage", "web/tags/r1").code == 3
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        ("echo >> web/manifests/init.pp", "the work tree is not clean: web/manifests/init.pp (com"),
+        ("touch new other", "the work tree is not clean: new and 1 more"),
+        ("git rm -q --cached manifest.lock; git commit -qm x", "manifest.lock is not committed"),
+        (
+            "echo '*.pp' > .gitignore; git add .gitignore; git commit -qm x;"
+            " echo 'class web::x { }' > web/manifests/x.pp",
+            "git ignores web/manifests/x.pp",
+        ),
+        (
+            "echo 'class web {' > web/manifests/init.pp; git commit -qam x",
+            "web/manifests/init.pp: Puppet cannot parse it",
+        ),
+        ("git remote remove origin", "there is no remote 'origin' to push to"),
+    ],
+)
+def test_what_is_not_ready_is_not_tagged(
+    site: Node, forge: Forge, origin: Repo, home: Path, spoil: str, said: str
+) -> None:
+    web = forge.repo("web")
+    env = {**os.environ, **IDENTITY}
+    subprocess.run(["/bin/sh", "-ec", spoil], cwd=web.path, env=env, check=True)
+    refused = tag(site, forge, home, "r2")
+    assert refused.code == 2, refused.out
+    assert said in refused.err
+    assert len(refused.err.splitlines()) == 1
+    assert web.git("tag") == "r1"
+    assert origin.git("tag") == "r1"
+
+
+@pytest.mark.parametrize("name", ["-r2", "a..b", "a/b", "v 1", "0" * 40, "r2.lock"])
+def test_names_that_cannot_be_releases(site: Node, forge: Forge, home: Path, name: str) -> None:
+    refused = tag(site, forge, home, "--", name)
+    assert refused.code == 2
+    assert forge.repo("web").git("tag") == "r1"
+
+
+def test_when_the_push_fails_no_tag_is_left(
+    site: Node, forge: Forge, origin: Repo, home: Path
+) -> None:
+    hook = origin.path / "hooks" / "update"
+    hook.write_text("#!/bin/sh\necho 'no tags on Fridays' >&2\nexit 1\n")
+    hook.chmod(0o755)
+    failed = tag(site, forge, home, "r2")
+    assert failed.code == 69
+    assert "cannot push the tag r2 to origin" in failed.err
+    assert "no tags on Fridays" in failed.err
+    assert forge.repo("web").git("tag") == "r1"
+    hook.unlink()
+    assert tag(site, forge, home, "r2").code == 0
+
+
+def test_an_origin_that_is_away_is_said(site: Node, forge: Forge, origin: Repo, home: Path) -> None:
+    origin.path.rename(origin.path.with_name("away.git"))
+    failed = tag(site, forge, home, "r2")
+    assert failed.code == 69
+    assert "cannot ask origin" in failed.err
+    assert forge.repo("web").git("tag") == "r1"
+
+
+def test_only_the_top_of_a_work_tree_is_a_release(
+    site: Node, forge: Forge, origin: Repo, home: Path
+) -> None:
+    for place in (forge.repo("web").path / "web", origin.path, forge.path, forge.path / "none"):
+        refused = site.run("release", "tag", str(place), "r2", HOME=str(home), **USER)
+        assert refused.code == 2, place
+        assert "work tree" in refused.err
