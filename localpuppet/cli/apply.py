@@ -138,7 +138,8 @@ def apply_command(
     finally:
         observer.close()
     text = render.as_json(status.to_dict()) if as_json else render.result(status)
-    render.say(text, err=detach and not as_json)  # a run that never started has no id to wait for
+    # A run that never started is an error like any other; --detach has no id to wait for then.
+    render.say(text, err=not as_json and not status.puppet_started)
     return exit_code(status, detailed=detailed_exitcodes)
 
 
