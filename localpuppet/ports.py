@@ -234,3 +234,15 @@ class Repository(Protocol):
             IntegrityError: It is no ordinary file, or larger than 1 MiB.
         """
         ...
+
+    def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """Ask repositories for all their refs, several at a time; nothing is fetched.
+
+        Returns:
+            URL → full name of a ref, or HEAD → the commit behind it (that of an annotated tag, not
+            the tag object).
+
+        Raises:
+            UnavailableError: A repository cannot be had.
+        """
+        ...

@@ -81,6 +81,37 @@ class Git:
                 job.result()
                 self._progress(done, len(jobs))
 
+    def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """Ask repositories for all their refs; see `ports.Repository`.
+
+        Raises:
+            UnavailableError: A repository cannot be had.
+        """
+        found = {}
+        wanted = list(dict.fromkeys(urls))
+        with ThreadPoolExecutor(self._parallel) as pool:
+            for done, (url, refs) in enumerate(
+                zip(wanted, pool.map(self._refs, wanted), strict=True), 1
+            ):
+                found[url] = refs
+                self._progress(done, len(wanted))
+        return found
+
+    def _refs(self, url: str) -> dict[str, str]:
+        said = self._run(
+            Path(os.devnull),
+            "ls-remote",
+            "--quiet",
+            "--end-of-options",
+            url,
+            failure=lambda said: UnavailableError(f"cannot be asked: {said}", where=url),
+        )
+        refs = {}
+        for line in said.decode("utf-8", "replace").splitlines():
+            commit, _, name = line.partition("\t")
+            refs[name.removesuffix("^{}")] = commit  # the peeled line comes after the tag's own
+        return refs
+
     def _mirror(self, url: str) -> Path:
         return self._mirrors / hashlib.sha256(url.encode()).hexdigest()[:32]
 

@@ -6,6 +6,7 @@ from localpuppet.cli.verbs import Verbs
 
 # Verb → module, as in main.
 VERBS = {
+    "import": "release_import",
     "list": "release_store",
     "lock": "release_make",
     "verify": "release_store",
@@ -13,6 +14,7 @@ VERBS = {
 
 EPILOG = """\b
 Examples:
+  localpuppet release import Puppetfile -o manifest.yaml
   localpuppet release lock .             manifest.yaml → manifest.lock
   localpuppet release verify --all       hash every byte of what is staged
 """
