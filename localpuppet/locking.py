@@ -127,7 +127,8 @@ class Locker:
         except LocalpuppetError as error:
             raise error.at(str(file)) from error
         self._repository.fetch([(item.url, item.tag) for item in wanted.values()], refresh=True)
-        found = {key: self._repository.tag(item.url, item.tag) for key, item in wanted.items()}
+        known = self._repository.tags([(item.url, item.tag) for item in wanted.values()])
+        found = {key: known[item.url, item.tag] for key, item in wanted.items()}
         for entry in manifest.modulepath:
             source = self._sources[entry.source]
             if source.signers is not None:

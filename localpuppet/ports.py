@@ -202,6 +202,15 @@ class Repository(Protocol):
         """
         ...
 
+    def tags(self, tags: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], TagObject]:
+        """Return what fetched tags are, by URL and tag: `tag` for many of them at once.
+
+        Raises:
+            IntegrityError: One is nested, misnamed, or points at no commit.
+            UnavailableError: One was not fetched.
+        """
+        ...
+
     def verify_signature(self, url: str, tag: str, *, signers: Path) -> None:
         """Hold a tag's signature against pinned keys.
 
@@ -232,6 +241,14 @@ class Repository(Protocol):
 
         Raises:
             IntegrityError: It is no ordinary file, or larger than 1 MiB.
+        """
+        ...
+
+    def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Return the bytes of files at the top of a fetched commit; those that are there.
+
+        Raises:
+            IntegrityError: One is no ordinary file, or larger than 1 MiB.
         """
         ...
 

@@ -210,14 +210,7 @@ class Staging:
         if source.signers is not None:
             self._repository.verify_signature(source.url, tag, signers=source.signers)
         lock = self._lock(app, source, found.commit)
-        self._check_pins(lock)
-        trees = {f"module {name}": pin for name, pin in lock.modules.items()}
-        trees |= {str(name): pin for name, pin in lock.sources.items()}
-        missing = {key: pin for key, pin in trees.items() if not self._sound(pin.tree_sha256)}
-        wanted = [
-            (pin.url, self._repository.tag(pin.url, pin.tag).tree, key)
-            for key, pin in missing.items()
-        ]
+        wanted = [(url, tree, key) for key, (url, tree) in self._missing(lock).items()]
         if (
             known is None
             or known.pin.commit != found.commit
@@ -225,10 +218,11 @@ class Staging:
         ):
             wanted.append((source.url, found.tree, app))
         digests = write_trees(wanted, repository=self._repository, store=self._store)
-        for key, pin in missing.items():
-            if digests[key] != pin.tree_sha256:
+        pins = _named(lock)
+        for key, sha256 in digests.items():
+            if key in pins and sha256 != pins[key].tree_sha256:
                 raise IntegrityError(
-                    f"has the bytes of {digests[key][:16]}…, the lock says {pin.tree_sha256[:16]}…",
+                    f"has the bytes of {sha256[:16]}…, the lock says {pins[key].tree_sha256[:16]}…",
                     where=f"{app}: {key}",
                     hint="the repository does not hold what was locked",
                 )
@@ -272,7 +266,8 @@ class Staging:
 
     def _lock(self, app: ReleasePath, source: Source, commit: str) -> Lock:
         where = f"{app}/{MANIFEST}"
-        data = self._repository.file(source.url, commit, MANIFEST)
+        files = self._repository.files(source.url, commit, [MANIFEST, LOCK])
+        data, locked = files.get(MANIFEST), files.get(LOCK)
         if data is None:
             raise InvalidInputError(
                 f"there is no {MANIFEST}", where=app, hint="an empty one will do"
@@ -281,7 +276,6 @@ class Staging:
             data, documents=self._documents, where=where, allow_file=self._allow_file
         )
         check_modulepath(app, manifest, tags_only=True)
-        locked = self._repository.file(source.url, commit, LOCK)
         if locked is None:
             if manifest.modulepath or manifest.modules:
                 raise InvalidInputError(
@@ -299,18 +293,20 @@ class Staging:
         check_complete(manifest, lock, where=str(app))
         return lock
 
-    def _check_pins(self, lock: Lock) -> None:
-        """Fetch what is missing and hold every tag that we have against the lock."""
-        pins = {f"modules.{name}": pin for name, pin in lock.modules.items()}
-        pins |= {f"sources.{name}": pin for name, pin in lock.sources.items()}
+    def _missing(self, lock: Lock) -> dict[str, tuple[str, str]]:
+        """Fetch what is not here and hold its tags against the lock; return its URLs and trees."""
+        pins = _named(lock)
         missing = {key: pin for key, pin in pins.items() if not self._sound(pin.tree_sha256)}
-        self._repository.fetch([(pin.url, pin.tag) for pin in missing.values()], refresh=True)
+        tags = [(pin.url, pin.tag) for pin in missing.values()]
+        self._repository.fetch(tags, refresh=True)
+        found = self._repository.tags(tags)
         for key, pin in missing.items():
-            refuse_moved(pin, self._repository.tag(pin.url, pin.tag), where=f"{LOCK}: {key}")
+            refuse_moved(pin, found[pin.url, pin.tag], where=f"{LOCK}: {key}")
         for name, pin in lock.sources.items():
             source = self._sources.get(name.source)
             if source and source.signers and f"sources.{name}" in missing:
                 self._repository.verify_signature(pin.url, pin.tag, signers=source.signers)
+        return {key: (pin.url, found[pin.url, pin.tag].tree) for key, pin in missing.items()}
 
     def _trees(self, staged: Staged) -> dict[str, str]:
         own = {str(staged.app): staged.pin.tree_sha256}
@@ -373,6 +369,12 @@ class Staging:
 
     def _record(self, app: ReleasePath) -> Path:
         return self._records / f"{app.replace('/', '%')}.json"
+
+
+def _named(lock: Lock) -> dict[str, Pin]:
+    """Return the pins of a lock by their place in it."""
+    pins = {f"modules.{name}": pin for name, pin in lock.modules.items()}
+    return pins | {f"sources.{name}": pin for name, pin in lock.sources.items()}
 
 
 def composition(links: Mapping[str, str]) -> str:
