@@ -11,7 +11,6 @@ module that its lock pins. So the modulepath has the one directory that the user
 
 import hashlib
 import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -353,7 +352,7 @@ class Staging:
         if not self._composed(staged):
             final = self._releases / staged.composition
             remove_tree(final)
-            new = self._releases / f".new-{secrets.token_hex(4)}"
+            new = self._releases / f".new-{os.urandom(4).hex()}"
             make_private(new)
             for name, target in self._links(staged).items():
                 (new / name).symlink_to(target)
