@@ -7,11 +7,13 @@ alarm.
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from localpuppet.documents import Documents
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.files import read_user_file, write_durably
+from localpuppet.model import block
 from localpuppet.model.lock import Lock, Pin
 from localpuppet.model.manifest import Manifest, Tagged, check_modulepath
 from localpuppet.model.names import ReleasePath
@@ -29,6 +31,11 @@ def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file:
     Raises:
         InvalidInputError: It is refused.
     """
+    with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
+        text = data.decode("ascii")
+        manifest = Manifest.from_dict(block.read(text) or {}, allow_file=allow_file)
+        if manifest.to_text({}) == block.without_comments(text):
+            return manifest
     raw = documents.parse(data, schema="manifest", where=where, may_be_empty=True)
     try:
         return Manifest.from_dict(raw, allow_file=allow_file)
@@ -42,6 +49,11 @@ def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: boo
     Raises:
         InvalidInputError: It is refused.
     """
+    with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
+        text = data.decode("ascii")
+        lock = Lock.from_dict(block.read(text) or {}, allow_file=allow_file)
+        if to_text(lock) == text:
+            return lock
     raw = documents.parse(data, schema="lock", where=where)
     try:
         return Lock.from_dict(raw, allow_file=allow_file)

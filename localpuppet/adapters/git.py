@@ -3,20 +3,18 @@
 Owns: one bare mirror a URL, fetched only for what is asked; full ref names, data behind
 `--end-of-options`. Trees are written by one checkout of a tree of trees, with every attribute that
 changes bytes switched off; tags and files of many mirrors are read by one `cat-file --batch`. How
-git is started is `git_program`'s. GitPython would start the same program for each step (ADR 9).
+git is started is `git_program`'s. A node that has all it needs imports this and starts nothing, so
+what starts or writes is imported where that is done. GitPython would start the same program for
+each step (ADR 9).
 """
 
 import hashlib
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from localpuppet.adapters import git_signatures
 from localpuppet.adapters.git_program import GitProgram, make_bare
 from localpuppet.errors import IntegrityError, UnavailableError
 from localpuppet.files import make_private
@@ -69,6 +67,8 @@ class Git:
             self._fetch_one(*wanted.popitem())
             self._progress(1, 1)
         elif wanted:
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(self._parallel) as pool:
                 jobs = [pool.submit(self._fetch_one, url, names) for url, names in wanted.items()]
                 for done, job in enumerate(jobs, 1):
@@ -81,6 +81,8 @@ class Git:
         Raises:
             UnavailableError: A repository cannot be had.
         """
+        from concurrent.futures import ThreadPoolExecutor
+
         found = {}
         wanted = list(dict.fromkeys(urls))
         with ThreadPoolExecutor(self._parallel) as pool:
@@ -140,6 +142,9 @@ class Git:
         )
 
     def _make_mirror(self, mirror: Path) -> None:
+        import shutil
+        import tempfile
+
         make_private(mirror.parent)
         new = Path(tempfile.mkdtemp(dir=mirror.parent, prefix=".new-"))
         make_bare(new, alternates=[])
@@ -190,7 +195,14 @@ class Git:
         if len(mirrors) == 1:
             yield mirrors[0]
             return
-        with tempfile.TemporaryDirectory(dir=self._mirrors, prefix=".read-") as name:
+        with self._scratch(mirrors) as scratch:
+            yield scratch
+
+    @contextmanager
+    def _scratch(self, mirrors: Sequence[Path]) -> "Iterator[Path]":
+        import tempfile
+
+        with tempfile.TemporaryDirectory(dir=self._mirrors, prefix=".scratch-") as name:
             make_bare(Path(name), alternates=mirrors)
             yield Path(name)
 
@@ -226,6 +238,8 @@ class Git:
         found = self.tag(url, tag)
         if not found.annotated:
             raise IntegrityError("is not annotated, so it has no signature", where=where)
+        from localpuppet.adapters import git_signatures
+
         git_signatures.verify(
             self._program, self._mirror(url), found.id, signers=signers, where=where
         )
@@ -267,10 +281,8 @@ class Git:
         """
         if not trees:
             return
-        with tempfile.TemporaryDirectory(dir=self._mirrors, prefix=".write-") as name:
-            scratch = Path(name)
-            mirrors = dict.fromkeys(self._mirror(url) for url, _, _ in trees)
-            make_bare(scratch, alternates=list(mirrors))
+        mirrors = list(dict.fromkeys(self._mirror(url) for url, _, _ in trees))
+        with self._scratch(mirrors) as scratch:
             listing = "".join(f"040000 tree {tree}\t{target}\0" for _, tree, target in trees)
             git = self._program
             top = git.run(scratch, "mktree", "-z", stdin=listing.encode()).decode().strip()

@@ -5,12 +5,15 @@ allowed. Refuses to know: mirrors and tags.
 """
 
 import os
-import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.model.text import one_line
+
+if TYPE_CHECKING:
+    import subprocess
 
 _KEPT = ("PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "LANG", "TMPDIR")
 # Packs stay packs: 66 loose objects a module cost more than the transfer. What cleans up mirrors
@@ -95,6 +98,8 @@ class GitProgram:
             UnavailableError: It did not end in time.
             StateError: It is not installed.
         """
+        import subprocess  # not paid for where git is not started
+
         try:
             return subprocess.run(
                 ["git", f"--git-dir={repository}", *_OPTIONS, *arguments],  # noqa: S607
@@ -113,7 +118,7 @@ class GitProgram:
             raise StateError("git is not installed", hint="apt-get install git") from error
 
 
-def make_bare(directory: Path, *, alternates: list[Path]) -> None:
+def make_bare(directory: Path, *, alternates: Sequence[Path]) -> None:
     """Make an empty bare repository in an empty directory, as `git init` does in a process.
 
     Args:
