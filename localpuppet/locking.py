@@ -7,13 +7,12 @@ alarm.
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from localpuppet.documents import Documents
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.files import read_user_file, write_durably
-from localpuppet.model import block
 from localpuppet.model.lock import Lock, Pin
 from localpuppet.model.manifest import Manifest, Tagged, check_modulepath
 from localpuppet.model.names import ReleasePath
@@ -31,6 +30,8 @@ def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file:
     Raises:
         InvalidInputError: It is refused.
     """
+    from localpuppet.model import block  # its patterns cost 5 ms, where nothing is to be read
+
     with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
         text = data.decode("ascii")
         manifest = Manifest.from_dict(block.read(text) or {}, allow_file=allow_file)
@@ -49,6 +50,8 @@ def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: boo
     Raises:
         InvalidInputError: It is refused.
     """
+    from localpuppet.model import block  # as above
+
     with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
         text = data.decode("ascii")
         lock = Lock.from_dict(block.read(text) or {}, allow_file=allow_file)
@@ -238,11 +241,9 @@ def write_trees(
         return {}
     staging = store.staging()
     try:
-        numbered = {str(number): name for number, (_, _, name) in enumerate(trees)}
-        repository.write(
-            [(url, tree, str(number)) for number, (url, tree, _) in enumerate(trees)], staging
-        )
-        return store.add({name: staging / number for number, name in numbered.items()})
+        named = [(url, tree, str(number)) for number, (url, tree, _) in enumerate(trees)]
+        with closing(repository.write(named, staging)) as written:
+            return store.add((trees[int(number)][2], staging / number) for number in written)
     finally:
         remove_tree(staging)
 

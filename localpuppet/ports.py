@@ -3,7 +3,7 @@
 Adapters implement them, tests have fakes of them. Nothing here does anything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -224,12 +224,18 @@ class Repository(Protocol):
         """
         ...
 
-    def write(self, trees: Sequence[tuple[str, str, str]], directory: Path) -> None:
+    def write(
+        self, trees: Sequence[tuple[str, str, str]], directory: Path
+    ) -> Generator[str, None, None]:
         """Write trees out as they are in git, byte for byte.
 
         Args:
             trees: URL, tree id, and the name of the directory to make for it.
             directory: An existing, empty directory.
+
+        Yields:
+            Names of directories, each when it is whole; others may be written meanwhile, until
+            the generator is closed.
 
         Raises:
             IntegrityError: A tree holds a submodule, or its objects are not there.

@@ -10,7 +10,7 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from localpuppet.errors import IntegrityError, StateError
@@ -61,11 +61,12 @@ class Store:
         make_private(path)
         return path
 
-    def add(self, trees: Mapping[str, Path]) -> dict[str, str]:
+    def add(self, trees: Iterable[tuple[str, Path]]) -> dict[str, str]:
         """Take trees from the staging directory into the store.
 
         Args:
-            trees: Name for messages → directory below `staging()`.
+            trees: Name for messages and directory below `staging()`. They are taken one after the
+                other, so that others may still be written meanwhile.
 
         Returns:
             Name → digest.
@@ -75,20 +76,23 @@ class Store:
             StateError: The disk refused; nothing was added.
         """
         found: dict[str, str] = {}
+        ready: list[tuple[Path, str, Path]] = []
         listings = self._staging / os.urandom(8).hex()
         try:
             make_private(listings)
-            for number, (name, tree) in enumerate(trees.items()):
+            for name, tree in trees:
                 files = list(_walk(tree))
                 found[name] = digest(_entries(tree, files, where=name, seal=True))
                 # Renaming keeps a file's times and inode: what is true here stays true. Two trees
                 # with the same bytes have a listing each.
-                (listings / str(number)).write_text(_metadata(files), "ascii")
+                listing = listings / str(len(ready))
+                listing.write_text(_metadata(files), "ascii")
+                ready.append((tree, found[name], listing))
             # Bytes first, names after: durable bytes without a name are rubbish, the other way
             # round they would be a lie. One call for all is as good as an fsync for each.
             sync_filesystem(self._staging)
-            for number, (name, tree) in enumerate(trees.items()):
-                self._publish(tree, found[name], listings / str(number))
+            for tree, sha256, listing in ready:
+                self._publish(tree, sha256, listing)
             sync_filesystem(self._staging)
             remove_tree(listings)
         except OSError as error:
