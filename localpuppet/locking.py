@@ -6,7 +6,7 @@ alarm.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -151,7 +151,7 @@ class Locker:
         if not accept_moved:
             self._refuse_moved(directory, wanted, found)
         digests = write_trees(
-            [(item.url, found[key].tree, key) for key, item in wanted.items()],
+            [[(item.url, found[key].tree, key) for key, item in wanted.items()]],
             repository=self._repository,
             store=self._store,
         )
@@ -221,12 +221,13 @@ def refuse_moved(pin: Pin, found: TagObject, *, where: str) -> None:
 
 
 def write_trees(
-    trees: Sequence[tuple[str, str, str]], *, repository: Repository, store: Store
+    batches: Iterable[Sequence[tuple[str, str, str]]], *, repository: Repository, store: Store
 ) -> dict[str, str]:
-    """Bring trees from git into the store.
+    """Bring trees from git into the store, all of them or none.
 
     Args:
-        trees: URL, tree id and a name for messages; the tags were fetched.
+        batches: URL, tree id and a name for messages, of tags that were fetched; some at a time,
+            so that others may still be on their way.
         repository: Git.
         store: The store.
 
@@ -237,15 +238,25 @@ def write_trees(
         IntegrityError: A tree holds what must not be in one.
         StateError: The disk refused; the store has nothing new then.
     """
-    if not trees:
-        return {}
     staging = store.staging()
     try:
-        named = [(url, tree, str(number)) for number, (url, tree, _) in enumerate(trees)]
-        with closing(repository.write(named, staging)) as written:
-            return store.add((trees[int(number)][2], staging / number) for number in written)
+        with closing(_written(batches, repository=repository, staging=staging)) as trees:
+            return store.add(trees)
     finally:
         remove_tree(staging)
+
+
+def _written(
+    batches: Iterable[Sequence[tuple[str, str, str]]], *, repository: Repository, staging: Path
+) -> Generator[tuple[str, Path], None, None]:
+    names: list[str] = []
+    for batch in batches:
+        first = len(names)
+        names += [name for _, _, name in batch]
+        numbered = [(url, tree, str(i)) for i, (url, tree, _) in enumerate(batch, first)]
+        with closing(repository.write(numbered, staging)) as written:
+            for number in written:
+                yield names[int(number)], staging / number
 
 
 def to_text(lock: Lock) -> str:

@@ -193,6 +193,25 @@ class Repository(Protocol):
         """
         ...
 
+    def arrivals(
+        self, tags: Sequence[tuple[str, str]], *, refresh: bool
+    ) -> Generator[list[tuple[str, str]], None, None]:
+        """Do what `fetch` does, and yield tags as they arrive.
+
+        Args:
+            tags: Pairs of URL and tag.
+            refresh: Ask the server also for tags that are there.
+
+        Yields:
+            Some of the tags, each once; others are fetched meanwhile, until the generator is
+            closed.
+
+        Raises:
+            UnavailableError: A repository or tag cannot be had.
+            IntegrityError: What the server sent is broken.
+        """
+        ...
+
     def tag(self, url: str, tag: str) -> TagObject:
         """Return what a fetched tag is.
 

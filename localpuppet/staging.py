@@ -11,8 +11,10 @@ module that its lock pins. So the modulepath has the one directory that the user
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -209,15 +211,21 @@ class Staging:
         if source.signers is not None:
             self._repository.verify_signature(source.url, tag, signers=source.signers)
         lock = self._lock(app, source, found.commit)
-        wanted = [(url, tree, key) for key, (url, tree) in self._missing(lock).items()]
-        if (
-            known is None
-            or known.pin.commit != found.commit
-            or not self._sound(known.pin.tree_sha256)
-        ):
-            wanted.append((source.url, found.tree, app))
-        digests = write_trees(wanted, repository=self._repository, store=self._store)
         pins = _named(lock)
+        missing = {key: pin for key, pin in pins.items() if not self._sound(pin.tree_sha256)}
+        own_is_here = (
+            known is not None
+            and known.pin.commit == found.commit
+            and self._sound(known.pin.tree_sha256)
+        )
+        own_key = f"{app} itself"  # no pin's key has a space
+        digests = {}
+        if missing or not own_is_here:
+            own_tree = [] if own_is_here else [(source.url, found.tree, own_key)]
+            with closing(self._arrivals(missing)) as arrivals:
+                digests = write_trees(
+                    chain([own_tree], arrivals), repository=self._repository, store=self._store
+                )
         for key, sha256 in digests.items():
             if key in pins and sha256 != pins[key].tree_sha256:
                 raise IntegrityError(
@@ -225,7 +233,7 @@ class Staging:
                     where=f"{app}: {key}",
                     hint="the repository does not hold what was locked",
                 )
-        own = digests.get(app) or (known.pin.tree_sha256 if known else "")
+        own = digests.get(own_key) or (known.pin.tree_sha256 if known else "")
         pin = Pin(
             url=source.url, tag=tag, tag_object=found.id, commit=found.commit, tree_sha256=own
         )
@@ -292,20 +300,27 @@ class Staging:
         check_complete(manifest, lock, where=str(app))
         return lock
 
-    def _missing(self, lock: Lock) -> dict[str, tuple[str, str]]:
-        """Fetch what is not here and hold its tags against the lock; return its URLs and trees."""
-        pins = _named(lock)
-        missing = {key: pin for key, pin in pins.items() if not self._sound(pin.tree_sha256)}
-        tags = [(pin.url, pin.tag) for pin in missing.values()]
-        self._repository.fetch(tags, refresh=True)
-        found = self._repository.tags(tags)
+    def _arrivals(
+        self, missing: Mapping[str, Pin]
+    ) -> Generator[list[tuple[str, str, str]], None, None]:
+        """Fetch pins; yield URLs, trees and keys of those that have come and fit the lock."""
+        keys: dict[tuple[str, str], list[str]] = {}
         for key, pin in missing.items():
-            refuse_moved(pin, found[pin.url, pin.tag], where=f"{LOCK}: {key}")
-        for name, pin in lock.sources.items():
-            source = self._sources.get(name.source)
-            if source and source.signers and f"sources.{name}" in missing:
-                self._repository.verify_signature(pin.url, pin.tag, signers=source.signers)
-        return {key: (pin.url, found[pin.url, pin.tag].tree) for key, pin in missing.items()}
+            keys.setdefault((pin.url, pin.tag), []).append(key)
+        with closing(self._repository.arrivals(list(keys), refresh=True)) as arrivals:
+            for tags in arrivals:
+                found = self._repository.tags(tags)
+                arrived = [(key, tag) for tag in tags for key in keys[tag]]
+                for key, tag in arrived:
+                    refuse_moved(missing[key], found[tag], where=f"{LOCK}: {key}")
+                    self._check_signature(key, missing[key])
+                yield [(tag[0], found[tag].tree, key) for key, tag in arrived]
+
+    def _check_signature(self, key: str, pin: Pin) -> None:
+        kind, _, name = key.partition(".")
+        source = self._sources.get(name.partition("/")[0]) if kind == "sources" else None
+        if source and source.signers:
+            self._repository.verify_signature(pin.url, pin.tag, signers=source.signers)
 
     def _trees(self, staged: Staged) -> dict[str, str]:
         own = {str(staged.app): staged.pin.tree_sha256}

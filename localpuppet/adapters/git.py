@@ -61,21 +61,54 @@ class Git:
             UnavailableError: A repository or tag cannot be had.
             IntegrityError: What the server sent is broken.
         """
+        for _ in self.arrivals(tags, refresh=refresh):
+            pass
+
+    def arrivals(
+        self, tags: Sequence[tuple[str, str]], *, refresh: bool
+    ) -> Generator[list[tuple[str, str]], None, None]:
+        """Bring tags into their mirrors, some at a time; see `ports.Repository`.
+
+        Raises:
+            UnavailableError: A repository or tag cannot be had.
+            IntegrityError: What the server sent is broken.
+        """
         wanted: dict[str, list[str]] = {}
+        here = []
         for url, tag in dict.fromkeys(tags):
             if refresh or self._ref(url, tag) is None:
                 wanted.setdefault(url, []).append(tag)
+            else:
+                here.append((url, tag))
+        if here:
+            yield here
         if len(wanted) == 1:
-            self._fetch_one(*wanted.popitem())
+            ((url, names),) = wanted.items()
+            self._fetch_one(url, names)
             self._progress(1, 1)
+            yield [(url, name) for name in names]
         elif wanted:
-            from concurrent.futures import ThreadPoolExecutor
+            yield from self._fetch_many(wanted)
 
-            with ThreadPoolExecutor(self._parallel) as pool:
-                jobs = [pool.submit(self._fetch_one, url, names) for url, names in wanted.items()]
-                for done, job in enumerate(jobs, 1):
+    def _fetch_many(
+        self, wanted: Mapping[str, Sequence[str]]
+    ) -> Generator[list[tuple[str, str]], None, None]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(self._parallel) as pool:
+            jobs = [pool.submit(self._fetch_one, url, names) for url, names in wanted.items()]
+            try:
+                arrived: list[tuple[str, str]] = []
+                for done, (job, url) in enumerate(zip(jobs, wanted, strict=True), 1):
                     job.result()
                     self._progress(done, len(jobs))
+                    arrived += [(url, name) for name in wanted[url]]
+                    if done % TREES_AT_ONCE == 0 or done == len(jobs):
+                        yield arrived
+                        arrived = []
+            finally:
+                for job in jobs:
+                    job.cancel()
 
     def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
         """Ask repositories for all their refs; see `ports.Repository`.
