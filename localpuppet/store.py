@@ -94,9 +94,10 @@ class Store:
             for tree, sha256, listing in ready:
                 self._publish(tree, sha256, listing)
             sync_filesystem(self._staging)
-            remove_tree(listings)
         except OSError as error:
             raise state_problem(error, self._staging) from error
+        finally:
+            remove_tree(listings)
         return found
 
     def _publish(self, tree: Path, sha256: str, listing: Path) -> None:
