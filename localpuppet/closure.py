@@ -177,7 +177,7 @@ class Checker:
             (pin.url, self._repository.tag(pin.url, pin.tag).tree, key)
             for key, pin in missing.items()
         ]
-        digests = write_trees(trees, repository=self._repository, store=self._store)
+        digests = write_trees([trees], repository=self._repository, store=self._store)
         for key, pin in missing.items():
             if digests[key] != pin.tree_sha256:
                 raise IntegrityError(

@@ -36,7 +36,7 @@ def files(release: Release) -> dict[str, str]:
             if module.name in seen:
                 continue
             seen.add(module.name)
-            for entry in entries(module.resolve(), where=str(module), seal=False):
+            for entry in entries(module.resolve(), where=str(module)):
                 path = entry.path.decode("utf-8", "backslashreplace")
                 found[f"{module.name}/{path}"] = f"{entry.kind} {entry.sha256[:12]}"
     return found

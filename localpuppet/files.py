@@ -9,7 +9,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -183,6 +182,8 @@ def remove_tree(path: Path) -> None:
         if path.is_symlink() or path.is_file():
             path.unlink()
         elif path.exists():
+            import shutil  # 4 ms, where most runs remove nothing
+
             shutil.rmtree(path)
     except OSError as error:
         raise state_problem(error, path) from error
@@ -259,6 +260,8 @@ def publish(source: Path, target: Path, *, mode: int) -> None:
     Raises:
         StateError: The disk refused.
     """
+    import shutil
+
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         shutil.copyfile(source, temporary)

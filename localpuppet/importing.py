@@ -219,7 +219,7 @@ class Importer:
         for number, (sha256, name) in enumerate(missing.items()):
             places[name] = scratch / f"tree-{number}"
             package.take(sha256, places[name])
-        found = self._store.add(places)
+        found = self._store.add(places.items())
         for sha256, name in missing.items():
             if found[name] != sha256:
                 raise IntegrityError(

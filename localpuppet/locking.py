@@ -6,7 +6,8 @@ alarm.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 from localpuppet.documents import Documents
@@ -32,6 +33,13 @@ def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file:
     Raises:
         InvalidInputError: It is refused.
     """
+    from localpuppet.model import block  # its patterns cost 5 ms, where nothing is to be read
+
+    with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
+        text = data.decode("ascii")
+        manifest = Manifest.from_dict(block.read(text) or {}, allow_file=allow_file)
+        if manifest.to_text({}) == block.without_comments(text):
+            return manifest
     raw = documents.parse(data, schema="manifest", where=where, may_be_empty=True)
     try:
         return Manifest.from_dict(raw, allow_file=allow_file)
@@ -45,6 +53,13 @@ def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: boo
     Raises:
         InvalidInputError: It is refused.
     """
+    from localpuppet.model import block  # as above
+
+    with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
+        text = data.decode("ascii")
+        lock = Lock.from_dict(block.read(text) or {}, allow_file=allow_file)
+        if to_text(lock) == text:
+            return lock
     raw = documents.parse(data, schema="lock", where=where)
     try:
         return Lock.from_dict(raw, allow_file=allow_file)
@@ -184,7 +199,8 @@ class Locker:
         accept_moved: bool,
     ) -> Lock:
         self._repository.fetch([(item.url, item.tag) for item in wanted.values()], refresh=True)
-        found = {key: self._repository.tag(item.url, item.tag) for key, item in wanted.items()}
+        known = self._repository.tags([(item.url, item.tag) for item in wanted.values()])
+        found = {key: known[item.url, item.tag] for key, item in wanted.items()}
         for entry in manifest.modulepath:
             source = self._sources[entry.source]
             if source.signers is not None:
@@ -192,7 +208,7 @@ class Locker:
         if not accept_moved:
             self._refuse_moved(directory, wanted, found)
         digests = write_trees(
-            [(item.url, found[key].tree, key) for key, item in wanted.items()],
+            [[(item.url, found[key].tree, key) for key, item in wanted.items()]],
             repository=self._repository,
             store=self._store,
         )
@@ -262,12 +278,13 @@ def refuse_moved(pin: Pin, found: TagObject, *, where: str) -> None:
 
 
 def write_trees(
-    trees: Sequence[tuple[str, str, str]], *, repository: Repository, store: Store
+    batches: Iterable[Sequence[tuple[str, str, str]]], *, repository: Repository, store: Store
 ) -> dict[str, str]:
-    """Bring trees from git into the store.
+    """Bring trees from git into the store, all of them or none.
 
     Args:
-        trees: URL, tree id and a name for messages; the tags were fetched.
+        batches: URL, tree id and a name for messages, of tags that were fetched; some at a time,
+            so that others may still be on their way.
         repository: Git.
         store: The store.
 
@@ -278,17 +295,25 @@ def write_trees(
         IntegrityError: A tree holds what must not be in one.
         StateError: The disk refused; the store has nothing new then.
     """
-    if not trees:
-        return {}
     staging = store.staging()
     try:
-        numbered = {str(number): name for number, (_, _, name) in enumerate(trees)}
-        repository.write(
-            [(url, tree, str(number)) for number, (url, tree, _) in enumerate(trees)], staging
-        )
-        return store.add({name: staging / number for number, name in numbered.items()})
+        with closing(_written(batches, repository=repository, staging=staging)) as trees:
+            return store.add(trees)
     finally:
         remove_tree(staging)
+
+
+def _written(
+    batches: Iterable[Sequence[tuple[str, str, str]]], *, repository: Repository, staging: Path
+) -> Generator[tuple[str, Path], None, None]:
+    names: list[str] = []
+    for batch in batches:
+        first = len(names)
+        names += [name for _, _, name in batch]
+        numbered = [(url, tree, str(i)) for i, (url, tree, _) in enumerate(batch, first)]
+        with closing(repository.write(numbered, staging)) as written:
+            for number in written:
+                yield names[int(number)], staging / number
 
 
 def to_text(lock: Lock) -> str:

@@ -3,7 +3,7 @@
 Adapters implement them, tests have fakes of them. Nothing here does anything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -205,12 +205,40 @@ class Repository(Protocol):
         """
         ...
 
+    def arrivals(
+        self, tags: Sequence[tuple[str, str]], *, refresh: bool
+    ) -> Generator[list[tuple[str, str]], None, None]:
+        """Do what `fetch` does, and yield tags as they arrive.
+
+        Args:
+            tags: Pairs of URL and tag.
+            refresh: Ask the server also for tags that are there.
+
+        Yields:
+            Some of the tags, each once; others are fetched meanwhile, until the generator is
+            closed.
+
+        Raises:
+            UnavailableError: A repository or tag cannot be had.
+            IntegrityError: What the server sent is broken.
+        """
+        ...
+
     def tag(self, url: str, tag: str) -> TagObject:
         """Return what a fetched tag is.
 
         Raises:
             IntegrityError: It is nested, misnamed, or points at no commit.
             UnavailableError: It was not fetched.
+        """
+        ...
+
+    def tags(self, tags: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], TagObject]:
+        """Return what fetched tags are, by URL and tag: `tag` for many of them at once.
+
+        Raises:
+            IntegrityError: One is nested, misnamed, or points at no commit.
+            UnavailableError: One was not fetched.
         """
         ...
 
@@ -227,12 +255,18 @@ class Repository(Protocol):
         """
         ...
 
-    def write(self, trees: Sequence[tuple[str, str, str]], directory: Path) -> None:
+    def write(
+        self, trees: Sequence[tuple[str, str, str]], directory: Path
+    ) -> Generator[str, None, None]:
         """Write trees out as they are in git, byte for byte.
 
         Args:
             trees: URL, tree id, and the name of the directory to make for it.
             directory: An existing, empty directory.
+
+        Yields:
+            Names of directories, each when it is whole; others may be written meanwhile, until
+            the generator is closed.
 
         Raises:
             IntegrityError: A tree holds a submodule, or its objects are not there.
@@ -252,6 +286,26 @@ class Repository(Protocol):
 
         Raises:
             IntegrityError: It is not there.
+        """
+        ...
+
+    def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Return the bytes of files at the top of a fetched commit; those that are there.
+
+        Raises:
+            IntegrityError: One is no ordinary file, or larger than 1 MiB.
+        """
+        ...
+
+    def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """Ask repositories for all their refs, several at a time; nothing is fetched.
+
+        Returns:
+            URL → full name of a ref, or HEAD → the commit behind it (that of an annotated tag, not
+            the tag object).
+
+        Raises:
+            UnavailableError: A repository cannot be had.
         """
         ...
 

@@ -10,9 +10,10 @@ module that its lock pins. So the modulepath has the one directory that the user
 """
 
 import os
-import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from localpuppet.documents import Documents
@@ -28,6 +29,7 @@ from localpuppet.files import (
 )
 from localpuppet.locking import (
     LOCK,
+    MANIFEST,
     read_lock,
     refuse_moved,
     write_trees,
@@ -189,35 +191,31 @@ class Staging:
             refuse_moved(known.pin, found, where=app)
         if source.signers is not None:
             self._repository.verify_signature(source.url, tag, signers=source.signers)
-        lock = read_lock(
-            app,
-            lambda name: self._repository.file(source.url, found.commit, name),
-            documents=self._documents,
-            allow_file=self._allow_file,
+        files = self._repository.files(source.url, found.commit, [MANIFEST, LOCK])
+        lock = read_lock(app, files.get, documents=self._documents, allow_file=self._allow_file)
+        pins = _named(lock)
+        missing = {key: pin for key, pin in pins.items() if not self._store.sound(pin.tree_sha256)}
+        own_is_here = (
+            known is not None
+            and known.pin.commit == found.commit
+            and self._store.sound(known.pin.tree_sha256)
         )
-        self._check_pins(lock)
-        trees = {f"module {name}": pin for name, pin in lock.modules.items()}
-        trees |= {str(name): pin for name, pin in lock.sources.items()}
-        missing = {key: pin for key, pin in trees.items() if not self._store.sound(pin.tree_sha256)}
-        wanted = [
-            (pin.url, self._repository.tag(pin.url, pin.tag).tree, key)
-            for key, pin in missing.items()
-        ]
-        if (
-            known is None
-            or known.pin.commit != found.commit
-            or not self._store.sound(known.pin.tree_sha256)
-        ):
-            wanted.append((source.url, found.tree, app))
-        digests = write_trees(wanted, repository=self._repository, store=self._store)
-        for key, pin in missing.items():
-            if digests[key] != pin.tree_sha256:
+        own_key = f"{app} itself"  # no pin's key has a space
+        digests = {}
+        if missing or not own_is_here:
+            own_tree = [] if own_is_here else [(source.url, found.tree, own_key)]
+            with closing(self._arrivals(missing)) as arrivals:
+                digests = write_trees(
+                    chain([own_tree], arrivals), repository=self._repository, store=self._store
+                )
+        for key, sha256 in digests.items():
+            if key in pins and sha256 != pins[key].tree_sha256:
                 raise IntegrityError(
-                    f"has the bytes of {digests[key][:16]}…, the lock says {pin.tree_sha256[:16]}…",
+                    f"has the bytes of {sha256[:16]}…, the lock says {pins[key].tree_sha256[:16]}…",
                     where=f"{app}: {key}",
                     hint="the repository does not hold what was locked",
                 )
-        own = digests.get(app) or (known.pin.tree_sha256 if known else "")
+        own = digests.get(own_key) or (known.pin.tree_sha256 if known else "")
         pin = Pin(
             url=source.url, tag=tag, tag_object=found.id, commit=found.commit, tree_sha256=own
         )
@@ -248,18 +246,27 @@ class Staging:
             )
         return source
 
-    def _check_pins(self, lock: Lock) -> None:
-        """Fetch what is missing and hold every tag that we have against the lock."""
-        pins = {f"modules.{name}": pin for name, pin in lock.modules.items()}
-        pins |= {f"sources.{name}": pin for name, pin in lock.sources.items()}
-        missing = {key: pin for key, pin in pins.items() if not self._store.sound(pin.tree_sha256)}
-        self._repository.fetch([(pin.url, pin.tag) for pin in missing.values()], refresh=True)
+    def _arrivals(
+        self, missing: Mapping[str, Pin]
+    ) -> Generator[list[tuple[str, str, str]], None, None]:
+        """Fetch pins; yield URLs, trees and keys of those that have come and fit the lock."""
+        keys: dict[tuple[str, str], list[str]] = {}
         for key, pin in missing.items():
-            refuse_moved(pin, self._repository.tag(pin.url, pin.tag), where=f"{LOCK}: {key}")
-        for name, pin in lock.sources.items():
-            source = self._sources.get(name.source)
-            if source and source.signers and f"sources.{name}" in missing:
-                self._repository.verify_signature(pin.url, pin.tag, signers=source.signers)
+            keys.setdefault((pin.url, pin.tag), []).append(key)
+        with closing(self._repository.arrivals(list(keys), refresh=True)) as arrivals:
+            for tags in arrivals:
+                found = self._repository.tags(tags)
+                arrived = [(key, tag) for tag in tags for key in keys[tag]]
+                for key, tag in arrived:
+                    refuse_moved(missing[key], found[tag], where=f"{LOCK}: {key}")
+                    self._check_signature(key, missing[key])
+                yield [(tag[0], found[tag].tree, key) for key, tag in arrived]
+
+    def _check_signature(self, key: str, pin: Pin) -> None:
+        kind, _, name = key.partition(".")
+        source = self._sources.get(ReleasePath(name).source) if kind == "sources" else None
+        if source and source.signers:
+            self._repository.verify_signature(pin.url, pin.tag, signers=source.signers)
 
     def _trees(self, staged: Staged) -> dict[str, str]:
         own = {str(staged.app): staged.pin.tree_sha256}
@@ -310,7 +317,7 @@ class Staging:
         if not self._composed(staged):
             final = self._releases / staged.composition
             remove_tree(final)
-            new = self._releases / f".new-{secrets.token_hex(4)}"
+            new = self._releases / f".new-{os.urandom(4).hex()}"
             make_private(new)
             for name, target in self.links(staged).items():
                 (new / name).symlink_to(target)
@@ -334,3 +341,9 @@ class Staging:
 
     def _record(self, app: ReleasePath) -> Path:
         return self._records / f"{app.replace('/', '%')}.json"
+
+
+def _named(lock: Lock) -> dict[str, Pin]:
+    """Return the pins of a lock by their place in it."""
+    pins = {f"modules.{name}": pin for name, pin in lock.modules.items()}
+    return pins | {f"sources.{name}": pin for name, pin in lock.sources.items()}

@@ -6,11 +6,11 @@ Invariants: under its final name a tree is whole and durable; nothing in it is e
 Refuses to know: releases, git.
 """
 
+import errno
 import hashlib
 import os
-import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from localpuppet.errors import BusyError, IntegrityError
@@ -20,7 +20,6 @@ from localpuppet.files import (
     remove_tree,
     state_problem,
     sync_filesystem,
-    write_durably,
 )
 from localpuppet.model.tree import Entry, check_link, check_path, digest
 
@@ -82,15 +81,16 @@ class Store:
             make_private(directory)
         for old in [*self._staging.iterdir(), *self._index.glob(".*")]:
             remove_tree(old)
-        path = self._staging / secrets.token_hex(8)
+        path = self._staging / os.urandom(8).hex()
         make_private(path)
         return path
 
-    def add(self, trees: Mapping[str, Path]) -> dict[str, str]:
+    def add(self, trees: Iterable[tuple[str, Path]]) -> dict[str, str]:
         """Take trees from the staging directory into the store.
 
         Args:
-            trees: Name for messages → directory below `staging()`.
+            trees: Name for messages and directory below `staging()`. They are taken one after the
+                other, so that others may still be written meanwhile.
 
         Returns:
             Name → digest.
@@ -100,20 +100,31 @@ class Store:
             StateError: The disk refused; nothing was added.
         """
         found: dict[str, str] = {}
-        listings: dict[str, str] = {}
+        ready: list[tuple[Path, str, Path]] = []
+        listings = self._staging / os.urandom(8).hex()
         try:
-            for name, tree in trees.items():
-                found[name] = digest(entries(tree, where=name, seal=True))
-                listings[found[name]] = metadata(tree)
+            make_private(listings)
+            for name, tree in trees:
+                files = list(_walk(tree))
+                found[name] = digest(_entries(tree, files, where=name, seal=True))
+                # Renaming keeps a file's times and inode: what is true here stays true. Two trees
+                # with the same bytes have a listing each.
+                listing = listings / str(len(ready))
+                listing.write_text(_metadata(files), "ascii")
+                ready.append((tree, found[name], listing))
+            # Bytes first, names after: durable bytes without a name are rubbish, the other way
+            # round they would be a lie. One call for all is as good as an fsync for each.
             sync_filesystem(self._staging)
-            for name, tree in trees.items():
-                self._publish(tree, found[name], listings[found[name]])
+            for tree, sha256, listing in ready:
+                self._publish(tree, sha256, listing)
             sync_filesystem(self._staging)
         except OSError as error:
             raise state_problem(error, self._staging) from error
+        finally:
+            remove_tree(listings)
         return found
 
-    def _publish(self, tree: Path, sha256: str, listing: str) -> None:
+    def _publish(self, tree: Path, sha256: str, listing: Path) -> None:
         if self.has(sha256):
             remove_tree(tree)
             return
@@ -121,8 +132,7 @@ class Store:
         if final.exists():  # without an index entry: a crash between the two
             remove_tree(final)
         tree.rename(final)
-        # Renaming keeps a file's times and inode, so the listing made in staging stays true.
-        write_durably(self._index / sha256, listing.encode())
+        listing.rename(self._index / sha256)
 
     def problem(self, sha256: str, *, full: bool) -> str:
         """Return what is wrong with a tree; empty when nothing is.
@@ -137,10 +147,12 @@ class Store:
             if not path.is_dir():
                 return "is missing"
             if full:
-                real = digest(entries(path, where=sha256, seal=False))
+                real = digest(_entries(path, _walk(path), where=sha256, seal=False))
                 return "" if real == sha256 else f"has the bytes of {real}"
             return (
-                "" if metadata(path) == expected else "was changed (names, sizes, times or modes)"
+                ""
+                if _metadata(_walk(path)) == expected
+                else "was changed (names, sizes, times or modes)"
             )
         except FileNotFoundError:
             return "is missing or incomplete"
@@ -169,7 +181,7 @@ class Store:
             StateError: The disk refused.
         """
         make_private(self._quarantine)
-        aside = self._quarantine / f"{sha256}-{secrets.token_hex(4)}"
+        aside = self._quarantine / f"{sha256}-{os.urandom(4).hex()}"
         try:
             (self._index / sha256).unlink(missing_ok=True)
             if self.path(sha256).exists():
@@ -191,8 +203,8 @@ class Store:
             raise state_problem(error, self.path(sha256)) from error
 
 
-def _walk(root: Path) -> Iterator[tuple[bytes, "os.DirEntry[bytes]"]]:
-    """Yield every file and symlink below `root` with its relative path, as bytes."""
+def _walk(root: Path) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the relative and the whole path of every file and symlink below `root`."""
     pending = [(os.fsencode(root), b"")]
     while pending:
         directory, prefix = pending.pop()
@@ -202,40 +214,67 @@ def _walk(root: Path) -> Iterator[tuple[bytes, "os.DirEntry[bytes]"]]:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append((entry.path, path + b"/"))
                 else:
-                    yield path, entry
+                    yield path, entry.path
 
 
-def entries(root: Path, *, where: str, seal: bool) -> Iterator[Entry]:
-    """Yield the entries of a tree, each checked; with `seal` make them read-only on the way.
+def _entries(
+    root: Path, files: Iterable[tuple[bytes, bytes]], *, where: str, seal: bool
+) -> Iterator[Entry]:
+    """Yield the entries of a tree, each checked; with `seal` make them read-only on the way."""
+    real_root = os.path.realpath(os.fsencode(root))
+    for path, file in files:
+        check_path(path, where=where)
+        try:
+            fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            target = os.readlink(file)  # noqa: PTH115 - bytes paths
+            check_link(path, target, where=where)
+            # A chain of links may lead out where each of them looks harmless.
+            if not (os.path.realpath(file) + b"/").startswith(real_root + b"/"):
+                raise IntegrityError(
+                    "a symlink that leads outside the tree", where=where
+                ) from error
+            yield Entry(path=path, kind="L", sha256=hashlib.sha256(target).hexdigest())
+            continue
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise IntegrityError("something that is no file, link or directory", where=where)
+            executable = bool(status.st_mode & stat.S_IXUSR)
+            content = hashlib.sha256()
+            size = min(CHUNK, status.st_size + 1)
+            while data := os.read(fd, size):
+                content.update(data)
+            if seal:
+                os.fchmod(fd, 0o555 if executable else 0o444)
+        finally:
+            os.close(fd)
+        yield Entry(path=path, kind="X" if executable else "F", sha256=content.hexdigest())
+
+
+def _metadata(files: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return a digest of names, sizes, times and modes of files: cheap, changed by edits."""
+    lines = []
+    for path, file in files:
+        status = os.lstat(file)
+        fields = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_mode)
+        lines.append(b"%s %d %d %d %o\n" % (path, *fields))
+    return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
+
+
+def entries(root: Path, *, where: str) -> Iterator[Entry]:
+    """Yield the entries of a tree anywhere on disk, each checked, every byte read.
 
     Args:
         root: The tree.
         where: Its name in messages.
-        seal: Make the files 0444 or 0555.
 
     Raises:
         IntegrityError: The tree holds what must not be in one.
     """
-    real_root = os.path.realpath(os.fsencode(root))
-    for path, entry in _walk(root):
-        check_path(path, where=where)
-        status = entry.stat(follow_symlinks=False)
-        if stat.S_ISLNK(status.st_mode):
-            target = os.readlink(entry.path)  # noqa: PTH115 - bytes paths
-            check_link(path, target, where=where)
-            # A chain of links may lead out where each of them looks harmless.
-            if not (os.path.realpath(entry.path) + b"/").startswith(real_root + b"/"):
-                raise IntegrityError("a symlink that leads outside the tree", where=where)
-            yield Entry(path=path, kind="L", sha256=hashlib.sha256(target).hexdigest())
-        elif stat.S_ISREG(status.st_mode):
-            executable = bool(status.st_mode & stat.S_IXUSR)
-            with open(entry.path, "rb", buffering=0) as file:  # noqa: PTH123 - bytes paths
-                content = hashlib.file_digest(file, "sha256")
-                if seal:
-                    os.fchmod(file.fileno(), 0o555 if executable else 0o444)
-            yield Entry(path=path, kind="X" if executable else "F", sha256=content.hexdigest())
-        else:
-            raise IntegrityError("something that is no file, link or directory", where=where)
+    return _entries(root, _walk(root), where=where, seal=False)
 
 
 def tree_digest(root: Path, *, where: str) -> str:
@@ -244,14 +283,4 @@ def tree_digest(root: Path, *, where: str) -> str:
     Raises:
         IntegrityError: It holds what must not be in a tree.
     """
-    return digest(entries(root, where=where, seal=False))
-
-
-def metadata(root: Path) -> str:
-    """Return a digest of names, sizes, times and modes below `root`: cheap, changed by edits."""
-    lines = []
-    for path, entry in _walk(root):
-        status = entry.stat(follow_symlinks=False)
-        fields = f" {status.st_size} {status.st_mtime_ns} {status.st_ino} {status.st_mode:o}\n"
-        lines.append(path + fields.encode())
-    return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
+    return digest(entries(root, where=where))

@@ -1,33 +1,30 @@
-"""Git: mirrors, tags, signatures, and trees as bytes.
+"""Git: mirrors, tags, and trees as bytes.
 
-Owns: every call of the program `git` and its safety: no configuration but ours, no hooks, no
-prompts, only the transports that are allowed, full ref names, data behind `--end-of-options`.
-Trees are written by one checkout of a tree of trees, with every attribute that changes bytes
-switched off. GitPython would start the same program for each step (ADR 9).
+Owns: one bare mirror a URL, fetched only for what is asked; full ref names, data behind
+`--end-of-options`. Trees are written by checkouts of a tree of trees, with every attribute that
+changes bytes switched off; tags and files of many mirrors are read by one `cat-file --batch`. How
+git is started is `git_program`'s. A node that has all it needs imports this and starts nothing, so
+what starts or writes is imported where that is done. GitPython would start the same program for
+each step (ADR 9).
 """
 
 import hashlib
 import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from localpuppet.errors import (
-    IntegrityError,
-    LocalpuppetError,
-    StateError,
-    UnavailableError,
-)
-from localpuppet.files import make_private, remove_tree, state_problem
-from localpuppet.model.text import one_line
+from localpuppet.adapters.git_program import GitProgram, make_bare
+from localpuppet.adapters.git_tags import judge
+from localpuppet.errors import IntegrityError, LocalpuppetError, UnavailableError
+from localpuppet.files import make_private, remove_tree
 from localpuppet.ports import TagObject
 
 MAX_FILE = 1024 * 1024
-# Highest of all attributes: nothing in a tree can ask for a conversion of its bytes.
-_ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -export-subst -diff -merge\n"
+# One checkout of many trees is faster than one each; a few at a time let the reader begin.
+TREES_AT_ONCE = 25
+_OBJECT = re.compile(r"[0-9a-f]{40}\n?\Z")
 
 
 class Git:
@@ -53,19 +50,9 @@ class Git:
         progress: Callable[[int, int], None] = lambda _done, _all: None,
     ) -> None:
         self._mirrors = mirrors
-        self._timeout = timeout
+        self._program = GitProgram(env=env, allow_file=allow_file, timeout=timeout)
         self._parallel = parallel
         self._progress = progress
-        kept = ("PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "LANG", "TMPDIR")
-        self._env = {name: env[name] for name in kept if name in env} | {
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_ALLOW_PROTOCOL": "https:ssh:file" if allow_file else "https:ssh",
-            "GIT_NO_REPLACE_OBJECTS": "1",
-            "LC_ALL": "C",
-        }
-        self._env.setdefault("GIT_SSH_COMMAND", "ssh -oBatchMode=yes")
 
     def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
         """Bring tags into their mirrors; see `ports.Repository`.
@@ -74,26 +61,54 @@ class Git:
             UnavailableError: A repository or tag cannot be had.
             IntegrityError: What the server sent is broken.
         """
+        for _ in self.arrivals(tags, refresh=refresh):
+            pass
+
+    def arrivals(
+        self, tags: Sequence[tuple[str, str]], *, refresh: bool
+    ) -> Generator[list[tuple[str, str]], None, None]:
+        """Bring tags into their mirrors, some at a time; see `ports.Repository`.
+
+        Raises:
+            UnavailableError: A repository or tag cannot be had.
+            IntegrityError: What the server sent is broken.
+        """
         wanted: dict[str, list[str]] = {}
+        here = []
         for url, tag in dict.fromkeys(tags):
-            if refresh or not self._has(url, tag):
+            if refresh or self._ref(url, tag) is None:
                 wanted.setdefault(url, []).append(tag)
-        if not wanted:
-            return
+            else:
+                here.append((url, tag))
+        if here:
+            yield here
+        if len(wanted) == 1:
+            ((url, names),) = wanted.items()
+            self._fetch_one(url, names)
+            self._progress(1, 1)
+            yield [(url, name) for name in names]
+        elif wanted:
+            yield from self._fetch_many(wanted)
+
+    def _fetch_many(
+        self, wanted: Mapping[str, Sequence[str]]
+    ) -> Generator[list[tuple[str, str]], None, None]:
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(self._parallel) as pool:
             jobs = [pool.submit(self._fetch_one, url, names) for url, names in wanted.items()]
-            for done, job in enumerate(jobs, 1):
-                job.result()
-                self._progress(done, len(jobs))
-
-    def _mirror(self, url: str) -> Path:
-        return self._mirrors / hashlib.sha256(url.encode()).hexdigest()[:32]
-
-    def _has(self, url: str, tag: str) -> bool:
-        mirror = self._mirror(url)
-        if (mirror / "refs" / "tags" / tag).is_file():
-            return True
-        return self._resolve(mirror, f"refs/tags/{tag}") is not None
+            try:
+                arrived: list[tuple[str, str]] = []
+                for done, (job, url) in enumerate(zip(jobs, wanted, strict=True), 1):
+                    job.result()
+                    self._progress(done, len(jobs))
+                    arrived += [(url, name) for name in wanted[url]]
+                    if done % TREES_AT_ONCE == 0 or done == len(jobs):
+                        yield arrived
+                        arrived = []
+            finally:
+                for job in jobs:
+                    job.cancel()
 
     def sweep(self) -> None:
         """Remove what a process that died left half made; see `ports.Repository`.
@@ -106,13 +121,74 @@ class Git:
                 for path in self._mirrors.glob(pattern):
                     remove_tree(path)
 
+    def commit_time(self, url: str, commit: str) -> int:
+        """Return when a fetched commit was made; see `ports.Repository`.
+
+        Raises:
+            IntegrityError: It is not there.
+        """
+        data = self._program.run(self._mirror(url), "cat-file", "commit", commit)
+        for line in data.partition(b"\n\n")[0].split(b"\n"):
+            if line.startswith(b"committer "):
+                seconds = line.split(b" ")[-2]
+                if seconds.isdigit():
+                    return int(seconds)
+        raise IntegrityError("has no time", where=f"{url} {commit[:12]}")
+
+    def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """Ask repositories for all their refs; see `ports.Repository`.
+
+        Raises:
+            UnavailableError: A repository cannot be had.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        found = {}
+        wanted = list(dict.fromkeys(urls))
+        with ThreadPoolExecutor(self._parallel) as pool:
+            for done, (url, refs) in enumerate(
+                zip(wanted, pool.map(self._refs, wanted), strict=True), 1
+            ):
+                found[url] = refs
+                self._progress(done, len(wanted))
+        return found
+
+    def _refs(self, url: str) -> dict[str, str]:
+        said = self._program.run(
+            Path(os.devnull),
+            "ls-remote",
+            "--quiet",
+            "--end-of-options",
+            url,
+            failure=lambda said: UnavailableError(f"cannot be asked: {said}", where=url),
+        )
+        refs = {}
+        for line in said.decode("utf-8", "replace").splitlines():
+            commit, _, name = line.partition("\t")
+            refs[name.removesuffix("^{}")] = commit  # the peeled line comes after the tag's own
+        return refs
+
+    def _mirror(self, url: str) -> Path:
+        return self._mirrors / hashlib.sha256(url.encode()).hexdigest()[:32]
+
+    def _ref(self, url: str, tag: str) -> str | None:
+        """Return what a tag's ref in the mirror holds; nothing ever packs refs there."""
+        try:
+            text = (self._mirror(url) / "refs" / "tags" / tag).read_text("ascii")
+        except (OSError, UnicodeDecodeError):
+            return None
+        return text.rstrip("\n") if _OBJECT.match(text) else None
+
     def _fetch_one(self, url: str, tags: Iterable[str]) -> None:
         mirror = self._mirror(url)
         if not (mirror / "HEAD").exists():
             self._make_mirror(mirror)
+        # A git that was killed leaves its locks; whoever fetches holds the store, so they are dead.
+        for dead in [*mirror.glob("*.lock"), *(mirror / "refs").rglob("*.lock")]:
+            dead.unlink(missing_ok=True)
         # Forced: whether a tag has moved is for the caller to judge, who knows what was pinned.
         refspecs = [f"+refs/tags/{tag}:refs/tags/{tag}" for tag in tags]
-        self._run(
+        self._program.run(
             mirror,
             "fetch",
             "--quiet",
@@ -127,11 +203,12 @@ class Git:
         )
 
     def _make_mirror(self, mirror: Path) -> None:
+        import shutil
+        import tempfile
+
         make_private(mirror.parent)
         new = Path(tempfile.mkdtemp(dir=mirror.parent, prefix=".new-"))
-        self._run(new, "init", "--quiet", "--bare", "--template=", cwd=new)
-        (new / "info").mkdir(exist_ok=True)
-        (new / "info" / "attributes").write_text(_ATTRIBUTES)
+        make_bare(new, alternates=[])
         try:
             new.rename(mirror)
         except OSError:
@@ -146,36 +223,71 @@ class Git:
             IntegrityError: It is nested, misnamed, or points at no commit.
             UnavailableError: It was not fetched.
         """
-        mirror = self._mirror(url)
-        where = f"{url} tag {tag}"
-        found = self._resolve(mirror, f"refs/tags/{tag}")
-        if found is None:
-            raise UnavailableError("was not fetched", where=where)
-        kind = self._run(mirror, "cat-file", "-t", found).decode().strip()
-        commit = found
-        if kind == "tag":
-            head, _, _ = self._run(mirror, "cat-file", "tag", found).partition(b"\n\n")
-            fields = dict(line.partition(b" ")[::2] for line in head.split(b"\n") if b" " in line)
-            if fields.get(b"type") != b"commit":
-                raise IntegrityError(
-                    "is a nested tag, or a tag of something else than a commit", where=where
-                )
-            if fields.get(b"tag") != tag.encode():
-                said = one_line(fields.get(b"tag", b"").decode("utf-8", "replace"))[:60]
-                raise IntegrityError(f"the tag object says that its name is {said!r}", where=where)
-            commit = fields[b"object"].decode()
-        elif kind != "commit":
-            raise IntegrityError(f"points at a {kind}, not at a commit", where=where)
-        tree = self._resolve(mirror, f"{commit}^{{tree}}")
-        if tree is None:
-            raise IntegrityError("its tree is missing in the mirror", where=where)
-        return TagObject(id=found, commit=commit, annotated=kind == "tag", tree=tree)
+        return self.tags([(url, tag)])[url, tag]
 
-    def _resolve(self, mirror: Path, name: str) -> str | None:
-        if not mirror.is_dir():
-            return None
-        done = self._start(mirror, "rev-parse", "--verify", "--quiet", "--end-of-options", name)
-        return done.stdout.decode().strip() if done.returncode == 0 else None
+    def tags(self, tags: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], TagObject]:
+        """Return what fetched tags are; see `ports.Repository`.
+
+        Raises:
+            IntegrityError: One is nested, misnamed, or points at no commit.
+            UnavailableError: One was not fetched.
+        """
+        wanted = dict.fromkeys(tags)
+        if not wanted:
+            return {}
+        refs = {}
+        for url, tag in wanted:
+            found = self._ref(url, tag)
+            if found is None:
+                raise UnavailableError("was not fetched", where=f"{url} tag {tag}")
+            refs[url, tag] = found
+        names = [f"{ref}{peel}" for ref in refs.values() for peel in ("", "^{commit}", "^{tree}")]
+        with self._together(url for url, _ in refs) as repository:
+            objects = self._objects(repository, names)
+        return {
+            (url, tag): judge(tag, ref, *objects[3 * i : 3 * i + 3], where=f"{url} tag {tag}")
+            for i, ((url, tag), ref) in enumerate(refs.items())
+        }
+
+    @contextmanager
+    def _together(self, urls: Iterable[str]) -> "Iterator[Path]":
+        """Yield a repository that has the objects of all mirrors."""
+        mirrors = list(dict.fromkeys(map(self._mirror, urls)))
+        if len(mirrors) == 1:
+            yield mirrors[0]
+            return
+        with self._scratch(mirrors) as scratch:
+            yield scratch
+
+    @contextmanager
+    def _scratch(self, mirrors: Sequence[Path]) -> "Iterator[Path]":
+        import tempfile
+
+        with tempfile.TemporaryDirectory(dir=self._mirrors, prefix=".scratch-") as name:
+            make_bare(Path(name), alternates=mirrors)
+            yield Path(name)
+
+    def _objects(
+        self, repository: Path, names: Sequence[str]
+    ) -> list[tuple[str, str, bytes] | None]:
+        """Return id, kind and bytes of objects; `None` for one that is not there."""
+        asked = "".join(f"{name}\n" for name in names).encode()
+        said = self._program.run(repository, "cat-file", "--batch", stdin=asked)
+        found: list[tuple[str, str, bytes] | None] = []
+        position = 0
+        while position < len(said):
+            end = said.index(b"\n", position)
+            fields = said[position:end].decode().split(" ")
+            position = end + 1
+            if len(fields) != 3 or not fields[2].isdigit():
+                found.append(None)  # "NAME missing"
+                continue
+            size = int(fields[2])
+            found.append((fields[0], fields[1], said[position : position + size]))
+            position += size + 1
+        if len(found) != len(names):
+            raise IntegrityError("git cat-file answered half", where=str(repository))
+        return found
 
     def verify_signature(self, url: str, tag: str, *, signers: Path) -> None:
         """Hold a tag's signature against pinned keys; see `ports.Repository`.
@@ -183,54 +295,15 @@ class Git:
         Raises:
             IntegrityError: It is lightweight, unsigned, or signed by nobody in `signers`.
         """
-        mirror = self._mirror(url)
         where = f"{url} tag {tag}"
         found = self.tag(url, tag)
         if not found.annotated:
             raise IntegrityError("is not annotated, so it has no signature", where=where)
-        body = self._run(mirror, "cat-file", "tag", found.id)
-        try:
-            openpgp = b"BEGIN PGP PUBLIC KEY" in signers.read_bytes()
-        except OSError as error:
-            raise state_problem(error, signers) from error
-        if openpgp:
-            with tempfile.TemporaryDirectory(prefix="localpuppet-gpg-") as home:
-                self._import_keys(Path(home), signers)
-                self._verify(
-                    mirror,
-                    found.id,
-                    where,
-                    {"GNUPGHOME": home},
-                    ["-c", "gpg.minTrustLevel=undefined"],
-                )
-        elif b"BEGIN SSH SIGNATURE" in body:
-            config = ["-c", "gpg.format=ssh", "-c", f"gpg.ssh.allowedSignersFile={signers}"]
-            self._verify(mirror, found.id, where, {}, config)
-        else:
-            raise IntegrityError("has no signature by a trusted key", where=where)
+        from localpuppet.adapters import git_signatures
 
-    def _import_keys(self, home: Path, keys: Path) -> None:
-        done = subprocess.run(  # keys in a home of their own: who is in it is trusted, nobody else
-            ["gpg", "--batch", "--quiet", "--homedir", home, "--import", "--", keys],  # noqa: S607
-            env=self._env,
-            capture_output=True,
-            timeout=self._timeout,
-            check=False,
+        git_signatures.verify(
+            self._program, self._mirror(url), found.id, signers=signers, where=where
         )
-        if done.returncode != 0:
-            said = one_line(done.stderr.decode("utf-8", "replace").strip())[-200:]
-            raise IntegrityError(f"the keys cannot be read: {said}", where=str(keys))
-
-    def _verify(
-        self, mirror: Path, tag_object: str, where: str, env: Mapping[str, str], config: list[str]
-    ) -> None:
-        done = self._start(mirror, *config, "verify-tag", "--raw", tag_object, env=env)
-        if done.returncode != 0:
-            raise IntegrityError(
-                "has no valid signature by a trusted key",
-                where=where,
-                hint="check the source's pinned keys; do not use the release meanwhile",
-            )
 
     def file(self, url: str, commit: str, name: str) -> bytes | None:
         """Return a file at the top of a commit; see `ports.Repository`.
@@ -238,61 +311,65 @@ class Git:
         Raises:
             IntegrityError: It is no ordinary file, or larger than 1 MiB.
         """
-        mirror = self._mirror(url)
-        line = self._run(mirror, "ls-tree", "-l", "-z", commit, "--", name).decode().rstrip("\0")
-        if not line:
-            return None
-        mode, kind, blob, size = line.partition("\t")[0].split()
-        if kind != "blob" or mode == "120000" or int(size) > MAX_FILE:
-            raise IntegrityError(
-                "must be an ordinary file of at most 1 MiB", where=f"{url} {commit[:12]}:{name}"
-            )
-        return self._run(mirror, "cat-file", "blob", blob)
+        return self.files(url, commit, [name]).get(name)
 
-    def commit_time(self, url: str, commit: str) -> int:
-        """Return when a fetched commit was made; see `ports.Repository`.
+    def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Return files at the top of a commit; see `ports.Repository`.
 
         Raises:
-            IntegrityError: It is not there.
+            IntegrityError: One is no ordinary file, or larger than 1 MiB.
         """
-        data = self._run(self._mirror(url), "cat-file", "commit", commit)
-        for line in data.partition(b"\n\n")[0].split(b"\n"):
-            if line.startswith(b"committer "):
-                seconds = line.split(b" ")[-2]
-                if seconds.isdigit():
-                    return int(seconds)
-        raise IntegrityError("has no time", where=f"{url} {commit[:12]}")
+        mirror = self._mirror(url)
+        listing = self._program.run(mirror, "ls-tree", "-l", "-z", commit, "--", *names).decode()
+        blobs = {}
+        for line in filter(None, listing.split("\0")):
+            about, _, name = line.partition("\t")
+            mode, kind, blob, size = about.split()
+            if kind != "blob" or mode == "120000" or int(size) > MAX_FILE:
+                raise IntegrityError(
+                    "must be an ordinary file of at most 1 MiB",
+                    where=f"{url} {commit[:12]}:{name}",
+                )
+            blobs[name] = blob
+        found = self._objects(mirror, list(blobs.values())) if blobs else []
+        return {name: body[2] for name, body in zip(blobs, found, strict=True) if body}
 
-    def write(self, trees: Sequence[tuple[str, str, str]], directory: Path) -> None:
+    def write(
+        self, trees: Sequence[tuple[str, str, str]], directory: Path
+    ) -> Generator[str, None, None]:
         """Write trees out; see `ports.Repository`.
 
         Raises:
             IntegrityError: A tree holds a submodule, or its objects are not there.
         """
-        if not trees:
+        parts = [trees[i : i + TREES_AT_ONCE] for i in range(0, len(trees), TREES_AT_ONCE)]
+        if len(parts) < 2:
+            for part in parts:
+                yield from self._write(part, directory)
             return
-        with tempfile.TemporaryDirectory(dir=self._mirrors, prefix=".write-") as name:
-            scratch = Path(name)
-            self._run(scratch, "init", "--quiet", "--bare", "--template=", cwd=scratch)
-            (scratch / "info").mkdir(exist_ok=True)
-            (scratch / "info" / "attributes").write_text(_ATTRIBUTES)
-            stores = dict.fromkeys(f"{self._mirror(url)}/objects" for url, _, _ in trees)
-            (scratch / "objects" / "info" / "alternates").write_text("\n".join(stores) + "\n")
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(self._parallel) as pool:
+            for names in pool.map(lambda part: self._write(part, directory), parts):
+                yield from names
+
+    def _write(self, trees: Sequence[tuple[str, str, str]], directory: Path) -> list[str]:
+        mirrors = list(dict.fromkeys(self._mirror(url) for url, _, _ in trees))
+        with self._scratch(mirrors) as scratch:
             listing = "".join(f"040000 tree {tree}\t{target}\0" for _, tree, target in trees)
-            top = self._run(scratch, "mktree", "-z", stdin=listing.encode()).decode().strip()
-            modes = self._run(scratch, "ls-tree", "-r", "-z", "--full-tree", top)
+            git = self._program
+            top = git.run(scratch, "mktree", "-z", stdin=listing.encode()).decode().strip()
+            modes = git.run(scratch, "ls-tree", "-r", "-z", "--full-tree", top)
             if b"\x00160000 " in b"\x00" + modes:
                 raise IntegrityError(
                     "a tree holds a submodule (gitlink, mode 160000)",
                     where=", ".join(sorted({url for url, _, _ in trees}))[:200],
                     hint="vendor it, or make it a module of its own",
                 )
-            self._run(
+            git.run(
                 scratch,
                 "-c",
                 "core.bare=false",
-                "-c",
-                "checkout.workers=4",
                 f"--work-tree={directory}",
                 "read-tree",
                 "-u",
@@ -300,64 +377,7 @@ class Git:
                 top,
                 cwd=directory,
             )
-
-    def _run(
-        self,
-        repository: Path,
-        *arguments: str,
-        cwd: Path | None = None,
-        stdin: bytes = b"",
-        failure: Callable[[str], Exception] | None = None,
-    ) -> bytes:
-        done = self._start(repository, *arguments, cwd=cwd, stdin=stdin)
-        if done.returncode == 0:
-            return done.stdout
-        said = one_line(done.stderr.decode("utf-8", "replace").strip())[-300:]
-        if failure is not None:
-            raise failure(said)
-        raise IntegrityError(f"git {arguments[0]} failed: {said}", where=str(repository))
-
-    def _start(
-        self,
-        repository: Path,
-        *arguments: str,
-        cwd: Path | None = None,
-        stdin: bytes = b"",
-        env: Mapping[str, str] | None = None,
-    ) -> "subprocess.CompletedProcess[bytes]":
-        command = [
-            "git",
-            f"--git-dir={repository}",
-            "-c",
-            "core.hooksPath=/dev/null",
-            "-c",
-            "core.symlinks=true",
-            "-c",
-            "core.autocrlf=false",
-            "-c",
-            "core.fsmonitor=false",
-            "-c",
-            "fetch.fsckObjects=true",
-            "-c",
-            "gc.auto=0",
-            *arguments,
-        ]
-        try:
-            return subprocess.run(
-                command,
-                env={**self._env, **(env or {})},
-                cwd=cwd or "/",
-                input=stdin,
-                capture_output=True,
-                timeout=self._timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise UnavailableError(
-                f"git {arguments[0]} did not end within {self._timeout:g} s", where=str(repository)
-            ) from error
-        except FileNotFoundError as error:
-            raise StateError("git is not installed", hint="apt-get install git") from error
+        return [target for _, _, target in trees]
 
 
 def _fetch_failure(url: str, tags: Iterable[str], said: str) -> LocalpuppetError:

@@ -9,6 +9,7 @@ VERBS = {
     "check": "release_check",
     "diff": "release_diff",
     "gc": "release_gc",
+    "import": "release_import",
     "list": "release_store",
     "lock": "release_make",
     "package": "release_package",
@@ -18,6 +19,7 @@ VERBS = {
 
 EPILOG = """\b
 Examples:
+  localpuppet release import Puppetfile -o manifest.yaml
   localpuppet release lock .             manifest.yaml → manifest.lock
   localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml
   localpuppet release gc --dry-run       what nobody will go back to

@@ -4,6 +4,7 @@ Owns: the rules between entries (how many, none twice, one release of a source, 
 where that is forbidden). Refuses to know: the disk.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -65,6 +66,23 @@ class Manifest:
                 for name, module in modules.items()
             },
         )
+
+    def to_text(self, comments: Mapping[str, str]) -> str:
+        """Return the manifest as `manifest.yaml` has it, one field a line.
+
+        Args:
+            comments: Module → what to say above it.
+        """
+        lines = []
+        if self.modulepath:
+            lines += ["modulepath:", *(f"  - {json.dumps(entry)}" for entry in self.modulepath)]
+        lines.append("modules:" if self.modules else "modules: {}")
+        for name, module in self.modules.items():
+            if name in comments:
+                lines.append(f"  # {comments[name]}")
+            lines.append(f"  {name}:")
+            lines += [f"    git: {json.dumps(module.url)}", f"    tag: {json.dumps(module.tag)}"]
+        return "\n".join(lines) + "\n"
 
 
 def check_modulepath(app: ReleasePath, manifest: Manifest, *, tags_only: bool) -> None:

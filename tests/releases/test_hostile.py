@@ -195,11 +195,11 @@ def test_a_chain_of_links_that_leads_outside_is_refused(tmp_path: Path) -> None:
     (tree / "deep/er/d").symlink_to("../../top")
     (tree / "deep/er/x").symlink_to("d/../../../secret")
     with pytest.raises(IntegrityError, match="outside the tree"):
-        store.add({"evil": tree})
+        store.add([("evil", tree)])
     (tree / "deep/er/x").unlink()
     (tree / "deep/er/x").symlink_to("d/../../secret")
     with pytest.raises(IntegrityError, match="outside the tree"):
-        store.add({"evil": tree})
+        store.add([("evil", tree)])
     assert store.digests() == []
 
 
