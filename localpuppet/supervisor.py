@@ -297,7 +297,8 @@ class Supervisor:
             if self._agent_lock:
                 self._agent_lock.hand_to(child.identity.pid)
             run.write_status(status)
-            if not (wish.noop or status.partial):
+            # A rollback is no step forward: what was newest stays so.
+            if not (wish.noop or status.partial or wish.document):
                 self._ledger.note(ReleasePath(status.app))
             stopping = Stopping(started=begun, timeout=wish.timeout, grace=self._node.grace)
             ended = watch(

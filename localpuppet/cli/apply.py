@@ -112,7 +112,7 @@ def apply_command(
         documents=parts.documents,
         fetch=parts.fetch(),
     )
-    read, wish = overruled(parts, read, wish, allow_rollback=allow_rollback)
+    read, wish = overruled(parts, read, wish, own=source is None, allow_rollback=allow_rollback)
     prepare(parts, read.input.app, package=install)
     release = parts.release(read.input.app)
     if settings.enc is None and wish.document is None:
@@ -144,17 +144,24 @@ def apply_command(
 
 
 def overruled(
-    parts: Parts, read: "Source", wish: "Wish", *, allow_rollback: bool
+    parts: Parts, read: "Source", wish: "Wish", *, own: bool, allow_rollback: bool
 ) -> "tuple[Source, Wish]":
     """Return what is to be run: the input, or what an operator rolled back to.
 
-    A rollback holds until the input changes; then it is over. Without one, a source only goes
-    forward.
+    A rollback holds until the node's own input changes; then it is over. Without one, a source
+    only goes forward.
+
+    Args:
+        parts: The wiring.
+        read: The input.
+        wish: How it is to be run.
+        own: Whether it is the node's own input, and not another that somebody named.
+        allow_rollback: Whether the input may go back.
 
     Raises:
         InvalidInputError: The input goes back, and nobody allowed it.
     """
-    rollback = parts.ledger.rollback()
+    rollback = parts.ledger.rollback() if own else None
     if rollback is not None and rollback.input_sha256 == read.sha256 and not allow_rollback:
         from localpuppet.model.node import NodeDocument
 

@@ -5,7 +5,6 @@ import os
 import pty
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -105,8 +104,10 @@ def test_a_terminal_that_is_closed_does_not_end_the_run(node: Node) -> None:
         start_new_session=True,
     )
     os.close(follower)
+    seen = b""
+    while b"applying app/trunk" not in seen:
+        seen += os.read(leader, 4096)
     node.wait_running()
-    time.sleep(0.5)
     os.close(leader)
     assert process.wait(PATIENCE) == 0
     assert node.status()["outcome"] == "changed"

@@ -99,7 +99,7 @@ def test_a_run_past_its_timeout_is_ended_with_all_it_started(node: Node) -> None
 def test_a_puppet_that_ignores_term_is_killed(node: Node) -> None:
     node.settings(timeouts={"grace": 1})
     node.app("$x = generate('/bin/sh', '-c', 'trap \"\" TERM; kill -STOP $PPID; sleep 1')")
-    done = node.run("apply", "--timeout", "3")
+    done = node.run("apply", "--timeout", "12")  # long enough for Puppet to have stopped itself
     assert done.code == 1
     status = node.status()
     assert (status["outcome"], status["signal"]) == ("timed_out", 9)

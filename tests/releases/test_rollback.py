@@ -56,10 +56,21 @@ def test_a_rollback_can_be_aimed_and_ended(site: Node, forge: Forge) -> None:
     assert site.run("rollback", "--to", "r1", "--json").json["app"] == "web/tags/r1"
     assert "Notice: web r1" in site.run("apply").out
     assert site.run("rollback", "--end").code == 0
-    assert "Notice: web r3" in site.run("apply", "--allow-rollback").out
+    assert "Notice: web r3" in site.run("apply").out
     missing = site.run("rollback", "--to", "r9")
     assert missing.code == 2
     assert "no good run of web/tags/r9" in missing.err
+
+
+def test_another_input_does_not_end_a_rollback(site: Node, forge: Forge) -> None:
+    site.run("apply")
+    release(site, forge, "r2")
+    point_at(site, "r2")
+    site.run("apply")
+    assert site.run("rollback").code == 0
+    other = site.write("other.yaml", "app: web/tags/r2\nclasses: [web]\n")
+    assert "Notice: web r2" in site.run("apply", str(other)).out
+    assert "Notice: web r1" in site.run("apply").out
 
 
 def test_an_input_that_goes_back_is_refused_unless_allowed(site: Node, forge: Forge) -> None:
