@@ -166,7 +166,7 @@ class Localpuppet(Tool):
 
     def command(self, step: str) -> list[str]:
         """Return the command of a step."""
-        return localpuppet(self.directory, "stage", f"site/tags/{RELEASES[step]}")
+        return localpuppet(self.directory, "stage", "--no-parse", f"site/tags/{RELEASES[step]}")
 
     def target(self, step: str) -> Path:
         """Return the directory of modules that the step is to make."""

@@ -27,6 +27,11 @@ Examples:
     type=click.Path(path_type=Path),
     help="Take it from this release pack; nothing is fetched.",
 )
+@click.option(
+    "--no-parse",
+    is_flag=True,
+    help="Leave Puppet's parser to the first apply; only bring the code.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what is staged as JSON.")
 @click.pass_obj
 def stage_command(
@@ -35,6 +40,7 @@ def stage_command(
     refresh: bool,
     accept_moved: bool,
     pack: Path | None,
+    no_parse: bool,
     as_json: bool,
 ) -> None:
     """Bring APP (default: the input's) onto this node and verify it; nothing is applied.
@@ -44,8 +50,6 @@ def stage_command(
     signature or digest is wrong; nothing is switched then. Puppet's own parser reads it once, and
     inputs are held against its classes and parameters later; exits 2 when it cannot parse a file.
     """
-    from localpuppet.cli.fitting import read_staged
-
     path = ReleasePath.parse(app, where="APP") if app else parts.input_app()
     with parts.git_progress(f"staging {path}") as repository:
         importer = parts.importer(repository)
@@ -53,9 +57,12 @@ def stage_command(
             staged = importer.stage_pack(path, pack, accept_moved=accept_moved)
         else:
             staged = importer.stage(path, refresh=refresh, accept_moved=accept_moved)
-    left_out = read_staged(parts, staged.app)
-    if left_out:
-        render.Silent().note(f"warning: {left_out}")
+    if not no_parse:
+        from localpuppet.cli.fitting import read_staged
+
+        left_out = read_staged(parts, staged.app)
+        if left_out:
+            render.Silent().note(f"warning: {left_out}")
     parts.documents.remember()
     if as_json:
         render.emit_json(staged.to_dict())
