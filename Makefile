@@ -7,4 +7,5 @@ test:
 check:
 	scripts/check
 benchmark:
-	benchmarks/run
+	scripts/setup test
+	.venv/bin/python benchmarks/overhead.py
