@@ -111,7 +111,8 @@ class Interfaces:
         Args:
             release: The release.
             parser: Asked where nothing is kept, or by another Puppet.
-            keep: Keep what is asked of a staged release, problems included.
+            keep: Keep what is asked of a staged release, problems included. The caller holds the
+                store's lock then.
 
         Raises:
             PuppetMissingError: Puppet's parser does not work.
@@ -124,6 +125,8 @@ class Interfaces:
         file = self._file(release)
         if keep and file is not None:
             make_private(self._directory)
+            for dead in self._directory.glob(".*"):  # a process that died while it wrote
+                dead.unlink(missing_ok=True)
             write_json(file, found.to_dict())
         return found
 

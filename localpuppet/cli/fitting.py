@@ -71,6 +71,7 @@ def read_staged(parts: Parts, app: ReleasePath) -> str:
 
     Raises:
         InvalidInputError: Puppet cannot parse the release.
+        BusyError: Another process changes the store.
         PuppetMissingError: Puppet is there, and its parser does not work.
         StateError: The disk refused.
     """
@@ -78,7 +79,12 @@ def read_staged(parts: Parts, app: ReleasePath) -> str:
         parts.installation(ask=True)
     except PuppetMissingError as error:
         return f"not parsed: {error}"
-    interface(parts, parts.release(app), keep=True).refuse_problems()
+    lock = parts.store.exclusively()
+    try:
+        found = interface(parts, parts.release(app), keep=True)
+    finally:
+        lock.release()
+    found.refuse_problems()
     return ""
 
 
