@@ -24,7 +24,12 @@ def _run() -> int:
     os.environ.setdefault("LOCALPUPPET_ROOT", called)
 
     # By name: a tool that reads imports takes this file for the package that it must not shadow.
-    main = importlib.import_module("localpuppet.cli.main")
+    try:
+        main = importlib.import_module("localpuppet.cli.main")
+    except ModuleNotFoundError as error:
+        hint = "run scripts/run in the clone, or install localpuppet"
+        sys.stderr.write(f"localpuppet: error: Python has no module {error.name!r} ({hint})\n")
+        return 1
     arguments = sys.argv[1:]
     known = {*main.VERBS, "--help", "-h", "--version", "-V", "--root", "--color"}
     if not arguments or arguments[0].partition("=")[0] not in known:

@@ -56,6 +56,17 @@ def test_a_copied_script_does_not_shadow_the_package(node: Node) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_script_without_its_libraries_says_what_to_do(node: Node) -> None:
+    script = Path(shutil.copy(REPOSITORY / "localpuppet.py", node.root))
+    done = subprocess.run(
+        ["/usr/bin/python3", "-I", script], capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("localpuppet: error: Python has no module")
+    assert "scripts/run" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_wheel_holds_all_that_a_node_needs(node: Node, tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(
