@@ -26,7 +26,7 @@ from localpuppet.locking import (
 )
 from localpuppet.model.git_names import GitUrl, Tag
 from localpuppet.model.interface import Interface, check_classes
-from localpuppet.model.lock import Lock, Pin
+from localpuppet.model.lock import Lock
 from localpuppet.model.manifest import Manifest, check_modulepath
 from localpuppet.model.source import Source, split
 from localpuppet.ports import Repository
@@ -163,7 +163,7 @@ class Checker:
 
     def _bring(self, lock: Lock, file: Path) -> None:
         """Ask for every tag again, hold it against the lock, and have its bytes in the store."""
-        pins = _pins(lock)
+        pins = lock.pins
         self._repository.fetch([(pin.url, pin.tag) for pin in pins.values()], refresh=True)
         for key, pin in pins.items():
             where = f"{file}: {key}"
@@ -190,7 +190,7 @@ class Checker:
         """Look into the manifest of every dependency, and of theirs; return how each is reached."""
         level = [
             _Dependency(chain=(name, key.partition(".")[2]), url=pin.url, tag=pin.tag)
-            for key, pin in _pins(lock).items()
+            for key, pin in lock.pins.items()
         ]
         seen: set[tuple[str, str]] = set()
         chains: list[str] = []
@@ -208,7 +208,7 @@ class Checker:
 
     def _below(self, item: _Dependency) -> list[_Dependency]:
         commit = self._repository.tag(item.url, item.tag).commit
-        data = self._repository.file(item.url, commit, MANIFEST)
+        data = self._repository.files(item.url, commit, [MANIFEST]).get(MANIFEST)
         if data is None:
             return []
         chain = " → ".join(item.chain)
@@ -267,8 +267,3 @@ class Checker:
         except LocalpuppetError as error:
             raise error.at(str(file)) from error
         return tuple(enc.layers)
-
-
-def _pins(lock: Lock) -> dict[str, Pin]:
-    pins = {f"modules.{name}": pin for name, pin in lock.modules.items()}
-    return pins | {f"sources.{name}": pin for name, pin in lock.sources.items()}

@@ -53,14 +53,9 @@ class Documents:
         Raises:
             InvalidInputError: It is refused.
         """
-        kept = self._remembered(schema, data)
-        if kept is not None:
-            try:
-                found = json.loads(kept.read_bytes())
-                if isinstance(found, dict):
-                    return found
-            except (OSError, ValueError):
-                pass  # nothing there, or half of it: read the document itself
+        found = self.recall(data, schema=schema)
+        if found is not None:
+            return found
         from localpuppet import schemas, yaml_reader
 
         value = yaml_reader.parse(data, where=where, symbol_keys=symbol_keys)
@@ -69,9 +64,26 @@ class Documents:
                 raise InvalidInputError("is empty: a mapping is needed", where=where)
             value = {}
         schemas.check(value, schema=schema, where=where)
+        accepted = cast("dict[str, Json]", value)
+        self.accept(data, accepted, schema=schema)
+        return accepted
+
+    def recall(self, data: bytes, *, schema: str) -> dict[str, Json] | None:
+        """Return what these bytes were accepted as before; `None` when that is not remembered."""
+        kept = self._remembered(schema, data)
+        if kept is None:
+            return None
+        try:
+            found = json.loads(kept.read_bytes())
+        except (OSError, ValueError):
+            return None  # nothing there, or half of it: read the document itself
+        return found if isinstance(found, dict) else None
+
+    def accept(self, data: bytes, value: dict[str, Json], *, schema: str) -> None:
+        """Have `remember` keep what a document was accepted as."""
+        kept = self._remembered(schema, data)
         if kept is not None:
             self._accepted[kept] = value
-        return cast("dict[str, Json]", value)
 
     def _remembered(self, schema: str, data: bytes) -> Path | None:
         if self._memory is None:

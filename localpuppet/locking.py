@@ -33,14 +33,18 @@ def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file:
     Raises:
         InvalidInputError: It is refused.
     """
-    from localpuppet.model import block  # its patterns cost 5 ms, where nothing is to be read
+    raw = documents.recall(data, schema="manifest")
+    if raw is None:
+        from localpuppet.model import block  # its patterns cost 5 ms, where nothing is new
 
-    with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
-        text = data.decode("ascii")
-        manifest = Manifest.from_dict(block.read(text) or {}, allow_file=allow_file)
-        if manifest.to_text({}) == block.without_comments(text):
-            return manifest
-    raw = documents.parse(data, schema="manifest", where=where, may_be_empty=True)
+        with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
+            text = data.decode("ascii")
+            read = block.read(text) or {}
+            manifest = Manifest.from_dict(read, allow_file=allow_file)
+            if manifest.to_text({}) == block.without_comments(text):
+                documents.accept(data, read, schema="manifest")
+                return manifest
+        raw = documents.parse(data, schema="manifest", where=where, may_be_empty=True)
     try:
         return Manifest.from_dict(raw, allow_file=allow_file)
     except LocalpuppetError as error:
@@ -53,7 +57,7 @@ def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: boo
     Raises:
         InvalidInputError: It is refused.
     """
-    from localpuppet.model import block  # as above
+    from localpuppet.model import block
 
     with suppress(LocalpuppetError, KeyError, TypeError, ValueError, AttributeError):
         text = data.decode("ascii")
@@ -115,8 +119,7 @@ def check_complete(manifest: Manifest, lock: Lock, *, where: str) -> None:
     """
     wanted = {f"modules.{name}": module.tag for name, module in manifest.modules.items()}
     wanted |= {f"sources.{entry}": split(entry) for entry in manifest.modulepath}
-    locked = {f"modules.{name}": pin.tag for name, pin in lock.modules.items()}
-    locked |= {f"sources.{name}": pin.tag for name, pin in lock.sources.items()}
+    locked = {place: pin.tag for place, pin in lock.pins.items()}
     for name in sorted({*wanted, *locked}):
         if wanted.get(name) != locked.get(name):
             raise InvalidInputError(
@@ -248,14 +251,12 @@ class Locker:
         file = directory / LOCK
         if not file.exists():
             return
-        old = parse_lock(
+        pins = parse_lock(
             read_user_file(file),
             documents=self._documents,
             where=str(file),
             allow_file=self._allow_file,
-        )
-        pins = {f"modules.{name}": pin for name, pin in old.modules.items()}
-        pins |= {f"sources.{name}": pin for name, pin in old.sources.items()}
+        ).pins
         for key, tag in found.items():
             if key in pins and pins[key].tag == wanted[key].tag:
                 refuse_moved(pins[key], tag, where=f"{file}: {key}")

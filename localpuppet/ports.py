@@ -273,14 +273,6 @@ class Repository(Protocol):
         """
         ...
 
-    def file(self, url: str, commit: str, name: str) -> bytes | None:
-        """Return the bytes of a file at the top of a fetched commit; `None` when there is none.
-
-        Raises:
-            IntegrityError: It is no ordinary file, or larger than 1 MiB.
-        """
-        ...
-
     def commit_time(self, url: str, commit: str) -> int:
         """Return when a fetched commit was made, in seconds since 1970.
 

@@ -193,7 +193,7 @@ class Staging:
             self._repository.verify_signature(source.url, tag, signers=source.signers)
         files = self._repository.files(source.url, found.commit, [MANIFEST, LOCK])
         lock = read_lock(app, files.get, documents=self._documents, allow_file=self._allow_file)
-        pins = _named(lock)
+        pins = lock.pins
         missing = {key: pin for key, pin in pins.items() if not self._store.sound(pin.tree_sha256)}
         own_is_here = (
             known is not None
@@ -341,9 +341,3 @@ class Staging:
 
     def _record(self, app: ReleasePath) -> Path:
         return self._records / f"{app.replace('/', '%')}.json"
-
-
-def _named(lock: Lock) -> dict[str, Pin]:
-    """Return the pins of a lock by their place in it."""
-    pins = {f"modules.{name}": pin for name, pin in lock.modules.items()}
-    return pins | {f"sources.{name}": pin for name, pin in lock.sources.items()}

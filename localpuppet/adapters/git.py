@@ -305,14 +305,6 @@ class Git:
             self._program, self._mirror(url), found.id, signers=signers, where=where
         )
 
-    def file(self, url: str, commit: str, name: str) -> bytes | None:
-        """Return a file at the top of a commit; see `ports.Repository`.
-
-        Raises:
-            IntegrityError: It is no ordinary file, or larger than 1 MiB.
-        """
-        return self.files(url, commit, [name]).get(name)
-
     def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
         """Return files at the top of a commit; see `ports.Repository`.
 

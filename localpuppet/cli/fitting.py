@@ -24,9 +24,7 @@ def parser(parts: Parts) -> Parser:
     """
     from localpuppet.puppet import find_ruby
 
-    installation = parts.installation(ask=True)
-    if installation is None:
-        raise AssertionError("an installation that was asked for is there or raises")
+    installation = parts.installed()
     ruby = find_ruby(Path(installation.command), parts.environment["PATH"])
     if ruby is None:
         raise PuppetMissingError(

@@ -102,6 +102,12 @@ class Lock:
             sources={_tagged(name, pin): pin for name, pin in pins["sources"].items()},
         )
 
+    @property
+    def pins(self) -> dict[str, Pin]:
+        """Every pin by its place: `modules.ntp`, `sources.dist/tags/r7`."""
+        modules = {f"modules.{name}": pin for name, pin in self.modules.items()}
+        return modules | {f"sources.{name}": pin for name, pin in self.sources.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the form that is written, in a fixed order."""
         return {
