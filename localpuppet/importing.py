@@ -9,8 +9,8 @@ satisfied by a package. Composing and switching are those of `staging`.
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from localpuppet import packages, packs
 from localpuppet.documents import Documents
 from localpuppet.errors import IntegrityError, InvalidInputError, StateError
 from localpuppet.files import read_user_file, remove_tree
@@ -20,9 +20,11 @@ from localpuppet.model.lock import Pin
 from localpuppet.model.names import ReleasePath, did_you_mean
 from localpuppet.model.source import Source, split
 from localpuppet.model.staged import Staged
-from localpuppet.packages import Package
 from localpuppet.staging import Staging
 from localpuppet.store import Store
+
+if TYPE_CHECKING:
+    from localpuppet.packages import Package
 
 
 class Importer:
@@ -107,6 +109,8 @@ class Importer:
             BusyError: Another process stages.
             StateError: The disk refused; nothing was switched.
         """
+        from localpuppet import packages, packs  # a release from git needs neither, nor tarfile
+
         split(app)
 
         def obtain(known: Staged | None) -> Staged:
@@ -124,6 +128,8 @@ class Importer:
         return self._staging.switch(app, obtain)
 
     def _installed(self, app: ReleasePath, known: Staged | None, *, accept_moved: bool) -> Staged:
+        from localpuppet import packages
+
         package = packages.find(self._directories, app)
         if package is None:
             raise InvalidInputError(
@@ -144,7 +150,7 @@ class Importer:
         self,
         app: ReleasePath,
         known: Staged | None,
-        package: Package,
+        package: "Package",
         scratch: Path,
         *,
         accept_moved: bool,
@@ -181,7 +187,7 @@ class Importer:
             )
         return staged
 
-    def _record(self, app: ReleasePath, package: Package) -> Staged:
+    def _record(self, app: ReleasePath, package: "Package") -> Staged:
         try:
             raw = self._documents.parse(package.data, schema="package", where=package.file)
             said = Staged.from_dict(raw)
@@ -213,7 +219,7 @@ class Importer:
                     hint="stage it from git",
                 )
 
-    def _add(self, trees: Mapping[str, str], package: Package, scratch: Path) -> None:
+    def _add(self, trees: Mapping[str, str], package: "Package", scratch: Path) -> None:
         missing = {sha256: name for name, sha256 in trees.items() if not self._store.sound(sha256)}
         places = {}
         for number, (sha256, name) in enumerate(missing.items()):

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.documents import Documents
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
@@ -17,8 +18,12 @@ from localpuppet.model.lock import Lock, Pin
 from localpuppet.model.manifest import Manifest, Tagged, check_modulepath
 from localpuppet.model.names import ReleasePath
 from localpuppet.model.source import Source, split
-from localpuppet.ports import Repository, TagObject
+from localpuppet.model.tag_object import TagObject
 from localpuppet.store import Store
+
+if TYPE_CHECKING:
+    # Protocols cost 4 ms to make, and a type needs none of them at run time.
+    from localpuppet.ports import Repository
 
 MANIFEST = "manifest.yaml"
 LOCK = "manifest.lock"
@@ -149,7 +154,7 @@ class Locker:
     def __init__(
         self,
         *,
-        repository: Repository,
+        repository: "Repository",
         store: Store,
         sources: Mapping[str, Source],
         documents: Documents,
@@ -279,7 +284,7 @@ def refuse_moved(pin: Pin, found: TagObject, *, where: str) -> None:
 
 
 def write_trees(
-    batches: Iterable[Sequence[tuple[str, str, str]]], *, repository: Repository, store: Store
+    batches: Iterable[Sequence[tuple[str, str, str]]], *, repository: "Repository", store: Store
 ) -> dict[str, str]:
     """Bring trees from git into the store, all of them or none.
 
@@ -305,7 +310,7 @@ def write_trees(
 
 
 def _written(
-    batches: Iterable[Sequence[tuple[str, str, str]]], *, repository: Repository, staging: Path
+    batches: Iterable[Sequence[tuple[str, str, str]]], *, repository: "Repository", staging: Path
 ) -> Generator[tuple[str, Path], None, None]:
     names: list[str] = []
     for batch in batches:

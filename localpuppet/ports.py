@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from localpuppet.model.tag_object import TagObject
+
 
 class Clock(Protocol):
     """Time: aware UTC for records, monotonic seconds for durations."""
@@ -159,23 +161,6 @@ class Observer(Protocol):
     def note(self, text: str) -> None:
         """Take something that the supervisor has to say (a warning, that it ends Puppet)."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TagObject:
-    """What `refs/tags/TAG` of a repository is.
-
-    Attributes:
-        id: What the ref holds: the id of a tag object, or of the commit of a lightweight tag.
-        commit: The commit behind it.
-        annotated: Whether there is a tag object.
-        tree: The id of the commit's tree.
-    """
-
-    id: str
-    commit: str
-    annotated: bool
-    tree: str
 
 
 class Repository(Protocol):

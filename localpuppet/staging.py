@@ -13,8 +13,8 @@ import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.documents import Documents
 from localpuppet.errors import IntegrityError, InvalidInputError
@@ -38,8 +38,11 @@ from localpuppet.model.lock import Lock, Pin
 from localpuppet.model.names import ReleasePath, did_you_mean
 from localpuppet.model.source import Source, split
 from localpuppet.model.staged import Staged, composition
-from localpuppet.ports import Repository
 from localpuppet.store import Store
+
+if TYPE_CHECKING:
+    # Protocols cost 4 ms to make, and a type needs none of them at run time.
+    from localpuppet.ports import Repository
 
 
 class Staging:
@@ -61,7 +64,7 @@ class Staging:
         state: Path,
         modules: Path,
         store: Store,
-        repository: Repository,
+        repository: "Repository",
         sources: Mapping[str, Source],
         documents: Documents,
         allow_file: bool,
@@ -204,10 +207,8 @@ class Staging:
         digests = {}
         if missing or not own_is_here:
             own_tree = [] if own_is_here else [(source.url, found.tree, own_key)]
-            with closing(self._arrivals(missing)) as arrivals:
-                digests = write_trees(
-                    chain([own_tree], arrivals), repository=self._repository, store=self._store
-                )
+            with closing(self._arrivals(missing, own_tree)) as arrivals:
+                digests = write_trees(arrivals, repository=self._repository, store=self._store)
         for key, sha256 in digests.items():
             if key in pins and sha256 != pins[key].tree_sha256:
                 raise IntegrityError(
@@ -247,9 +248,13 @@ class Staging:
         return source
 
     def _arrivals(
-        self, missing: Mapping[str, Pin]
+        self, missing: Mapping[str, Pin], here: Sequence[tuple[str, str, str]]
     ) -> Generator[list[tuple[str, str, str]], None, None]:
-        """Fetch pins; yield URLs, trees and keys of those that have come and fit the lock."""
+        """Fetch pins; yield URLs, trees and keys of those that have come and fit the lock.
+
+        What is `here` already comes with the first of them: a checkout has its price.
+        """
+        waiting = list(here)
         keys: dict[tuple[str, str], list[str]] = {}
         for key, pin in missing.items():
             keys.setdefault((pin.url, pin.tag), []).append(key)
@@ -260,7 +265,10 @@ class Staging:
                 for key, tag in arrived:
                     refuse_moved(missing[key], found[tag], where=f"{LOCK}: {key}")
                     self._check_signature(key, missing[key])
-                yield [(tag[0], found[tag].tree, key) for key, tag in arrived]
+                yield waiting + [(tag[0], found[tag].tree, key) for key, tag in arrived]
+                waiting = []
+        if waiting:
+            yield waiting
 
     def _check_signature(self, key: str, pin: Pin) -> None:
         kind, _, name = key.partition(".")

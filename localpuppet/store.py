@@ -105,12 +105,12 @@ class Store:
         try:
             make_private(listings)
             for name, tree in trees:
-                files = list(_walk(tree))
-                found[name] = digest(_entries(tree, files, where=name, seal=True))
                 # Renaming keeps a file's times and inode: what is true here stays true. Two trees
                 # with the same bytes have a listing each.
+                lines: list[bytes] = []
+                found[name] = digest(_entries(tree, _walk(tree), where=name, sealed=lines))
                 listing = listings / str(len(ready))
-                listing.write_text(_metadata(files), "ascii")
+                listing.write_text(_metadata(lines), "ascii")
                 ready.append((tree, found[name], listing))
             # Bytes first, names after: durable bytes without a name are rubbish, the other way
             # round they would be a lie. One call for all is as good as an fsync for each.
@@ -147,11 +147,11 @@ class Store:
             if not path.is_dir():
                 return "is missing"
             if full:
-                real = digest(_entries(path, _walk(path), where=sha256, seal=False))
+                real = digest(_entries(path, _walk(path), where=sha256))
                 return "" if real == sha256 else f"has the bytes of {real}"
             return (
                 ""
-                if _metadata(_walk(path)) == expected
+                if _metadata(_line(name, os.lstat(file)) for name, file in _walk(path)) == expected
                 else "was changed (names, sizes, times or modes)"
             )
         except FileNotFoundError:
@@ -218,9 +218,16 @@ def _walk(root: Path) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _entries(
-    root: Path, files: Iterable[tuple[bytes, bytes]], *, where: str, seal: bool
+    root: Path,
+    files: Iterable[tuple[bytes, bytes]],
+    *,
+    where: str,
+    sealed: list[bytes] | None = None,
 ) -> Iterator[Entry]:
-    """Yield the entries of a tree, each checked; with `seal` make them read-only on the way."""
+    """Yield the entries of a tree, each checked.
+
+    With `sealed`, files are made read-only on the way, and their lines for `_metadata` added to it.
+    """
     real_root = os.path.realpath(os.fsencode(root))
     for path, file in files:
         check_path(path, where=where)
@@ -236,6 +243,8 @@ def _entries(
                 raise IntegrityError(
                     "a symlink that leads outside the tree", where=where
                 ) from error
+            if sealed is not None:
+                sealed.append(_line(path, os.lstat(file)))
             yield Entry(path=path, kind="L", sha256=hashlib.sha256(target).hexdigest())
             continue
         try:
@@ -243,24 +252,41 @@ def _entries(
             if not stat.S_ISREG(status.st_mode):
                 raise IntegrityError("something that is no file, link or directory", where=where)
             executable = bool(status.st_mode & stat.S_IXUSR)
-            content = hashlib.sha256()
-            size = min(CHUNK, status.st_size + 1)
-            while data := os.read(fd, size):
-                content.update(data)
-            if seal:
-                os.fchmod(fd, 0o555 if executable else 0o444)
+            content = _hash(fd, status.st_size)
+            if sealed is not None:
+                mode = 0o555 if executable else 0o444
+                os.fchmod(fd, mode)
+                sealed.append(_line(path, status, mode=stat.S_IFREG | mode))
         finally:
             os.close(fd)
-        yield Entry(path=path, kind="X" if executable else "F", sha256=content.hexdigest())
+        yield Entry(path=path, kind="X" if executable else "F", sha256=content)
 
 
-def _metadata(files: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return a digest of names, sizes, times and modes of files: cheap, changed by edits."""
-    lines = []
-    for path, file in files:
-        status = os.lstat(file)
-        fields = (status.st_size, status.st_mtime_ns, status.st_ino, status.st_mode)
-        lines.append(b"%s %d %d %d %o\n" % (path, *fields))
+def _hash(fd: int, size: int) -> str:
+    """Return the digest of an open file; `size` bytes in as few steps as may be."""
+    content = hashlib.sha256()
+    wanted = min(CHUNK, size + 1)
+    while data := os.read(fd, wanted):
+        content.update(data)
+        if len(data) < wanted:  # of a regular file: there is no more
+            break
+    return content.hexdigest()
+
+
+def _line(path: bytes, status: os.stat_result, *, mode: int | None = None) -> bytes:
+    """Return what `_metadata` looks at: cheap to get, changed by edits.
+
+    Args:
+        path: Its name in the tree.
+        status: What it is.
+        mode: The mode that it was given since.
+    """
+    fields = (status.st_size, status.st_mtime_ns, status.st_ino, mode or status.st_mode)
+    return b"%s %d %d %d %o\n" % (path, *fields)
+
+
+def _metadata(lines: Iterable[bytes]) -> str:
+    """Return a digest of names, sizes, times and modes of files."""
     return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
 
 
@@ -274,7 +300,7 @@ def entries(root: Path, *, where: str) -> Iterator[Entry]:
     Raises:
         IntegrityError: The tree holds what must not be in one.
     """
-    return _entries(root, _walk(root), where=where, seal=False)
+    return _entries(root, _walk(root), where=where)
 
 
 def tree_digest(root: Path, *, where: str) -> str:

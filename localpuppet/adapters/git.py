@@ -19,11 +19,11 @@ from localpuppet.adapters.git_program import GitProgram, make_bare
 from localpuppet.adapters.git_tags import judge
 from localpuppet.errors import IntegrityError, LocalpuppetError, UnavailableError
 from localpuppet.files import make_private, remove_tree
-from localpuppet.ports import TagObject
+from localpuppet.model.tag_object import TagObject
 
 MAX_FILE = 1024 * 1024
 # One checkout of many trees is faster than one each; a few at a time let the reader begin.
-TREES_AT_ONCE = 25
+TREES_AT_ONCE = 10
 _OBJECT = re.compile(r"[0-9a-f]{40}\n?\Z")
 
 

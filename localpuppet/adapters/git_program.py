@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import subprocess
 
 _KEPT = ("PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "LANG", "TMPDIR")
-# Packs stay packs: 66 loose objects a module cost more than the transfer. What cleans up mirrors
+# Packs stay packs: 66 loose objects a module cost more than the transfer. A pack is indexed by one
+# thread: several are fetched at a time, and starting threads costs a tenth. What cleans up mirrors
 # is `gc`, not a background process of git's.
 _CONFIG = (
     "core.hooksPath=/dev/null",
@@ -25,6 +26,7 @@ _CONFIG = (
     "core.fsmonitor=false",
     "fetch.fsckObjects=true",
     "fetch.unpackLimit=1",
+    "pack.threads=1",
     "gc.auto=0",
     "maintenance.auto=false",
 )

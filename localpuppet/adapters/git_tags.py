@@ -5,8 +5,8 @@ line, the message). Refuses to know: where the bytes come from, signatures.
 """
 
 from localpuppet.errors import IntegrityError
+from localpuppet.model.tag_object import TagObject
 from localpuppet.model.text import one_line
-from localpuppet.ports import TagObject
 
 
 def judge(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from localpuppet.cli import render
+from localpuppet.cli import render, render_run
 from localpuppet.cli.preparing import prepare
 from localpuppet.cli.wiring import Parts
 from localpuppet.model.duration import parse_duration
@@ -137,7 +137,7 @@ def apply_command(
         status = supervisor.apply(read, release, wish, detach=go_on_alone if detach else None)
     finally:
         observer.close()
-    text = render.as_json(status.to_dict()) if as_json else render.result(status)
+    text = render.as_json(status.to_dict()) if as_json else render_run.result(status)
     # A run that never started is an error like any other; --detach has no id to wait for then.
     render.say(text, err=not as_json and not status.puppet_started)
     return exit_code(status, detailed=detailed_exitcodes)

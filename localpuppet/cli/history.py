@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import click
 
-from localpuppet.cli import render
+from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import complete_run
 from localpuppet.cli.wiring import Parts
 from localpuppet.errors import InvalidInputError
@@ -45,11 +45,11 @@ def history_command(parts: Parts, limit: int, as_json: bool) -> None:
     rows = [
         (
             status.id,
-            render.moment(status.started_at).removesuffix(" UTC"),
+            render_run.moment(status.started_at).removesuffix(" UTC"),
             show_duration(status.seconds) if status.seconds else "",
-            render.word(render.state_word(status)) + (" (noop)" if status.noop else ""),
+            render.word(render_run.state_word(status)) + (" (noop)" if status.noop else ""),
             render.user_text(status.app),
-            render.user_text(status.reason) or render.counts(status),
+            render.user_text(status.reason) or render_run.counts(status),
         )
         for status in runs
     ]
@@ -163,11 +163,11 @@ def _why(status: Status, request: dict[str, object]) -> str:
     digest = said("input_sha256")
     rows = [
         ("Run", status.id),
-        ("State", render.word(render.state_word(status))),
+        ("State", render.word(render_run.state_word(status))),
         ("Reason", render.user_text(status.reason)),
         ("Cause", said("cause")),
         ("User", said("user")),
-        ("Asked", render.moment(str(request.get("requested_at") or "")) if request else ""),
+        ("Asked", render_run.moment(str(request.get("requested_at") or "")) if request else ""),
         ("Input", said("input") + (f" (sha256 {digest[:16]}…)" if digest else "")),
         ("Release", said("app") or render.user_text(status.app)),
         ("Layers", said("layers")),

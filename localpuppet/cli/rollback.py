@@ -2,7 +2,7 @@
 
 import click
 
-from localpuppet.cli import render
+from localpuppet.cli import render, render_run
 from localpuppet.cli.apply import user
 from localpuppet.cli.wiring import Parts
 from localpuppet.errors import InvalidInputError
@@ -57,7 +57,7 @@ def rollback_command(parts: Parts, tag: str | None, end: bool, as_json: bool) ->
     if as_json:
         render.emit_json({"schema": 1, "app": app, "run": status.id, "from": current})
         return
-    ended = render.moment(status.finished_at)
+    ended = render_run.moment(status.finished_at)
     render.emit(f"rolled back from {current} to {app}, as it ran on {ended}")
     render.emit("'localpuppet apply' runs it; a changed input.yaml ends the rollback")
 

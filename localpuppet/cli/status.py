@@ -2,7 +2,7 @@
 
 import click
 
-from localpuppet.cli import render
+from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import complete_run
 from localpuppet.cli.wiring import Parts
 from localpuppet.model.duration import parse_duration, show_duration
@@ -83,23 +83,23 @@ def _text(parts: Parts, status: Status | None, holds: list[str]) -> str:
             ["no run yet; 'localpuppet apply' starts one", render.pairs(on_hold)]
         ).strip()
     now = parts.clock.now()
-    ended = render.moment(status.finished_at)
+    ended = render_run.moment(status.finished_at)
     if status.finished_at:
-        ended += f" ({render.ago(status.finished_at, now)})"
-    started = render.moment(status.started_at)
+        ended += f" ({render_run.ago(status.finished_at, now)})"
+    started = render_run.moment(status.started_at)
     if not status.finished_at:
-        started += f" ({render.ago(status.started_at, now)})"
+        started += f" ({render_run.ago(status.started_at, now)})"
     took = show_duration(status.seconds) if status.seconds else ""
     return render.pairs(
         [
             ("Run", status.id),
             ("Release", render.user_text(status.app) + (" (noop)" if status.noop else "")),
-            ("State", render.word(render.state_word(status))),
+            ("State", render.word(render_run.state_word(status))),
             ("Reason", render.user_text(status.reason)),
             ("Started", started),
             ("Ended", f"{ended}, took {took}" if took else ended),
             ("Puppet", "" if status.puppet_started else "was not started"),
-            ("Catalog", render.counts(status)),
+            ("Catalog", render_run.counts(status)),
             *on_hold,
         ]
     )

@@ -10,7 +10,7 @@ import re
 
 from localpuppet.model.values import Json
 
-_STRING = r'"(?:[^"\\\x00-\x1f\x7f-\uffff]|\\["\\])*"'
+_STRING = r'"(?:[ !#-\[\]-~]|\\["\\])*"'
 _SCALAR = rf"{_STRING}|0|[1-9][0-9]{{0,15}}|\{{\}}"
 _LINE = re.compile(rf"((?:  )*)(?:([A-Za-z0-9_./+-]+):(?: ({_SCALAR}))?|- ({_STRING}))\Z")
 _COMMENT = re.compile(r"^ *#[\x20-\x7e]*\n", re.MULTILINE)
