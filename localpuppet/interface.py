@@ -16,6 +16,7 @@ from localpuppet.errors import InvalidInputError, PuppetMissingError, StateError
 from localpuppet.files import make_private, read_json, remove, write_json
 from localpuppet.model.interface import Interface, check
 from localpuppet.model.node import NodeDocument
+from localpuppet.model.staged import Staged
 from localpuppet.model.text import one_line
 from localpuppet.ports import Processes
 from localpuppet.release import Release
@@ -98,12 +99,7 @@ class Interfaces:
         `None` says that it is not a staged release, or that nothing (readable) was kept.
         """
         file = self._file(release)
-        if file is None:
-            return None
-        try:
-            return Interface.from_dict(read_json(file), modulepath=names(release))
-        except (FileNotFoundError, StateError):
-            return None
+        return None if file is None else _read(file, names(release))
 
     def read(self, release: Release, parser: Parser, *, keep: bool) -> Interface:
         """Return the interface of `release`, asking Puppet where nothing is kept.
@@ -124,11 +120,36 @@ class Interfaces:
         found = parser.ask(release.modulepath, names=names(release))
         file = self._file(release)
         if keep and file is not None:
-            make_private(self._directory)
-            for dead in self._directory.glob(".*"):  # a process that died while it wrote
-                dead.unlink(missing_ok=True)
-            write_json(file, found.to_dict())
+            self._write(file, found)
         return found
+
+    def read_composed(self, staged: Staged, modulepath: Mapping[str, Path], parser: Parser) -> None:
+        """Keep the interface of a release that has no name on this node yet.
+
+        Args:
+            staged: Its record.
+            modulepath: Names as the node will know them, and where they are.
+            parser: Asked where nothing is kept, or by another Puppet.
+
+        Raises:
+            InvalidInputError: Puppet cannot parse it; nothing is kept.
+            PuppetMissingError: Puppet's parser does not work.
+            StateError: The disk refused.
+        """
+        file = self._directory / f"{staged.composition}.json"
+        kept = _read(file, list(modulepath))
+        if kept is not None and kept.puppet == parser.version:
+            kept.refuse_problems()
+            return
+        found = parser.ask(list(modulepath.values()), names=list(modulepath))
+        found.refuse_problems()
+        self._write(file, found)
+
+    def _write(self, file: Path, interface: Interface) -> None:
+        make_private(self._directory)
+        for dead in self._directory.glob(".*"):  # a process that died while it wrote
+            dead.unlink(missing_ok=True)
+        write_json(file, interface.to_dict())
 
     def forget(self, composition: str) -> None:
         """Remove what was kept of a composition that is no longer here.
@@ -147,6 +168,14 @@ class Interfaces:
         if target.parent != self._releases:
             return None
         return self._directory / f"{target.name}.json"
+
+
+def _read(file: Path, modulepath: Sequence[str]) -> Interface | None:
+    """Return what is kept in a file; `None` when that is nothing (readable)."""
+    try:
+        return Interface.from_dict(read_json(file), modulepath=modulepath)
+    except (FileNotFoundError, StateError):
+        return None
 
 
 def names(release: Release) -> list[str]:

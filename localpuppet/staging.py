@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.documents import Documents
-from localpuppet.errors import IntegrityError, InvalidInputError
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.files import (
     make_private,
     read_json,
@@ -56,6 +56,8 @@ class Staging:
         sources: The site's sources by name.
         documents: Reads manifests and locks.
         allow_file: Whether `file://` URLs are allowed.
+        approve: Called before a release gets its name, with its record and with its modulepath:
+            names as the node will know them, and where they are meanwhile. It refuses by raising.
     """
 
     def __init__(
@@ -68,8 +70,9 @@ class Staging:
         sources: Mapping[str, Source],
         documents: Documents,
         allow_file: bool,
+        approve: Callable[[Staged, Mapping[str, Path]], None] = lambda _staged, _modulepath: None,
     ) -> None:
-        self._state = state
+        self._approve = approve
         self._releases = state / "releases"
         self._records = state / "staged"
         self._modules = modules
@@ -322,22 +325,36 @@ class Staging:
     def _switch(self, staged: Staged) -> None:
         make_private(self._releases)
         make_private(self._records)
-        if not self._composed(staged):
-            final = self._releases / staged.composition
-            remove_tree(final)
-            new = self._releases / f".new-{os.urandom(4).hex()}"
-            make_private(new)
-            for name, target in self.links(staged).items():
-                (new / name).symlink_to(target)
-            sync_directory(new)
-            new.rename(final)
-            sync_directory(self._releases)
+        fresh = not self._composed(staged)
+        if fresh:
+            self._compose(staged)
+        switches = self._switches(staged)
+        try:
+            own = self._modules / staged.app
+            others = {str(link): tree for link, tree in switches.items() if link != own}
+            self._approve(staged, {str(own): switches[own], **others})
+        except LocalpuppetError:
+            if fresh:
+                remove_tree(self._releases / staged.composition)
+            raise
         write_json(self._record(staged.app), staged.to_dict())
-        for link, tree in self._switches(staged).items():
+        for link, tree in switches.items():
             if link.is_symlink() and link.readlink() == tree:
                 continue
             link.parent.mkdir(parents=True, exist_ok=True)
             replace_link(link, tree)
+
+    def _compose(self, staged: Staged) -> None:
+        """Make the directory of links."""
+        final = self._releases / staged.composition
+        remove_tree(final)
+        new = self._releases / f".new-{os.urandom(4).hex()}"
+        make_private(new)
+        for name, target in self.links(staged).items():
+            (new / name).symlink_to(target)
+        sync_directory(new)
+        new.rename(final)
+        sync_directory(self._releases)
 
     def _sweep(self, app: ReleasePath) -> None:
         """Remove what a process that died here left half made."""

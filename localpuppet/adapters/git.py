@@ -117,7 +117,7 @@ class Git:
             StateError: The disk refused.
         """
         if self._mirrors.is_dir():
-            for pattern in (".new-*", ".write-*"):
+            for pattern in (".new-*", ".scratch-*"):
                 for path in self._mirrors.glob(pattern):
                     remove_tree(path)
 
@@ -183,9 +183,14 @@ class Git:
         mirror = self._mirror(url)
         if not (mirror / "HEAD").exists():
             self._make_mirror(mirror)
-        # A git that was killed leaves its locks; whoever fetches holds the store, so they are dead.
-        for dead in [*mirror.glob("*.lock"), *(mirror / "refs").rglob("*.lock")]:
-            dead.unlink(missing_ok=True)
+        # What a git that was killed left; whoever fetches holds the store, so it is dead.
+        for directory, pattern in (
+            ("", "*.lock"),
+            ("refs", "**/*.lock"),
+            ("objects/pack", "tmp_*"),
+        ):
+            for dead in (mirror / directory).glob(pattern):
+                dead.unlink(missing_ok=True)
         # Forced: whether a tag has moved is for the caller to judge, who knows what was pinned.
         refspecs = [f"+refs/tags/{tag}:refs/tags/{tag}" for tag in tags]
         self._program.run(

@@ -4,6 +4,7 @@ What `stage`, `check`, `release check` and a run share. See `localpuppet.interfa
 """
 
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from localpuppet import share
@@ -13,6 +14,7 @@ from localpuppet.interface import Interfaces, Parser, check_document
 from localpuppet.model.interface import Interface
 from localpuppet.model.names import ReleasePath
 from localpuppet.model.node import NodeDocument
+from localpuppet.model.staged import Staged
 from localpuppet.release import Release
 
 
@@ -62,8 +64,26 @@ def interface(parts: Parts, release: Release, *, keep: bool) -> Interface:
         observer.close()
 
 
+def approval(parts: Parts) -> Callable[[Staged, Mapping[str, Path]], None]:
+    """Return what has Puppet's parser read a release before it gets its name.
+
+    Where Puppet is not installed yet, as where images are made, nothing is read.
+    """
+
+    def approve(staged: Staged, modulepath: Mapping[str, Path]) -> None:
+        try:
+            parts.installation(ask=True)
+        except PuppetMissingError:
+            return
+        Interfaces(parts.settings.state).read_composed(staged, modulepath, parser(parts))
+
+    return approve
+
+
 def read_staged(parts: Parts, app: ReleasePath) -> str:
-    """Keep the interface of a release that was just staged; return why that was not done, if so.
+    """Keep the interface of a release that is staged; return why that was not done, if so.
+
+    It is there already when the release was just staged with `approval`.
 
     Images are made where Puppet is not installed yet: that is no error.
 

@@ -17,15 +17,17 @@ def prepare(parts: Parts, app: str, *, package: Path | None) -> None:
     Raises:
         LocalpuppetError: The package is refused, or the release cannot be staged.
     """
+    from localpuppet.cli.fitting import approval
+
     path = ReleasePath.parse(app, where="app")
     if package is not None:
         parts.package_tools().install(package)
         with parts.git_progress(f"staging {path}") as repository:
-            parts.importer(repository).stage_installed(path)
+            parts.importer(repository, approval(parts)).stage_installed(path)
         _read_once(parts, path)
     elif path.is_tag and _somewhere(parts, path):
         with parts.git_progress(f"staging {path}") as repository:
-            parts.importer(repository).stage(path)
+            parts.importer(repository, approval(parts)).stage(path)
         _read_once(parts, path)
 
 

@@ -48,18 +48,22 @@ def stage_command(
     It comes from git when localpuppet.yaml declares its source, from an installed package
     otherwise. What is here and sound already needs no network. Exits 3 when a tag moved, or a
     signature or digest is wrong; nothing is switched then. Puppet's own parser reads it once, and
-    inputs are held against its classes and parameters later; exits 2 when it cannot parse a file.
+    inputs are held against its classes and parameters later; exits 2 when it cannot parse a file:
+    nothing is switched then, either.
     """
+    approve = None
+    if not no_parse:
+        from localpuppet.cli.fitting import approval, read_staged
+
+        approve = approval(parts)
     path = ReleasePath.parse(app, where="APP") if app else parts.input_app()
     with parts.git_progress(f"staging {path}") as repository:
-        importer = parts.importer(repository)
+        importer = parts.importer(repository, approve)
         if pack is not None:
             staged = importer.stage_pack(path, pack, accept_moved=accept_moved)
         else:
             staged = importer.stage(path, refresh=refresh, accept_moved=accept_moved)
     if not no_parse:
-        from localpuppet.cli.fitting import read_staged
-
         left_out = read_staged(parts, staged.app)
         if left_out:
             render.Silent().note(f"warning: {left_out}")

@@ -14,7 +14,7 @@ from localpuppet.files import refuse_foreign
 
 if TYPE_CHECKING:
     # Each verb pays only for the parts that it asks for: see docs/performance.md.
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from localpuppet.adapters.git import Git
     from localpuppet.adapters.package_tools import SystemPackageTools
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from localpuppet.ledger import Ledger
     from localpuppet.locking import Locker
     from localpuppet.model.names import ReleasePath
+    from localpuppet.model.staged import Staged
     from localpuppet.model.wish import Wish
     from localpuppet.packager import Packager
     from localpuppet.ports import Observer, Repository
@@ -270,8 +271,12 @@ class Parts:
         finally:
             observer.close()
 
-    def staging(self, repository: "Repository") -> "Staging":
-        """Return the releases on this node."""
+    def staging(
+        self,
+        repository: "Repository",
+        approve: "Callable[[Staged, Mapping[str, Path]], None] | None" = None,
+    ) -> "Staging":
+        """Return the releases on this node; see `Staging` for `approve`."""
         from localpuppet.staging import Staging
 
         settings = self.settings
@@ -283,15 +288,20 @@ class Parts:
             sources=settings.sources,
             documents=self.documents,
             allow_file=settings.allow_file_urls,
+            approve=approve or (lambda _staged, _modulepath: None),
         )
 
-    def importer(self, repository: "Repository") -> "Importer":
+    def importer(
+        self,
+        repository: "Repository",
+        approve: "Callable[[Staged, Mapping[str, Path]], None] | None" = None,
+    ) -> "Importer":
         """Return what stages releases from git, installed packages and packs."""
         from localpuppet.importing import Importer
 
         settings = self.settings
         return Importer(
-            staging=self.staging(repository),
+            staging=self.staging(repository, approve),
             store=self.store,
             directories=settings.packages,
             sources=settings.sources,

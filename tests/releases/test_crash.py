@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.files import remove_tree
 from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Node
-from tests.releases.conftest import Forge, release
+from tests.releases.conftest import Forge, klass, release
 
 FULL = os.environ.get("CRASH_FULL") == "1"
 # How many calls of each kind are tried with the tests, spread over all that stage makes.
@@ -20,8 +21,12 @@ SAMPLE = 4
 CALLS = ("rename", "symlink", "fsync", "syncfs", "unlink", "mkdir", "openat", "write")
 
 
+# What git does to a mirror and to a tree that it writes.
+GIT_CALLS = ("openat", "write", "rename", "link", "unlink", "mkdir")
+
+
 def stage(node: Node, *strace: str) -> "subprocess.CompletedProcess[str]":
-    """Stage r2 under strace, which injects a fault into this process (not into git)."""
+    """Stage r2 under strace, which injects a fault into this process (git has its own test)."""
     return subprocess.run(
         ["strace", "-qq", "-o", node.root / "trace", *strace, *COMMAND, "stage", "web/tags/r2"],
         env=node.environment(PYTHONPATH=str(REPOSITORY), PYTHONDONTWRITEBYTECODE="1"),
@@ -42,9 +47,10 @@ def forget(node: Node) -> None:
 
 
 def rubbish(node: Node) -> list[Path]:
-    """Return what should not be left: temporary names, trees that nobody needs."""
-    hidden = [path for path in node.state.rglob(".*") if "mirrors" not in path.parts[:-1]]
-    hidden += node.root.joinpath("modules").rglob(".*.*")
+    """Return what should not be left: temporary names, locks, trees that nobody needs."""
+    hidden = [*node.state.rglob(".*"), *node.root.joinpath("modules").rglob(".*.*")]
+    for pattern in ("*.lock", "tmp_*"):
+        hidden += (node.state / "mirrors").rglob(pattern)
     return [*hidden, *(node.state / "staging").iterdir()]
 
 
@@ -56,6 +62,16 @@ def count(node: Node, call: str) -> int:
     return len([line for line in lines if re.match(rf"{call}\(", line)])
 
 
+def converges(node: Node, message: str) -> None:
+    """Whatever happened to r2: r1 is whole, staging again makes r2 whole, and nothing is left."""
+    assert node.run("release", "verify", "web/tags/r1").code == 0, message
+    assert node.run("check").code == 0, message
+    again = node.run("stage", "web/tags/r2")
+    assert again.code == 0, f"{message}: {again.err}"
+    assert node.run("release", "verify", "--all").code == 0, message
+    assert rubbish(node) == [], message
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
     assert site.run("stage").code == 0
@@ -65,13 +81,37 @@ def test_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
     for number in range(1, total + 1, step):
         killed = stage(site, "-e", f"inject={call}:signal=KILL:when={number}")
         assert killed.returncode == -9, f"{call} {number} of {total}: {killed.stderr}"
-        assert site.run("release", "verify", "web/tags/r1").code == 0
-        assert site.run("check").code == 0
-        again = site.run("stage", "web/tags/r2")
-        assert again.code == 0, f"{call} {number}: {again.err}"
-        assert site.run("release", "verify", "--all").code == 0
-        assert rubbish(site) == [], f"{call} {number}"
+        converges(site, f"{call} {number}")
         forget(site)
+
+
+@pytest.mark.parametrize("call", GIT_CALLS)
+def test_git_is_killed_at_a_system_call(site: Node, forge: Forge, call: str) -> None:
+    """Git and what it starts are killed at their N-th call each, until none makes so many."""
+    assert site.run("stage").code == 0
+    forge.repo("ntp").commit({"manifests/init.pp": klass("ntp", "ntp v2")}, "v2")
+    release(site, forge, "r2", ntp="v2")
+    traced = site.root / "traced"
+    traced.mkdir()
+    failed = 0
+    for number in range(1, 400) if FULL else (1, 2, 3, 5, 9, 40, 400):
+        remove_tree(site.state / "mirrors")
+        (traced / "git").write_text(
+            f"#!/bin/sh\nexec strace -f -qq -o {site.root}/trace"
+            f' -e inject={call}:signal=KILL:when={number} /usr/bin/git "$@"\n'
+        )
+        (traced / "git").chmod(0o755)
+        killed = site.run("stage", "web/tags/r2", PATH=f"{traced}:{os.environ['PATH']}")
+        assert killed.code in (0, 3, 69), f"{call} {number}: {killed.err}"
+        assert killed.code == 0 or killed.err.startswith("localpuppet: error: "), killed.err
+        failed += killed.code != 0
+        converges(site, f"{call} {number}")
+        forget(site)
+        if killed.code == 0:
+            break
+    else:
+        pytest.fail(f"git still makes {call} {number} times")
+    assert failed, "nothing was killed"
 
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO"])

@@ -144,7 +144,13 @@ def test_what_puppet_cannot_parse_is_not_staged_as_if_it_could(web: Node, forge:
     file = web.root / "modules/web/tags/r5/web/functions/f.pp"
     assert f"error: {file}:1: Puppet cannot parse it: Syntax error" in refused.err
     assert "(and 1 more)" in refused.err
+    assert not file.parents[2].exists(), "it got no name"
+    assert len(list((web.state / "interfaces").iterdir())) == 1, "r3's"
+    assert len(list((web.state / "releases").iterdir())) == 1
     assert web.run("stage", "web/tags/r5").code == 2, "nor the second time"
+    assert web.run("stage", "web/tags/r5", "--no-parse").code == 0, "whoever wants it may look"
+    assert file.exists()
+    assert web.run("stage", "web/tags/r5").code == 2
     web.write("input.yaml", "app: web/tags/r5\nclasses: {web: {port: 1}}\n")
     assert web.run("apply").code == 2
     web.write("input.yaml", "app: web/tags/r3\nclasses: {web: {port: 1}}\n")
