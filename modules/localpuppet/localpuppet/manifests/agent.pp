@@ -115,11 +115,16 @@ class localpuppet::agent (
       }
     }
     $started.each |$unit| {
+      # systemd refuses to start a socket anew whose service runs, so the two go together.
+      $together = $unit ? {
+        'localpuppet-agent-run.socket' => "${unit} localpuppet-agent-run.service",
+        default                        => $unit,
+      }
       service { $unit:
         ensure    => $ensure,
         enable    => $ensure == 'running',
-        stop      => "systemctl --no-block stop ${unit}",
-        restart   => "systemctl --no-block try-restart ${unit}",
+        stop      => "systemctl --no-block stop ${together}",
+        restart   => "systemctl --no-block try-restart ${together}",
         subscribe => $wanted.map |$other| { File["${unit_directory}/${other}"] },
       }
       if $manage_config {

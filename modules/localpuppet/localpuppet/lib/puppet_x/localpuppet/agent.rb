@@ -132,13 +132,16 @@ module PuppetX
       end
 
       def answer(where, line)
+        line = line.dup.force_encoding(Encoding::UTF_8)
+        raise JSON::ParserError unless line.valid_encoding?
+
         value = JSON.parse(line)
         raise JSON::ParserError unless value.is_a?(Hash) && [true, false].include?(value['ok'])
         return value if value['ok']
 
         raise Refused, Program.line(value['error'] || "#{where}: refused without a reason")
-      rescue JSON::ParserError, EncodingError
-        said = line.strip.empty? ? 'the connection was closed without an answer' : 'the answer is not what we know'
+      rescue JSON::ParserError
+        said = line.scrub.strip.empty? ? 'the connection was closed without an answer' : 'the answer is not what we know'
         raise Error, "#{where}: #{said} (do the agent and the Puppet modules have one version?)"
       end
     end
