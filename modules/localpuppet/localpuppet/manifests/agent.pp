@@ -1,0 +1,138 @@
+# @summary Installs the configuration and the systemd units of `localpuppet agent`, and starts it.
+#
+# The `localpuppet` command itself must be there (a package, or pip). The configuration is a file of
+# its own beside `localpuppet.yaml`, which stays yours; a key must not stand in both.
+#
+# The agent may be running the very Puppet that applies this class. It is therefore restarted and
+# stopped without waiting: it lets that Puppet finish, and then goes.
+#
+# @example A fleet on NATS
+#   class { 'localpuppet::agent':
+#     bus   => 'nats',
+#     buses => {
+#       'nats' => {
+#         'servers'     => ['tls://nats1.example.com:4222'],
+#         'ca'          => '/etc/puppet/bus/ca.pem',
+#         'certificate' => '/etc/puppet/bus/node.pem',
+#         'key'         => '/etc/puppet/bus/node.key',
+#       },
+#     },
+#   }
+#
+# @example A site with a Puppet server
+#   class { 'localpuppet::agent':
+#     run_cmd => 'puppet agent --test',
+#   }
+#
+# @param ensure `running`, `stopped` (installed, and not started at boot), or `absent`.
+# @param node This node's name on the bus. Default: Puppet's certname.
+# @param run_cmd What a trigger runs: words without a shell. Default: `localpuppet apply`'s supervisor.
+# @param every How often it runs without a trigger (`30m`, `1h`); `false` for never.
+# @param keyprefix Where on the bus triggers are.
+# @param bus The engine.
+# @param buses Settings of the engines, as under `buses` of localpuppet.yaml.
+# @param split Two services: an unprivileged one for the network, one as root that runs Puppet.
+# @param manage_config Whether the configuration file is ours.
+# @param config Where it is.
+# @param group A group that may read the configuration, for the network side of `split`.
+# @param manage_service Whether the services are started and enabled.
+# @param unit_directory Where systemd finds units.
+# @param command Where localpuppet is.
+class localpuppet::agent (
+  Enum['running', 'stopped', 'absent'] $ensure = 'running',
+  Optional[String[1]] $node = undef,
+  Optional[Variant[String[1], Array[String[1], 1]]] $run_cmd = undef,
+  Variant[Pattern[/\A[0-9][0-9.smhdw]*\z/], Boolean[false]] $every = '30m',
+  Optional[Pattern[/\A\/./]] $keyprefix = undef,
+  Enum['sqlite', 'etcd', 'nats'] $bus = 'sqlite',
+  Variant[Hash[String[1], Any], Sensitive[Hash[String[1], Any]]] $buses = {},
+  Boolean $split = false,
+  Boolean $manage_config = true,
+  Pattern[/\A\/./] $config = '/etc/puppet/localpuppet-agent.yaml',
+  Optional[String[1]] $group = undef,
+  Boolean $manage_service = true,
+  Pattern[/\A\/./] $unit_directory = '/etc/systemd/system',
+  String[1] $command = '/usr/local/bin/localpuppet',
+) {
+  $one = ['localpuppet-agent.service']
+  $two = ['localpuppet-agent-run.socket', 'localpuppet-agent-run.service', 'localpuppet-agent-net.service']
+  # Of the two forms one is wanted. The run side is started by its socket.
+  $wanted = $ensure ? {
+    'absent' => [],
+    default  => if $split { $two } else { $one },
+  }
+  $unwanted = ($one + $two) - $wanted
+  $started = $wanted - ['localpuppet-agent-run.service']
+
+  if $manage_config {
+    $present = $ensure ? {
+      'absent' => 'absent',
+      default  => 'file',
+    }
+    $mode = $group ? {
+      undef   => '0600',
+      default => '0640',
+    }
+    $node_name = $node ? {
+      undef   => undef,
+      default => downcase($node),
+    }
+    file { $config:
+      ensure    => $present,
+      mode      => $mode,
+      group     => $group,
+      show_diff => false,
+      backup    => false,
+      content   => localpuppet::document({
+          'node'  => $node_name,
+          'bus'   => $bus,
+          'buses' => $buses,
+          'agent' => { 'every' => $every, 'run_cmd' => $run_cmd, 'keyprefix' => $keyprefix },
+      }),
+    }
+  }
+
+  $wanted.each |$unit| {
+    file { "${unit_directory}/${unit}":
+      ensure  => file,
+      mode    => '0644',
+      content => Deferred('localpuppet::unit', [$unit, $command]),
+    }
+  }
+  $unwanted.each |$unit| {
+    file { "${unit_directory}/${unit}":
+      ensure => absent,
+    }
+  }
+
+  if $manage_service {
+    $unwanted.each |$unit| {
+      service { $unit:
+        ensure => stopped,
+        enable => false,
+        stop   => "systemctl --no-block stop ${unit}",
+        before => File["${unit_directory}/${unit}"],
+      }
+    }
+    $started.each |$unit| {
+      # systemd refuses to start a socket anew whose service runs, so the two go together.
+      $together = $unit ? {
+        'localpuppet-agent-run.socket' => "${unit} localpuppet-agent-run.service",
+        default                        => $unit,
+      }
+      service { $unit:
+        ensure    => $ensure,
+        enable    => $ensure == 'running',
+        stop      => "systemctl --no-block stop ${together}",
+        restart   => "systemctl --no-block try-restart ${together}",
+        subscribe => $wanted.map |$other| { File["${unit_directory}/${other}"] },
+      }
+      if $manage_config {
+        File[$config] ~> Service[$unit]
+      }
+      if $ensure == 'running' {
+        $unwanted.each |$other| { Service[$other] -> Service[$unit] }
+      }
+    }
+  }
+}

@@ -1,0 +1,57 @@
+# frozen_string_literal: true
+
+Puppet::Type.type(:trigger).provide(:bus) do
+  desc <<~DOC
+    Sends the trigger over the bus that this node's agent is configured for. This is the default.
+
+    The agent answers on its UNIX socket; where none runs, the `localpuppet` executable sends it.
+  DOC
+
+  defaultfor feature: :posix
+
+  # The engine that must carry it; nil for the configured one.
+  def engine
+    nil
+  end
+
+  def restart
+    hosts = resource[:hosts]
+    return resource.notice('no hosts, so nothing was sent') if hosts.empty?
+
+    report(hosts, agent.call('trigger', message(hosts), patience: resource[:timeout]))
+  end
+
+  private
+
+  # Loaded when it is needed: a Puppet server loads providers, too, and sends nothing.
+  def agent
+    require 'puppet_x/localpuppet/agent'
+    PuppetX::Localpuppet::Agent
+  rescue LoadError
+    raise Puppet::Error, 'the module localpuppet is not on the modulepath (it belongs beside the module trigger)'
+  end
+
+  def message(hosts)
+    {
+      'name' => resource[:name],
+      'hosts' => hosts,
+      'tags' => [resource[:tag]].flatten.compact.map(&:to_s),
+      'ttl' => resource[:ttl],
+      'keyprefix' => resource[:keyprefix],
+      'keyttl' => resource[:keyttl],
+      'engine' => engine,
+      'run' => agent.run
+    }
+  end
+
+  def report(hosts, answer)
+    sent = [answer['sent']].flatten.compact
+    dropped = [answer['dropped']].flatten.grep(Hash)
+    dropped.each do |drop|
+      resource.notice(PuppetX::Localpuppet::Program.line("not sent to #{drop['node']}: #{drop['reason']}"))
+    end
+    resource.info("sent to #{sent.join(', ')}") unless sent.empty?
+    silent = hosts - sent - dropped.map { |drop| drop['node'] }
+    raise Puppet::Error, "the agent did not say whether it sent to #{silent.join(', ')}" unless silent.empty?
+  end
+end

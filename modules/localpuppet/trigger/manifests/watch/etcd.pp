@@ -1,0 +1,51 @@
+# @summary Runs Puppet when a trigger for this node is on etcd: puppet-trigger's class, on our agent.
+#
+# The parameters and their defaults are puppet-trigger's. The loop around `etcdctl watch` and the task
+# spooler, and their init script, are stopped and removed: `localpuppet agent` does their work.
+#
+# @example As before
+#   class { 'trigger::watch::etcd':
+#     run_cmd => 'puppet apply /etc/puppet/site.pp',
+#   }
+#
+# @param trigger_hostname This node's name in triggers.
+# @param etcdctl_cmd Ignored, with a warning: nobody calls etcdctl.
+# @param etcdctl_prefix Where on etcd this node's triggers are; must end in `/hosts`.
+# @param run_cmd What a trigger runs.
+# @param etcdwatch_pwd Where the old loop is, to be removed.
+# @param etcd Servers, certificates and so on, as under `buses.etcd` of localpuppet.yaml.
+class trigger::watch::etcd (
+  String[1] $trigger_hostname = $facts['networking']['fqdn'],
+  String[1] $etcdctl_cmd = '/opt/etcd/etcdctl',
+  Pattern[/\A\/./] $etcdctl_prefix = '/puppet_trigger/events/hosts',
+  Variant[String[1], Array[String[1], 1]] $run_cmd = 'puppet agent --test',
+  Pattern[/\A\/./] $etcdwatch_pwd = '/usr/local/bin/etcdwatch',
+  Variant[Hash[String[1], Any], Sensitive[Hash[String[1], Any]]] $etcd = { 'servers' => ['http://127.0.0.1:2379'] },
+) {
+  if $etcdctl_cmd != '/opt/etcd/etcdctl' {
+    warning('trigger::watch::etcd: etcdctl_cmd is ignored; the agent talks to etcd itself (parameter etcd)')
+  }
+  if $etcdwatch_pwd != '/usr/local/bin/etcdwatch' {
+    warning('trigger::watch::etcd: etcdwatch_pwd only says which old script to remove; none is installed')
+  }
+  unless $etcdctl_prefix =~ /.\/hosts\z/ {
+    fail("trigger::watch::etcd: etcdctl_prefix must end in /hosts, as the keys of triggers do; it is ${etcdctl_prefix}")
+  }
+
+  exec { 'stop puppet-trigger\'s etcdwatch':
+    command => '/etc/init.d/etcdwatch stop',
+    onlyif  => '/usr/bin/test -x /etc/init.d/etcdwatch',
+  }
+  -> file { ['/etc/init.d/etcdwatch', $etcdwatch_pwd]:
+    ensure => absent,
+  }
+  # lint:ignore:unquoted_node_name -- a parameter named node
+  -> class { 'localpuppet::agent':
+    node      => $trigger_hostname,
+    keyprefix => regsubst($etcdctl_prefix, '/hosts\z', ''),
+    run_cmd   => $run_cmd,
+    bus       => 'etcd',
+    buses     => { 'etcd' => $etcd },
+  }
+  # lint:endignore
+}
