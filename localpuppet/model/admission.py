@@ -155,6 +155,8 @@ def _age_problem(trigger: Trigger, now: int) -> str | None:
 
 
 def _path_problem(trigger: Trigger) -> str | None:
+    if not trigger.path:
+        return f"its path is empty, and hops is {trigger.hops}"
     if trigger.hops != len(trigger.path) - 1:
         return f"hops is {trigger.hops}, but there are {len(trigger.path)} nodes in its path"
     if trigger.hops > MAX_HOPS:

@@ -89,6 +89,8 @@ class Cause:
             StateError: It is not one that this version wrote.
         """
         try:
+            if not (isinstance(raw["tags"], list) and isinstance(raw["path"], list)):
+                raise TypeError("tags and path must be lists")
             cause = cls(
                 **{
                     **raw,
