@@ -13,7 +13,7 @@ from typing import Any
 from localpuppet.model.admission import Admission, Admitted
 from localpuppet.model.cause import Cause, Kind
 from localpuppet.model.chain import Loop, next_path
-from localpuppet.model.coalescing import Coalescer, Path
+from localpuppet.model.coalescing import Batch, Coalescer, Drop, Path
 from localpuppet.model.names import NodeName
 from localpuppet.model.trigger import Trigger
 
@@ -44,6 +44,7 @@ class Simulated:
     run: Run | None = None
     agent: Coalescer | None = None
     agent_has_run: bool = False  # whether `run` is one that this agent started
+    starting: Batch | None = None  # what the agent has decided to run, and not yet started
 
 
 @dataclass
@@ -128,7 +129,7 @@ class Fleet:
     def _accept(self, node: Simulated, cause: Cause, *, die: bool) -> None:
         assert node.agent is not None
         node.inbox[cause.id] = Cause.from_dict(cause.to_dict())
-        self.say(node, "accepted", id=cause.id, path=cause.path)
+        self.say(node, "accepted", id=cause.id, path=cause.path, expires=cause.expires)
         if die:
             self.kill(node, run_too=False)
             return
@@ -138,7 +139,7 @@ class Fleet:
         """The agent is gone, and with it all that it did not write down."""
         if node.agent is not None:
             self.say(node, "killed")
-        node.agent, node.agent_has_run = None, False
+        node.agent, node.agent_has_run, node.starting = None, False, None
         if run_too and node.run is not None:
             self._over(node)
         if node.run is not None and node.run.over:
@@ -151,38 +152,49 @@ class Fleet:
 
     # What a node does.
 
-    def step(self, node: Simulated, *, die: bool = False, refused: bool = False) -> None:
-        """One turn of the agent's loop.
-
-        Args:
-            node: Whose.
-            die: It is killed between the lines that it logs and what it writes down.
-            refused: A run, if it is to start one, cannot be started (a broken input).
-        """
+    def step(self, node: Simulated, *, die: bool = False) -> None:
+        """One turn of the agent's loop; `die`: see `_log`."""
         if node.agent is None:
             return
         step = node.agent.step(self.clock(node), held=node.hold)
-        dropped = step.dropped
         if step.start is not None:
-            orphan = node.run is not None and not node.agent_has_run
-            if orphan:  # it has the node's flock
-                node.agent.put_back()
-            elif refused:
-                dropped += node.agent.give_up("the input is broken")
-            else:
-                self._start(node, step.start.ids, step.start.paths)
-        for drop in dropped:
-            self.say(node, "dropped", id=drop.id, reason=drop.reason)
+            node.starting = step.start
+            self.say(node, "taken", causes=step.start.ids)
+        self._log(node, step.dropped, die=die, clock=int(self.clock(node)))
+
+    def launch(
+        self, node: Simulated, *, die: bool = False, busy: bool = False, refused: bool = False
+    ) -> None:
+        """Start what the agent has decided to run: takes time, in which more may arrive.
+
+        Args:
+            node: Whose.
+            die: See `_log`.
+            busy: A run that somebody began by hand is on.
+            refused: The run cannot be started (a broken input).
+        """
+        if node.agent is None or node.starting is None:
+            return
+        batch, node.starting = node.starting, None
+        orphan = node.run is not None and not node.agent_has_run
+        if busy or orphan:  # it has the node's flock
+            node.agent.put_back()
+        elif refused:
+            self._log(node, node.agent.give_up("the input is broken"), die=die)
+        else:
+            run = Run(id=self.fresh_uuid(), paths=batch.paths, unsent=list(node.receivers))
+            self.say(node, "started", run=run.id, causes=batch.ids)
+            node.run, node.agent_has_run = run, True
+
+    def _log(self, node: Simulated, drops: tuple[Drop, ...], *, die: bool, **more: Any) -> None:
+        """Log drops, then forget them; `die`: the agent is killed between the two."""
+        for drop in drops:
+            self.say(node, "dropped", id=drop.id, reason=drop.reason, **more)
         if die:
             self.kill(node, run_too=False)
             return
-        for drop in dropped:
+        for drop in drops:
             del node.inbox[drop.id]
-
-    def _start(self, node: Simulated, causes: tuple[str, ...], paths: tuple[Path, ...]) -> None:
-        run = Run(id=self.fresh_uuid(), paths=paths, unsent=list(node.receivers))
-        self.say(node, "started", run=run.id, causes=causes)
-        node.run, node.agent_has_run = run, True
 
     def notify(self, node: Simulated) -> None:
         """The run that is on sends its next trigger."""
@@ -257,6 +269,7 @@ class Fleet:
             self.end(node)
             self.acknowledge(node)
             self.step(node)
+            self.launch(node)
 
     def quiet(self) -> bool:
         """Return whether nothing is under way, waits or runs."""

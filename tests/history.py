@@ -6,15 +6,16 @@ that does not fall within a node), `node` and `what`:
 
 | what | and | |
 |---|---|---|
-| origin | id | a timer, a person or a request wants a run of this node; also `accepted` |
-| accepted | id, path | a cause is in the node's inbox; `path` is `[]` for an origin |
+| accepted | id, path, [expires] | a cause is in the node's inbox; `path` is `[]` for an origin |
+| taken | causes | the agent decides to start a run for these; may be left out |
 | started | run, causes | a run begins; `causes` is a list of ids, `None` where that is not known |
 | sent | run, to, path | a trigger leaves; `run` is `None` for one that is sent by hand |
 | ended | run | that run is over, however |
-| dropped | id, reason | the one line about a cause that leads to no run |
+| dropped | id, reason, [clock] | the one line about a cause that leads to no run; `clock`, where it
+expired, is the node's own time then, to be held against `expires` |
 | killed | | the agent is gone; its run may go on |
 
-`ids` need only be unique for a node. Events of other kinds are passed over.
+An `id` need only be unique for its node. Events of other kinds are passed over.
 """
 
 from collections import Counter, defaultdict
@@ -51,6 +52,7 @@ class _Node:
         self._settled = settled
         self._problems: list[str] = []
         self._paths: dict[str, tuple[str, ...]] = {}
+        self._expires: dict[str, int | None] = {}
         self._open: set[str] = set()  # runs that are on
         self._run_paths: dict[str, set[tuple[str, ...]] | None] = {}
         self._starts: Counter[str] = Counter()
@@ -75,6 +77,7 @@ class _Node:
         if cause in self._paths:
             self._problems.append(f"{cause} was accepted twice")
         self._paths[cause] = tuple(event["path"])
+        self._expires[cause] = event.get("expires")
         self._unserved.add(cause)
 
     def _on_started(self, event: Event) -> None:
@@ -91,8 +94,10 @@ class _Node:
         for cause in causes:
             self._serve(run, cause)
         self._run_paths[run] = {self._paths.get(cause, ()) for cause in causes}
-        for cause in sorted(self._unserved):
-            self._problems.append(f"{cause} still waits after run {run} started: two were waiting")
+
+    def _on_taken(self, event: Event) -> None:
+        left = self._unserved - set(event["causes"])
+        self._problems += [f"{cause} was left behind: two runs wait" for cause in sorted(left)]
 
     def _serve(self, run: str, cause: str) -> None:
         if cause not in self._paths:
@@ -107,6 +112,9 @@ class _Node:
             self._problems.append(f"{cause} was dropped, but never accepted")
         if not event["reason"] or "\n" in event["reason"]:
             self._problems.append(f"{cause} was dropped without a reason in one line")
+        expires = self._expires.get(cause)
+        if "clock" in event and expires is not None and event["clock"] <= expires:
+            self._problems.append(f"{cause} was dropped before its time")
         self._unserved.discard(cause)
         self._drops[cause] += 1
         self._judge_repetition(cause)

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from localpuppet.model.cause import Cause, Kind
 from localpuppet.model.chain import Loop, next_path
-from localpuppet.model.coalescing import Batch, Coalescer, Path, Step
+from localpuppet.model.coalescing import Batch, Coalescer, Drop, Path, Step
 from localpuppet.model.names import NodeName
 from tests.fleet import Fleet, Simulated
 from tests.history import check
@@ -55,6 +55,14 @@ def is_over(node: Simulated) -> bool:
 
 def has_work(node: Simulated) -> bool:
     return node.agent is not None and node.agent.waiting is not None
+
+
+def is_busy(node: Simulated) -> bool:
+    return lives(node) and (runs(node) or is_starting(node))
+
+
+def is_starting(node: Simulated) -> bool:
+    return node.starting is not None
 
 
 def has_something_to_lose(node: Simulated) -> bool:
@@ -111,9 +119,20 @@ class FleetMachine(RuleBasedStateMachine):
         del self.fleet.bus[index % len(self.fleet.bus)]
 
     @precondition(some(has_work))
-    @rule(number=numbers, die=seldom, refused=seldom)
-    def step(self, number: int, die: bool, refused: bool) -> None:
-        self.fleet.step(self.node(number, has_work), die=die, refused=refused)
+    @rule(number=numbers, die=seldom)
+    def step(self, number: int, die: bool) -> None:
+        self.fleet.step(self.node(number, has_work), die=die)
+
+    @precondition(some(is_starting))
+    @rule(number=numbers)
+    def launch(self, number: int) -> None:
+        self.fleet.launch(self.node(number, is_starting))
+
+    @precondition(some(is_starting))
+    @rule(number=numbers, die=seldom, refused=st.booleans())
+    def fail_to_launch(self, number: int, die: bool, refused: bool) -> None:
+        node = self.node(number, is_starting)
+        self.fleet.launch(node, die=die, refused=refused, busy=not refused)
 
     @precondition(some(has_to_say))
     @rule(number=numbers)
@@ -155,10 +174,10 @@ class FleetMachine(RuleBasedStateMachine):
         self.fleet.restart(node)
         self.fleet.step(node)
 
-    @precondition(some(lambda node: lives(node) and runs(node)))
+    @precondition(some(is_busy))
     @rule(number=numbers, kind=st.sampled_from([Kind.TIMER, Kind.MANUAL]))
-    def interrupt_with_an_origin(self, number: int, kind: Kind) -> None:
-        node = self.node(number, lambda node: lives(node) and runs(node))
+    def want_another_run(self, number: int, kind: Kind) -> None:
+        node = self.node(number, is_busy)
         self.fleet.origin(node, kind)
         self.fleet.step(node)
 
@@ -273,6 +292,26 @@ class DropsWhatItPutsBack(Coalescer):
         self.waiting = None
 
 
+class ForgetsWhatCameMeanwhile(Coalescer):
+    """Puts causes back in the place of those that have come since."""
+
+    def put_back(self) -> None:
+        self.waiting = None
+        super().put_back()
+
+
+class ExpiresAllAtOnce(Coalescer):
+    """Drops every cause as soon as one is late."""
+
+    def step(self, now: float, *, held: str | None) -> Step:
+        step = super().step(now, held=held)
+        if not step.dropped or self.waiting is None:
+            return step
+        others = tuple(Drop(id=cause, reason="late") for cause in self.waiting.ids)
+        self.waiting = None
+        return Step(dropped=step.dropped + others)
+
+
 class NeverSettles(Coalescer):
     """Runs again for what was served."""
 
@@ -326,6 +365,8 @@ FAST = settings(
         OneRunForEachCause,
         ExpiresInSilence,
         DropsWhatItPutsBack,
+        ForgetsWhatCameMeanwhile,
+        ExpiresAllAtOnce,
         NeverSettles,
         RestoresHalf,
     ],
