@@ -83,6 +83,9 @@ class Fleet:
         self.history: list[dict[str, Any]] = []
         self._numbers = 0
 
+    def named(self, name: NodeName) -> Simulated:
+        return next(node for node in self.nodes if node.name == name)
+
     def say(self, node: Simulated, what: str, **more: Any) -> None:
         event = {"at": len(self.history), "node": node.name, "what": what, **more}
         self.history.append(event)
@@ -108,7 +111,7 @@ class Fleet:
 
     def deliver(self, message: Message, *, die: bool = False) -> None:
         """The agent reads a message; `die`: it is killed as soon as that is on its disk."""
-        node = next(node for node in self.nodes if node.name == message.to)
+        node = self.named(message.to)
         if node.agent is None:
             return
         now = self.clock(node)

@@ -98,13 +98,17 @@ class FleetMachine(RuleBasedStateMachine):
         self.fleet.origin(self.node(number, lives), kind)
 
     @precondition(lambda self: self.fleet.bus)
-    @rule(index=st.integers(0, 50), repeat=st.booleans(), die=seldom)
-    def deliver(self, index: int, repeat: bool, die: bool) -> None:
-        bus = self.fleet.bus
-        message = bus[index % len(bus)]
-        if not repeat:
-            bus.remove(message)
-        self.fleet.deliver(message, die=die)
+    @rule(index=st.integers(0, 50), die=seldom)
+    def deliver(self, index: int, die: bool) -> None:
+        self.fleet.deliver(self.fleet.bus.pop(index % len(self.fleet.bus)), die=die)
+
+    @precondition(lambda self: self.fleet.bus)
+    @rule(index=st.integers(0, 50), between=st.booleans())
+    def deliver_and_keep(self, index: int, between: bool) -> None:
+        message = self.fleet.bus[index % len(self.fleet.bus)]
+        self.fleet.deliver(message)
+        if between:
+            self.fleet.work(self.fleet.named(message.to))
 
     @precondition(lambda self: len(self.fleet.bus) > 1)
     @rule()
@@ -129,10 +133,18 @@ class FleetMachine(RuleBasedStateMachine):
         self.fleet.launch(self.node(number, is_starting))
 
     @precondition(some(is_starting))
-    @rule(number=numbers, die=seldom, refused=st.booleans())
-    def fail_to_launch(self, number: int, die: bool, refused: bool) -> None:
+    @rule(number=numbers, die=seldom)
+    def fail_to_launch(self, number: int, die: bool) -> None:
+        self.fleet.launch(self.node(number, is_starting), die=die, refused=True)
+
+    @precondition(some(is_starting))
+    @rule(number=numbers, again=st.booleans())
+    def find_the_node_busy(self, number: int, again: bool) -> None:
         node = self.node(number, is_starting)
-        self.fleet.launch(node, die=die, refused=refused, busy=not refused)
+        self.fleet.launch(node, busy=True)
+        if again:
+            self.fleet.step(node)
+            self.fleet.launch(node)
 
     @precondition(some(has_to_say))
     @rule(number=numbers)
@@ -175,10 +187,10 @@ class FleetMachine(RuleBasedStateMachine):
         self.fleet.step(node)
 
     @precondition(some(is_busy))
-    @rule(number=numbers, kind=st.sampled_from([Kind.TIMER, Kind.MANUAL]))
-    def want_another_run(self, number: int, kind: Kind) -> None:
+    @rule(number=numbers)
+    def want_another_run(self, number: int) -> None:
         node = self.node(number, is_busy)
-        self.fleet.origin(node, kind)
+        self.fleet.origin(node, Kind.TIMER)
         self.fleet.step(node)
 
     @precondition(some(is_dead))
