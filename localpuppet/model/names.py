@@ -10,6 +10,7 @@ import re
 from datetime import datetime
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.model.text import MAX_LINE_BYTES
 
 _COMPONENT = re.compile(r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*\Z")
 _NODE_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -19,6 +20,7 @@ _VARIABLE = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
 _CLASS_PARAMETER = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _ENVIRONMENT = re.compile(r"[a-z0-9_]{1,255}\Z")
 _PUPPET_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:.-]*\Z")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[0-9a-f]{4}\Z")
 
 RESERVED_PARAMETERS = frozenset(
@@ -200,12 +202,34 @@ def parse_tags(text: str) -> str:
     Raises:
         InvalidInputError: It is empty, or an element is no tag; Puppet would apply everything.
     """
-    tags = text.split(",")
-    for tag in tags:
-        if not _PUPPET_TAG.match(tag):
-            raise InvalidInputError(
-                f"{tag[:40]!r} is no tag", where="--tags", hint="write a,b: names without spaces"
-            )
+    for tag in text.split(","):
+        parse_tag(tag, where="--tags", hint="write a,b: names without spaces")
+    return text
+
+
+def parse_tag(text: str, *, where: str, hint: str = "a name without spaces") -> str:
+    """Return one of Puppet's tags.
+
+    Raises:
+        InvalidInputError: It is none, or longer than 1 KiB.
+    """
+    if len(text) > MAX_LINE_BYTES or not _PUPPET_TAG.match(text):
+        raise InvalidInputError(f"{text[:40]!r} is no tag", where=where, hint=hint)
+    return text
+
+
+def parse_uuid(text: str, *, where: str) -> str:
+    """Return a UUID that is in its canonical form: it may become a key or a file's name.
+
+    Raises:
+        InvalidInputError: It is none, or written in another way (upper case, braces, no dashes).
+    """
+    if not _UUID.match(text):
+        raise InvalidInputError(
+            f"{text[:60]!r} is no uuid in canonical form",
+            where=where,
+            hint="lower-case hexadecimal digits, 8-4-4-4-12",
+        )
     return text
 
 

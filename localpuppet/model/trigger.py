@@ -1,0 +1,163 @@
+"""A trigger: the message by which one node asks others to run.
+
+Owns: the message's fields, its strict reading and its one canonical form. Refuses to know: who may
+send one, what time it is, whether it was seen before (`model/admission.py` decides that), and how
+it is signed.
+
+Invariants: `Trigger.parse(trigger.to_payload()) == trigger`; every name in a trigger is canonical.
+The fields `hostname` and `hosts` have the names that puppet-trigger gave them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.model.names import NodeName, parse_tag, parse_uuid
+from localpuppet.model.strict_json import parse_object
+from localpuppet.model.values import Json, at, type_names
+
+MAX_PAYLOAD = 64 * 1024
+MAX_HOSTS = 1000
+MAX_TAGS = 100
+MAX_TTL = 3600
+MAX_HOPS = 8
+
+_WHERE = "trigger"
+_KEYS = ("hostname", "tags", "hosts", "timestamp", "uuid", "ttl", "hops", "path")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """One trigger, as it was sent: its types are right, nothing else is known of it.
+
+    Attributes:
+        hostname: The node that sent it.
+        tags: Tags of the resource that sent it, or the operator's words; they limit no run.
+        hosts: The nodes that are to run.
+        timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
+        uuid: Its id, the same for all receivers, canonical and in lower case.
+        ttl: For how many seconds after `timestamp` it may be accepted.
+        hops: How many nodes handed the wish on before the sender: `len(path) - 1`.
+        path: The nodes along which the wish came, the first cause first, the sender last.
+    """
+
+    hostname: NodeName
+    tags: tuple[str, ...]
+    hosts: tuple[NodeName, ...]
+    timestamp: int
+    uuid: str
+    ttl: int
+    hops: int
+    path: tuple[NodeName, ...]
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "Trigger":
+        """Return the trigger in a message.
+
+        Args:
+            payload: JSON, at most 64 KiB; see `strict_json` for what is refused.
+
+        Raises:
+            InvalidInputError: It is none.
+        """
+        return cls.from_dict(parse_object(payload, where=_WHERE, limit=MAX_PAYLOAD))
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json]) -> "Trigger":
+        """Return the trigger.
+
+        Args:
+            raw: Exactly the eight fields, in any order.
+
+        Raises:
+            InvalidInputError: A field is missing, unknown, or not what it must be.
+        """
+        for key in raw:
+            if key not in _KEYS:
+                raise InvalidInputError(f"has an unknown key {key[:60]!r}", where=_WHERE)
+        for key in _KEYS:
+            if key not in raw:
+                raise InvalidInputError(f"has no {key!r}", where=_WHERE)
+        return cls(
+            hostname=_node(raw["hostname"], "hostname"),
+            tags=tuple(
+                parse_tag(_text(item, at("tags", index)), where=f"{_WHERE}: {at('tags', index)}")
+                for index, item in enumerate(_list(raw["tags"], "tags", MAX_TAGS))
+            ),
+            hosts=_nodes(raw["hosts"], "hosts", MAX_HOSTS),
+            timestamp=_integer(raw["timestamp"], "timestamp"),
+            uuid=parse_uuid(_text(raw["uuid"], "uuid"), where=f"{_WHERE}: uuid"),
+            ttl=_integer(raw["ttl"], "ttl"),
+            hops=_integer(raw["hops"], "hops"),
+            # Longer ones are refused by their hops; this is only so much work for a bad message.
+            path=_nodes(raw["path"], "path", 2 * (MAX_HOPS + 1)),
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form, keys in the message's order."""
+        return {
+            "hostname": str(self.hostname),
+            "tags": list(self.tags),
+            "hosts": [str(name) for name in self.hosts],
+            "timestamp": self.timestamp,
+            "uuid": self.uuid,
+            "ttl": self.ttl,
+            "hops": self.hops,
+            "path": [str(name) for name in self.path],
+        }
+
+    def to_payload(self) -> bytes:
+        """Return the bytes that are signed and sent: ASCII JSON without white space.
+
+        Raises:
+            InvalidInputError: They are more than a receiver would take.
+        """
+        payload = json.dumps(self.to_dict(), separators=(",", ":")).encode("ascii")
+        if len(payload) > MAX_PAYLOAD:
+            raise InvalidInputError(
+                f"is too large: {len(payload)} bytes, the limit is {MAX_PAYLOAD}",
+                where=_WHERE,
+                hint=f"name fewer of the {len(self.hosts)} hosts at a time",
+            )
+        return payload
+
+
+def _refuse(value: Json, field: str, wanted: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"must be {wanted}, not a {type_names[type(value)]}", where=f"{_WHERE}: {field}"
+    )
+
+
+def _text(value: Json, field: str) -> str:
+    if not isinstance(value, str):
+        raise _refuse(value, field, "a string")
+    return value
+
+
+def _integer(value: Json, field: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _refuse(value, field, "an integer")
+    return value
+
+
+def _list(value: Json, field: str, most: int) -> list[Json]:
+    if not isinstance(value, list):
+        raise _refuse(value, field, "a list")
+    if len(value) > most:
+        raise InvalidInputError(
+            f"has {len(value)} elements, the limit is {most}", where=f"{_WHERE}: {field}"
+        )
+    return value
+
+
+def _node(value: Json, field: str) -> NodeName:
+    try:
+        return NodeName.parse(_text(value, field))
+    except InvalidInputError as error:
+        raise (error if error.where else error.at(f"{_WHERE}: {field}")) from error
+
+
+def _nodes(value: Json, field: str, most: int) -> tuple[NodeName, ...]:
+    found = _list(value, field, most)
+    return tuple(_node(item, at(field, index)) for index, item in enumerate(found))

@@ -1,0 +1,150 @@
+"""Decides whether what happened to triggers keeps what docs/triggers.md guarantees.
+
+A history is a list of events, dictionaries, in the order in which they happened. Simulated fleets
+make one, and so do real agents whose logs and records a test reads. Every event has `at` (a number
+that does not fall within a node), `node` and `what`:
+
+| what | and | |
+|---|---|---|
+| accepted | id, path, [expires] | a cause is in the node's inbox; `path` is `[]` for an origin |
+| taken | causes | the agent decides to start a run for these; may be left out |
+| started | run, causes | a run begins; `causes` is a list of ids, `None` where that is not known |
+| sent | run, to, path | a trigger leaves; `run` is `None` for one that is sent by hand |
+| ended | run | that run is over, however |
+| dropped | id, reason, [clock] | the one line about a cause that leads to no run; `clock`, where it
+expired, is the node's own time then, to be held against `expires` |
+| killed | | the agent is gone; its run may go on |
+
+An `id` need only be unique for its node. Events of other kinds are passed over.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+MAX_NODES = 9  # in a path: eight hops
+
+Event = Mapping[str, Any]
+
+
+def check(events: Iterable[Event], *, settled: bool = True) -> list[str]:
+    """Return what is wrong, a line each; nothing when all is well.
+
+    Args:
+        events: The history.
+        settled: Whether the history goes on until nothing is left to do. If not, causes may still
+            wait and runs may still be on.
+    """
+    by_node: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        by_node[event["node"]].append(event)
+    problems = []
+    for node, own in sorted(by_node.items()):
+        ordered = sorted(own, key=lambda event: event["at"])  # stable
+        problems += [f"{node}: {line}" for line in _Node(settled=settled).read(ordered)]
+    return problems
+
+
+class _Node:
+    """Reads the events of one node."""
+
+    def __init__(self, *, settled: bool) -> None:
+        self._settled = settled
+        self._problems: list[str] = []
+        self._paths: dict[str, tuple[str, ...]] = {}
+        self._expires: dict[str, int | None] = {}
+        self._open: set[str] = set()  # runs that are on
+        self._run_paths: dict[str, set[tuple[str, ...]] | None] = {}
+        self._starts: Counter[str] = Counter()
+        self._drops: Counter[str] = Counter()
+        # Kills since a cause was accepted: each allows one repetition.
+        self._kills: Counter[str] = Counter()
+        self._unserved: set[str] = set()
+
+    def read(self, events: Sequence[Event]) -> list[str]:
+        """Return what is wrong with them."""
+        for event in events:
+            handler = getattr(self, f"_on_{event['what']}", None)
+            if handler is not None:
+                handler(event)
+        if self._settled:
+            self._problems += [f"{cause} was lost: no run, no drop" for cause in self._unserved]
+            self._problems += [f"run {run} never ended" for run in self._open]
+        return self._problems
+
+    def _on_accepted(self, event: Event) -> None:
+        cause = event["id"]
+        if cause in self._paths:
+            self._problems.append(f"{cause} was accepted twice")
+        self._paths[cause] = tuple(event["path"])
+        self._expires[cause] = event.get("expires")
+        self._unserved.add(cause)
+
+    def _on_started(self, event: Event) -> None:
+        run, causes = event["run"], event["causes"]
+        if self._open:
+            self._problems.append(f"run {run} started while {min(self._open)} was on")
+        self._open.add(run)
+        if causes is None:
+            self._unserved.clear()
+            self._run_paths[run] = None
+            return
+        if not causes:
+            self._problems.append(f"run {run} has no cause")
+        for cause in causes:
+            self._serve(run, cause)
+        self._run_paths[run] = {self._paths.get(cause, ()) for cause in causes}
+
+    def _on_taken(self, event: Event) -> None:
+        left = self._unserved - set(event["causes"])
+        self._problems += [f"{cause} was left behind: two runs wait" for cause in sorted(left)]
+
+    def _serve(self, run: str, cause: str) -> None:
+        if cause not in self._paths:
+            self._problems.append(f"run {run} has the cause {cause}, which was not accepted")
+        self._unserved.discard(cause)
+        self._starts[cause] += 1
+        self._judge_repetition(cause)
+
+    def _on_dropped(self, event: Event) -> None:
+        cause = event["id"]
+        if cause not in self._paths:
+            self._problems.append(f"{cause} was dropped, but never accepted")
+        if not event["reason"] or "\n" in event["reason"]:
+            self._problems.append(f"{cause} was dropped without a reason in one line")
+        expires = self._expires.get(cause)
+        if "clock" in event and expires is not None and event["clock"] <= expires:
+            self._problems.append(f"{cause} was dropped before its time")
+        self._unserved.discard(cause)
+        self._drops[cause] += 1
+        self._judge_repetition(cause)
+
+    def _judge_repetition(self, cause: str) -> None:
+        settled = self._starts[cause] + self._drops[cause]
+        if settled > 1 + self._kills[cause]:
+            self._problems.append(
+                f"{cause} was settled {settled} times ({self._starts[cause]} runs, "
+                f"{self._drops[cause]} drops) with {self._kills[cause]} kills"
+            )
+
+    def _on_ended(self, event: Event) -> None:
+        if event["run"] not in self._open:
+            self._problems.append(f"run {event['run']} ended without being on")
+        self._open.discard(event["run"])
+
+    def _on_killed(self, _event: Event) -> None:
+        for cause in self._paths:
+            self._kills[cause] += 1
+
+    def _on_sent(self, event: Event) -> None:
+        """Judge one message: by these rules a chain has at most eight hops, and no mix adds one."""
+        node, run, to, path = event["node"], event["run"], event["to"], tuple(event["path"])
+        if not path or path[-1] != node:
+            self._problems.append(f"sent a trigger whose path ends elsewhere: {path}")
+        if len(path) > MAX_NODES:
+            self._problems.append(f"sent a trigger with {len(path) - 1} hops")
+        if to in path or len(set(path)) != len(path):
+            self._problems.append(f"sent a trigger to {to} along {path}: a loop")
+        causes = {()} if run is None else self._run_paths.get(run, set())
+        if causes is not None and path[:-1] not in causes:
+            self._problems.append(f"sent a trigger along {path}, which no cause of {run} came")
