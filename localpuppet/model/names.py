@@ -10,6 +10,7 @@ import re
 from datetime import datetime
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.model.text import MAX_LINE_BYTES
 
 _COMPONENT = re.compile(r"[A-Za-z0-9_.+][A-Za-z0-9_.+-]*\Z")
 _NODE_LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -19,6 +20,8 @@ _VARIABLE = re.compile(r"[a-z_][A-Za-z0-9_]*\Z")
 _CLASS_PARAMETER = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _ENVIRONMENT = re.compile(r"[a-z0-9_]{1,255}\Z")
 _PUPPET_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:.-]*\Z")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_SIGNER = re.compile(r"[a-z0-9_][a-z0-9_.@-]*\Z")
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[0-9a-f]{4}\Z")
 
 RESERVED_PARAMETERS = frozenset(
@@ -65,6 +68,49 @@ class NodeName(str):
                 hint="letters a-z, digits and '-' between dots; no wildcards",
             )
         return cls(text)
+
+
+class SignerName(str):
+    """Who signs: a node, or a person with a key; one name space for both.
+
+    It is the certificate's CN, the `kid` of a signature and, with `.pem`, a file's name. Others
+    know it by its caller id, as mcollective and Choria write it: `choria=alice`.
+    """
+
+    __slots__ = ()
+    CALLER = "choria="
+
+    @classmethod
+    def parse(cls, text: str) -> "SignerName":
+        """Return the name.
+
+        Raises:
+            InvalidInputError: It is not lower-case ASCII, too long, or starts with `.` or `-`.
+        """
+        if len(text) > 251 or not _SIGNER.match(text):
+            raise InvalidInputError(
+                f"{text[:60]!r} is no name of a signer",
+                hint="a node's name, or a-z 0-9 _ . @ - in lower case, at most 251 of them",
+            )
+        return cls(text)
+
+    @classmethod
+    def parse_caller(cls, text: str) -> "SignerName":
+        """Return the name in a caller id, `alice` of `choria=alice`.
+
+        Raises:
+            InvalidInputError: It is no caller id.
+        """
+        if not text.startswith(cls.CALLER):
+            raise InvalidInputError(
+                f"{text[:60]!r} is no caller id", hint=f"write {cls.CALLER}NAME"
+            )
+        return cls.parse(text.removeprefix(cls.CALLER))
+
+    @property
+    def caller(self) -> str:
+        """The caller id, as requests and policies write it."""
+        return self.CALLER + self
 
 
 class ReleasePath(str):
@@ -200,12 +246,34 @@ def parse_tags(text: str) -> str:
     Raises:
         InvalidInputError: It is empty, or an element is no tag; Puppet would apply everything.
     """
-    tags = text.split(",")
-    for tag in tags:
-        if not _PUPPET_TAG.match(tag):
-            raise InvalidInputError(
-                f"{tag[:40]!r} is no tag", where="--tags", hint="write a,b: names without spaces"
-            )
+    for tag in text.split(","):
+        parse_tag(tag, where="--tags", hint="write a,b: names without spaces")
+    return text
+
+
+def parse_tag(text: str, *, where: str, hint: str = "a name without spaces") -> str:
+    """Return one of Puppet's tags.
+
+    Raises:
+        InvalidInputError: It is none, or longer than 1 KiB.
+    """
+    if len(text) > MAX_LINE_BYTES or not _PUPPET_TAG.match(text):
+        raise InvalidInputError(f"{text[:40]!r} is no tag", where=where, hint=hint)
+    return text
+
+
+def parse_uuid(text: str, *, where: str) -> str:
+    """Return a UUID that is in its canonical form: it may become a key or a file's name.
+
+    Raises:
+        InvalidInputError: It is none, or written in another way (upper case, braces, no dashes).
+    """
+    if not _UUID.match(text):
+        raise InvalidInputError(
+            f"{text[:60]!r} is no uuid in canonical form",
+            where=where,
+            hint="lower-case hexadecimal digits, 8-4-4-4-12",
+        )
     return text
 
 
