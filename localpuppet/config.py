@@ -189,7 +189,7 @@ def _node(raw: Mapping[str, Any], file: Path) -> NodeName | None:
 
 def _identity(raw: Mapping[str, Any], root: Path, state: Path, file: Path) -> Identity:
     body = raw.get("identity", {})
-    for key, needed in (("certificate", "key"), ("crl", "ca")):
+    for key, needed in (("certificate", "key"), ("certificate", "ca"), ("crl", "ca")):
         if key in body and needed not in body:
             raise InvalidInputError(f"{key} needs {needed}, too", where=f"{file}: identity")
     try:

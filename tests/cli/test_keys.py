@@ -235,6 +235,7 @@ def test_a_person_has_a_name_of_their_own(node: Node) -> None:
         ({"node": 7}, "node: must be a string"),
         ({"identity": {"name": "Alice"}}, "identity.name: 'Alice' is no name of a signer"),
         ({"identity": {"certificate": "c.pem"}}, "identity: certificate needs key, too"),
+        ({"identity": {"certificate": "c.pem", "key": "k.pem"}}, "certificate needs ca, too"),
         ({"identity": {"crl": "crl.pem"}}, "identity: crl needs ca, too"),
         ({"identity": {"cert": "c.pem"}}, "unknown key 'cert'"),
         ({"trusted": ""}, "trusted: must have at least 1"),
@@ -254,10 +255,12 @@ class TestCertificate:
 
     @pytest.fixture
     def certified(self, node: Node) -> Node:
-        issued = Ca().issue("web01.example.com")
+        ca = Ca()
+        issued = ca.issue("web01.example.com")
+        write(node.root / "ca.pem", ca.text)
         write(node.root / "cert.pem", issued.text)
         write(node.root / "key.pem", pem(issued.key), mode=0o600)
-        node.settings(identity={"certificate": "cert.pem", "key": "key.pem"})
+        node.settings(identity={"certificate": "cert.pem", "key": "key.pem", "ca": "ca.pem"})
         return node
 
     def test_it_is_shown_and_names_the_node(self, certified: Node) -> None:
@@ -286,7 +289,12 @@ class TestCertificate:
 
     def test_a_name_that_is_not_the_certificates_is_refused(self, certified: Node) -> None:
         certified.settings(
-            identity={"certificate": "cert.pem", "key": "key.pem", "name": "web02.example.com"}
+            identity={
+                "certificate": "cert.pem",
+                "key": "key.pem",
+                "ca": "ca.pem",
+                "name": "web02.example.com",
+            }
         )
         done = certified.run("keys", "show")
         assert done.code == 2
