@@ -32,7 +32,7 @@ from localpuppet.model.values import Json
 from localpuppet.ports import Clock
 
 if TYPE_CHECKING:
-    # joserfc and cryptography cost 55 ms and 16 MiB: only who signs or verifies pays.
+    # joserfc and cryptography cost 55 ms and 19 MiB: only who signs or verifies pays.
     from cryptography.hazmat.primitives.asymmetric.ec import (
         EllipticCurvePrivateKey,
         EllipticCurvePublicKey,
