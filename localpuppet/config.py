@@ -14,12 +14,33 @@ from localpuppet import share
 from localpuppet.documents import Documents
 from localpuppet.errors import InvalidInputError
 from localpuppet.files import read_user_file
+from localpuppet.model.names import NodeName, SignerName
 from localpuppet.model.source import Source
 
 SYSTEM_ROOT = Path("/etc/puppet")
 SYSTEM_STATE = Path("/var/lib/localpuppet")
 SYSTEM_PACKAGES = "/usr/share/localpuppet/packages"
 FILE = "localpuppet.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """In which name this node signs, with what, and whose certificates it believes.
+
+    Attributes:
+        name: The signer's name; `None` for the certificate's, or the node's.
+        key: The private key.
+        certificate: The certificate of that key, by the site's CA; `None` for a key that others
+            have pinned.
+        ca: The CA whose certificates are identities; `None` for none.
+        crl: Its revocation list; `None` for none.
+    """
+
+    name: SignerName | None
+    key: Path
+    certificate: Path | None
+    ca: Path | None
+    crl: Path | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +73,10 @@ class Settings:
     git_timeout: float
     keep_runs: int
     keep_days: int
+    node: NodeName | None
+    identity: Identity
+    trusted: Path
+    policy: Path
 
 
 def find_root(option: str | None, environment: Mapping[str, str]) -> Path:
@@ -135,6 +160,10 @@ def load(root: Path, documents: Documents) -> Settings:
         git_timeout=timeouts.get("git", 600),
         keep_runs=keep.get("runs", 100),
         keep_days=keep.get("days", 90),
+        node=_node(raw, file),
+        identity=_identity(raw, root, state, file),
+        trusted=path("trusted", "trusted"),
+        policy=path("policy", "policies/puppet.policy"),
     )
     _check(settings, file)
     return settings
@@ -149,6 +178,32 @@ def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> dict[str, Source
         }
     except InvalidInputError as error:
         raise error.at(str(file)) from error
+
+
+def _node(raw: Mapping[str, Any], file: Path) -> NodeName | None:
+    try:
+        return NodeName.parse(raw["node"]) if "node" in raw else None
+    except InvalidInputError as error:
+        raise error.at(f"{file}: node") from error
+
+
+def _identity(raw: Mapping[str, Any], root: Path, state: Path, file: Path) -> Identity:
+    body = raw.get("identity", {})
+    for key, needed in (("certificate", "key"), ("certificate", "ca"), ("crl", "ca")):
+        if key in body and needed not in body:
+            raise InvalidInputError(f"{key} needs {needed}, too", where=f"{file}: identity")
+    try:
+        name = SignerName.parse(body["name"]) if "name" in body else None
+    except InvalidInputError as error:
+        raise error.at(f"{file}: identity.name") from error
+    files = {key: root / body[key] for key in ("certificate", "ca", "crl") if key in body}
+    return Identity(
+        name=name,
+        key=root / body["key"] if "key" in body else state / "keys" / "node.pem",
+        certificate=files.get("certificate"),
+        ca=files.get("ca"),
+        crl=files.get("crl"),
+    )
 
 
 def _or_packaged(path: Path, raw: Mapping[str, Any], key: str) -> Path:

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import stat
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,30 +21,32 @@ from localpuppet.model.values import type_names
 MAX_DOCUMENT = 1024 * 1024
 
 
-def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT) -> bytes:
+def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT, owners: Collection[int] = ()) -> bytes:
     """Return the bytes of a file that a user wrote for us.
 
     Args:
         path: The file; symlinks are followed.
         limit: The most bytes that it may have.
+        owners: Users whose files root takes besides its own.
 
     Raises:
         InvalidInputError: It is missing, unreadable, no regular file, too large, or (as root)
             writable by others, as ssh and sudo refuse it, too.
     """
-    with open_user_file(path, limit=limit) as file:
+    with open_user_file(path, limit=limit, owners=owners) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise InvalidInputError(f"is too large: the limit is {limit} bytes", where=str(path))
     return data
 
 
-def open_user_file(path: Path, *, limit: int) -> BinaryIO:
+def open_user_file(path: Path, *, limit: int, owners: Collection[int] = ()) -> BinaryIO:
     """Return a file that a user gave us, open for reading; for those too large to be held.
 
     Args:
         path: The file; symlinks are followed.
         limit: The most bytes that it may have now.
+        owners: Users whose files root takes besides its own.
 
     Raises:
         InvalidInputError: As `read_user_file` does.
@@ -60,7 +63,7 @@ def open_user_file(path: Path, *, limit: int) -> BinaryIO:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise InvalidInputError("is not a regular file", where=where)
-        _refuse_foreign(status, where)
+        _refuse_foreign(status, where, owners)
         if status.st_size > limit:
             raise InvalidInputError(
                 f"is too large: {status.st_size} bytes, the limit is {limit}", where=where
@@ -71,10 +74,10 @@ def open_user_file(path: Path, *, limit: int) -> BinaryIO:
     return os.fdopen(fd, "rb")
 
 
-def _refuse_foreign(status: os.stat_result, where: str) -> None:
+def _refuse_foreign(status: os.stat_result, where: str, owners: Collection[int] = ()) -> None:
     if os.geteuid() != 0:
         return
-    users = {0, _number(os.environ.get("SUDO_UID"))}
+    users = {0, _number(os.environ.get("SUDO_UID")), *owners}
     groups = {0, _number(os.environ.get("SUDO_GID"))}
     writable_by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in groups
     if status.st_uid not in users or status.st_mode & stat.S_IWOTH or writable_by_group:
@@ -252,6 +255,26 @@ def replace_file(path: Path, data: bytes, *, mode: int) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise state_problem(error, path) from error
+
+
+def add_durably(path: Path, data: bytes, *, mode: int = 0o600) -> bool:
+    """Write a file that must not be there yet; return whether we were the first.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
+    replace_file(temporary, data, mode=mode)
+    try:
+        path.hardlink_to(temporary)
+        sync_directory(path.parent)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise state_problem(error, path) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
 
 
 def publish(source: Path, target: Path, *, mode: int) -> None:

@@ -21,6 +21,7 @@ VERBS = {
     "enable": "hold",
     "enc": "enc",
     "history": "history",
+    "keys": "keys",
     "logs": "history",
     "release": "release",
     "rollback": "rollback",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from localpuppet.importing import Importer
     from localpuppet.ledger import Ledger
     from localpuppet.locking import Locker
-    from localpuppet.model.names import ReleasePath
+    from localpuppet.model.names import NodeName, ReleasePath
     from localpuppet.model.staged import Staged
     from localpuppet.model.wish import Wish
     from localpuppet.packager import Packager
@@ -112,6 +112,19 @@ class Parts:
             env=self.environment,
         )
         return probe.installation() if ask else probe.known()
+
+    def node_name(self) -> "NodeName":
+        """Return this node's name: the setting, or Puppet's certname in lower case.
+
+        Raises:
+            InvalidInputError: It is no node's name.
+            PuppetMissingError: It is not set, and there is no Puppet to ask.
+        """
+        from localpuppet.model.names import NodeName
+
+        if self.settings.node is not None:
+            return self.settings.node
+        return NodeName.parse(self.installed().settings["certname"].lower())
 
     def holds(self, *, ask: bool) -> "Holds":
         """Return the holds on this node; see `installation` for `ask`."""

@@ -21,6 +21,7 @@ _CLASS_PARAMETER = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _ENVIRONMENT = re.compile(r"[a-z0-9_]{1,255}\Z")
 _PUPPET_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:.-]*\Z")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_SIGNER = re.compile(r"[a-z0-9_][a-z0-9_.@-]*\Z")
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[0-9a-f]{4}\Z")
 
 RESERVED_PARAMETERS = frozenset(
@@ -67,6 +68,49 @@ class NodeName(str):
                 hint="letters a-z, digits and '-' between dots; no wildcards",
             )
         return cls(text)
+
+
+class SignerName(str):
+    """Who signs: a node, or a person with a key; one name space for both.
+
+    It is the certificate's CN, the `kid` of a signature and, with `.pem`, a file's name. Others
+    know it by its caller id, as mcollective and Choria write it: `choria=alice`.
+    """
+
+    __slots__ = ()
+    CALLER = "choria="
+
+    @classmethod
+    def parse(cls, text: str) -> "SignerName":
+        """Return the name.
+
+        Raises:
+            InvalidInputError: It is not lower-case ASCII, too long, or starts with `.` or `-`.
+        """
+        if len(text) > 251 or not _SIGNER.match(text):
+            raise InvalidInputError(
+                f"{text[:60]!r} is no name of a signer",
+                hint="a node's name, or a-z 0-9 _ . @ - in lower case, at most 251 of them",
+            )
+        return cls(text)
+
+    @classmethod
+    def parse_caller(cls, text: str) -> "SignerName":
+        """Return the name in a caller id, `alice` of `choria=alice`.
+
+        Raises:
+            InvalidInputError: It is no caller id.
+        """
+        if not text.startswith(cls.CALLER):
+            raise InvalidInputError(
+                f"{text[:60]!r} is no caller id", hint=f"write {cls.CALLER}NAME"
+            )
+        return cls.parse(text.removeprefix(cls.CALLER))
+
+    @property
+    def caller(self) -> str:
+        """The caller id, as requests and policies write it."""
+        return self.CALLER + self
 
 
 class ReleasePath(str):

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Node
 
 VERBS = (
-    "apply check completion disable enable enc history logs status units why".split()  # noqa: SIM905
+    "apply check completion disable enable enc history keys logs status units why".split()  # noqa: SIM905
 )
 
 

@@ -1,0 +1,124 @@
+"""The policy file: mcollective's columns, and nothing that could be read in two ways."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.model.policy import ACTIONS, MAX_POLICY, Decision, Policy, decide
+from tests.cli.test_bad_inputs import CASES
+
+DEFAULT = "policy default deny\n"
+
+
+def parse(text: str) -> Policy:
+    return Policy.parse(text.encode(), where="puppet.policy")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case["id"]) for case in CASES if case["kind"] == "policy"]
+)
+def test_corpus(case: dict[str, Any]) -> None:
+    caller, action = re.findall(r"(?:caller|action)=(\S+)", case["context"])
+    absent = case["input"] == "FILE_ABSENT"
+    if case["expect"] == "reject" and not absent:
+        with pytest.raises(InvalidInputError, match=f"(?i){case['message']}"):
+            parse(case["input"])
+        return
+    decision = decide(None if absent else parse(case["input"]), caller, action)
+    assert decision.allowed == (case["decision"] == "allow")
+    assert re.search(case.get("message", ""), decision.reason, re.IGNORECASE)
+
+
+def test_the_corpus_has_as_many_cases_as_we_think() -> None:
+    assert len([case for case in CASES if case["kind"] == "policy"]) == 4
+
+
+def test_the_first_line_that_matches_decides_and_is_named() -> None:
+    policy = parse(
+        "# who may do what\n\n"
+        "policy default deny\n"
+        "deny\tchoria=alice\trunonce\t*\t*\n"
+        "allow\tchoria=alice choria=web01.example.com\t*\t*\t*\n"
+        "allow\t*\tstatus\t*\t*  \n"
+    )
+    assert decide(policy, "choria=alice", "runonce") == Decision(
+        allowed=False, reason="denied by policy line 4: choria=alice runonce"
+    )
+    assert decide(policy, "choria=alice", "trigger").allowed
+    assert decide(policy, "choria=web01.example.com", "runonce").allowed
+    assert decide(policy, "choria=bob", "status").reason == (
+        "allowed by policy line 6: choria=bob status"
+    )
+    assert decide(policy, "choria=bob", "disable").reason == (
+        "denied by policy line 3 (default): choria=bob disable"
+    )
+
+
+def test_callers_and_actions_are_compared_as_a_whole() -> None:
+    policy = parse(DEFAULT + "allow\tchoria=alice\tstatus\t*\t*\n")
+    for caller in ("choria=alice2", "choria=malice", "alice", "choria=Alice", "CHORIA=alice", "*"):
+        assert not decide(policy, caller, "status").allowed
+    for action in ("statu", "status2", "*", "STATUS"):
+        assert not decide(policy, "choria=alice", action).allowed
+
+
+def test_a_default_may_allow_and_stand_anywhere() -> None:
+    policy = parse("deny\tchoria=eve\t*\t*\t*\npolicy\tdefault   allow\n")
+    assert decide(policy, "choria=alice", "status").allowed
+    assert not decide(policy, "choria=eve", "status").allowed
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("allow\tchoria=alice\tstatus\tos=linux\t*", r"column facts is 'os=linux'.*only '\*'"),
+        ("allow\tchoria=alice\tstatus\t*\tapache", r"column classes is 'apache'"),
+        ("allow\tchoria=alice\tstatus\t*", "five columns"),
+        ("allow\tchoria=alice\tstatus\t*\t*\t*", "five columns"),
+        ("allow choria=alice status * *", "tabs between them"),
+        ("Allow\tchoria=alice\tstatus\t*\t*", "no line of a policy"),
+        (" allow\tchoria=alice\tstatus\t*\t*", "no line of a policy"),
+        ("allow\t/choria=.*/\tstatus\t*\t*", "pattern.*compared as a whole"),
+        ("allow\tchoria=*.example.com\tstatus\t*\t*", "pattern"),
+        ("allow\tchoria=alice *\tstatus\t*\t*", r"'\*' stands alone"),
+        ("allow\tadmins\tstatus\t*\t*", "no caller id.*choria=NAME"),
+        ("allow\tuid=500\tstatus\t*\t*", "no caller id"),
+        ("allow\tchoria=Alice\tstatus\t*\t*", "no name of a signer"),
+        ("allow\tchoria=alice  choria=bob\tstatus\t*\t*", "spaces too many"),
+        ("allow\tchoria=alice\tstatsu\t*\t*", "unknown.*did you mean 'status'"),
+        ("deny\tchoria=alice\texec\t*\t*", "the action 'exec' is unknown"),
+        ("allow\tchoria=alice\tstatus\t*\t* # Alice", "column classes"),
+        ("policy default maybe", "no line of a policy"),
+        ("policy default deny", "more than one default"),
+        ("allow\tchoria=alice\tstatus\t*\t*\r", "control character.*newline alone"),
+        ("allow\tchoria=al\x00ice\tstatus\t*\t*", "control character"),
+    ],
+)
+def test_one_bad_line_refuses_the_file_and_is_named(line: str, message: str) -> None:
+    good = "allow\tchoria=bob\tstatus\t*\t*\n"
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        parse(DEFAULT + good + line + "\n" + good)
+    assert str(caught.value).startswith("puppet.policy: ")
+    if "default" not in line or "maybe" in line:
+        assert "puppet.policy: line 3: " in str(caught.value)
+
+
+def test_bytes_that_are_no_text_and_files_without_end_are_refused() -> None:
+    for data in (b"policy default deny\n\xff", b"#" * (MAX_POLICY + 1)):
+        with pytest.raises(InvalidInputError, match="policy is"):
+            Policy.parse(data, where="p")
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_policy_or_one_line_of_refusal(text: str) -> None:
+    try:
+        policy = parse(DEFAULT + text.encode("utf-8", "replace").decode())
+    except InvalidInputError:
+        return
+    assert not policy.allow
+    for action in ACTIONS:
+        decide(policy, "choria=alice", action)
