@@ -1,0 +1,329 @@
+"""The agent's decisions: what it hears becomes runs, at most one at a time, and none is lost.
+
+    hear -> admit -> write down -> coalesce -> (hold?) -> run -> settle
+
+Owns: the order of these steps on one node. Refuses to know: engines and sockets (what comes from
+the bus is handed to `hear`), how a run is done (`Runner`), the terminal.
+
+Invariants: a cause is in the inbox before it counts, and leaves it only when a run that started
+after it is over or when its drop was logged; a failed write of the inbox is an error that ends the
+agent, since it could keep no promise; what a message says can never raise.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from localpuppet.errors import IntegrityError, LocalpuppetError
+from localpuppet.inbox import Inbox
+from localpuppet.model.admission import Admission, Admitted, Dropped, Unsigned
+from localpuppet.model.cause import Cause, Kind
+from localpuppet.model.coalescing import Batch, Coalescer, Drop
+from localpuppet.model.names import NodeName
+from localpuppet.ports import Clock
+from localpuppet.signing import Kind as MessageKind
+from localpuppet.signing import Verifier, claimed_payload
+
+# How soon a run is tried again while somebody else's has the node, and how soon a hold that
+# somebody ends is noticed, in seconds.
+AGAIN = 1.0
+# Nothing of ours sleeps longer: the watchdog is fed, and a clock that was set is noticed.
+LONGEST_SLEEP = 10.0
+
+
+class Fate(StrEnum):
+    """What became of a run that was asked for."""
+
+    OVER = "over"  # it started, and has ended
+    BUSY = "busy"  # it did not start: another run has the node, or it is on hold
+    IMPOSSIBLE = "impossible"  # it did not start, and would not if it were tried again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """How a run went.
+
+    Attributes:
+        fate: Whether it started.
+        run: Its id, if it has one.
+        outcome: How it ended, in the words of the record.
+        reason: One line: why it failed, or did not start.
+    """
+
+    fate: Fate
+    run: str | None = None
+    outcome: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a run is for.
+
+    Attributes:
+        causes: `Batch.to_dict()` and `paths`, all of them: what its record keeps.
+        text: The same for people.
+        noop: Whether every cause wants no change.
+    """
+
+    causes: Mapping[str, Any]
+    text: str
+    noop: bool = False
+
+
+class Runner(Protocol):
+    """Does runs, one at a time."""
+
+    async def run(self, order: Order) -> RunEnd:
+        """Do a run and return how it went; it raises for bugs only."""
+        ...
+
+    def end(self) -> None:
+        """Ask the run that is on to end, as TERM does."""
+        ...
+
+
+class Log(Protocol):
+    """Where the agent says what it does: one line each."""
+
+    def info(self, text: str) -> None:
+        """Say what happened."""
+        ...
+
+    def warning(self, text: str) -> None:
+        """Say what an operator should know."""
+        ...
+
+    def debug(self, text: str) -> None:
+        """Say what nobody needs unless he looks for it."""
+        ...
+
+
+class Agent:
+    """One node's agent.
+
+    Args:
+        me: The node.
+        may: The local policy for triggers: why a sender may not, or `None`.
+        verifier: Tells whose signatures hold.
+        inbox: The causes on disk.
+        runner: Does runs.
+        held: Returns why the node does not run for now, or `None`.
+        clock: The node's clock.
+        log: What it says.
+        alive: Called from the work loop: it goes on.
+    """
+
+    def __init__(
+        self,
+        *,
+        me: NodeName,
+        may: Callable[[NodeName], str | None],
+        verifier: Verifier,
+        inbox: Inbox,
+        runner: Runner,
+        held: Callable[[], str | None],
+        clock: Clock,
+        log: Log,
+        alive: Callable[[], None],
+    ) -> None:
+        self.me = me
+        self._verifier = verifier
+        self._inbox = inbox
+        self._runner = runner
+        self._held = held
+        self._clock = clock
+        self._log = log
+        self._alive = alive
+        self._admission = Admission(me=me, may=may, seen=inbox.seen)
+        self._coalescer = Coalescer.restore(inbox.causes())
+        self._wake = asyncio.Event()
+        self._again_at = 0.0
+        self._changed: list[asyncio.Event] = []
+        self.last: RunEnd | None = None
+
+    @property
+    def running(self) -> Batch | None:
+        """The causes of the run that is on."""
+        return self._coalescer.running
+
+    @property
+    def waiting(self) -> Batch | None:
+        """The causes that wait for the next run."""
+        return self._coalescer.waiting
+
+    def hear(self, tokens: Sequence[bytes]) -> None:
+        """Take signed triggers from the bus; those that are admitted are on the disk afterwards.
+
+        Raises:
+            StateError: They are not.
+        """
+        admitted: dict[str, Admitted] = {}
+        for token in tokens:
+            found = self._admit(token)
+            if isinstance(found, Dropped):
+                say = self._log.debug if found.quiet else self._log.warning
+                sender = f" of {found.trigger.hostname}" if found.trigger else ""
+                say(f"dropped a trigger{sender}: {found.reason}")
+            elif found.cause.id not in admitted:
+                problem = self._coalescer.problem(found.cause)
+                if problem:
+                    self._log.warning(f"dropped a {found.cause}: {problem}")
+                else:
+                    admitted[found.cause.id] = found
+        self._accept([(found.cause, found.remember_until) for found in admitted.values()])
+
+    def _admit(self, token: bytes) -> Admitted | Dropped:
+        try:
+            payload = claimed_payload(token)
+        except IntegrityError as error:
+            return Dropped(reason=str(error))
+
+        def signer() -> str | Unsigned:
+            try:
+                signed = self._verifier.verify(token, MessageKind.TRIGGER)
+            except LocalpuppetError as error:
+                return Unsigned(reason=str(error))
+            if signed.payload != payload:
+                return Unsigned(reason="it is of other bytes")
+            return signed.signer
+
+        return self._admission.admit(payload, now=self._clock.now().timestamp(), signer=signer)
+
+    def want(self, kind: Kind, *, sender: str = "", tags: Sequence[str] = ()) -> str | None:
+        """Take a cause of our own: a timer, a person on this node, a request.
+
+        Returns:
+            Why it cannot be taken, if so.
+
+        Raises:
+            StateError: It is not on the disk.
+        """
+        now = int(self._clock.now().timestamp())
+        cause = Cause(
+            kind=kind,
+            sender=sender or self.me,
+            uuid=str(uuid.uuid4()),
+            tags=tuple(tags),
+            timestamp=now,
+            expires=None,
+        )
+        problem = self._coalescer.problem(cause)
+        if problem is None:
+            self._accept([(cause, now)])
+        return problem
+
+    def _accept(self, causes: Sequence[tuple[Cause, int]]) -> None:
+        if not causes:
+            return
+        self._inbox.accept(causes)
+        for cause, _ in causes:
+            self._coalescer.accept(cause)
+            self._log.info(f"accepted a {cause} ({cause.uuid})")
+        self._wake.set()
+
+    def paths(self) -> tuple[tuple[NodeName, ...], ...]:
+        """Return the paths of the causes of the run that is on; `((),)` when none is."""
+        return self.running.paths if self.running else ((),)
+
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is set whenever something changed; whoever waits clears it."""
+        event = asyncio.Event()
+        event.set()
+        self._changed.append(event)
+        return event
+
+    def poke(self) -> None:
+        """Have the work loop look again: a hold began or ended."""
+        self._wake.set()
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Do runs until `stop` is set and the run that is on has ended.
+
+        Raises:
+            StateError: The inbox cannot be written: no promise could be kept.
+        """
+        run: asyncio.Task[RunEnd] | None = None
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            while not (stop.is_set() and run is None):
+                self._alive()
+                if run is not None and run.done():
+                    self._settle(run.result())
+                    run = None
+                if run is None and not stop.is_set():
+                    run = self._step()
+                await self._sleep(run, stopping)
+        finally:
+            stopping.cancel()
+
+    def _step(self) -> "asyncio.Task[RunEnd] | None":
+        """Start what is due, and drop what is too late."""
+        if self._clock.monotonic() < self._again_at:
+            return None
+        step = self._coalescer.step(self._clock.now().timestamp(), held=self._hold())
+        self._drop(step.dropped)
+        if step.start is None:
+            return None
+        batch = step.start
+        order = Order(
+            causes={**batch.to_dict(), "paths": [list(path) for path in batch.paths]},
+            text=str(batch),
+        )
+        self._log.info(f"running for {batch}")
+        self._tell()
+        return asyncio.create_task(self._runner.run(order))
+
+    def _hold(self) -> str | None:
+        try:
+            return self._held()
+        except LocalpuppetError as error:
+            return str(error)  # better no run than one on a held node
+
+    def _settle(self, end: RunEnd) -> None:
+        batch = self.running
+        if end.fate is Fate.BUSY:
+            self._log.info(f"not now, again soon: {end.reason}")
+            self._coalescer.put_back()
+            self._again_at = self._clock.monotonic() + AGAIN
+        elif end.fate is Fate.IMPOSSIBLE:
+            self._log.warning(f"no run for {batch}: {end.reason}")
+            self._drop(self._coalescer.give_up(end.reason))
+        else:
+            reason = f": {end.reason}" if end.reason else ""
+            self._log.info(f"run {end.run or '(no record)'} {end.outcome}{reason}")
+            self._inbox.forget(self._coalescer.ended())
+        self.last = end if end.fate is not Fate.BUSY else self.last
+        self._tell()
+
+    def _drop(self, dropped: Sequence[Drop]) -> None:
+        for drop in dropped:
+            self._log.warning(f"dropped {drop.id}: {drop.reason}")
+        if dropped:
+            self._inbox.forget([drop.id for drop in dropped])
+
+    def _tell(self) -> None:
+        for event in self._changed:
+            event.set()
+
+    async def _sleep(
+        self, run: "asyncio.Task[RunEnd] | None", stopping: "asyncio.Task[bool]"
+    ) -> None:
+        """Wait until there may be something to do."""
+        # While something waits that could not start, look often: nobody tells when a hold ends or
+        # another's run does.
+        blocked = run is None and self.waiting is not None
+        wake = asyncio.create_task(self._wake.wait())
+        waits: set[asyncio.Task[Any]] = {wake, *([run] if run else [])}
+        if not stopping.done():
+            waits.add(stopping)
+        await asyncio.wait(
+            waits,
+            timeout=AGAIN if blocked else LONGEST_SLEEP,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        wake.cancel()
+        self._wake.clear()

@@ -1,0 +1,360 @@
+"""The bus: what nodes say to each other, as recipes over a `KeyValue` store.
+
+Owns: the keys, the sending of triggers, presence, leases, and the exchange of requests and replies.
+Refuses to know: engines, keys for signing, and what a node does with what it hears.
+
+    KEYPREFIX/hosts/RECEIVER/SENDER               the newest trigger of a sender for a receiver
+    /localpuppet/presence/NODE                    who is there, and how it is
+    /localpuppet/leases/NAME                      who has a lease
+    /localpuppet/requests/NODE/CALLER/ID          a request to a node
+    /localpuppet/replies/CALLER/NODE/ID           what it answered
+
+The receiver stands before the sender, so that a store's permissions can give each node its own.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.key_value import Entry, Gone, KeyValue, Listing, Put
+from localpuppet.model.chain import Loop, next_path
+from localpuppet.model.names import NodeName
+from localpuppet.model.trigger import MAX_HOSTS, Trigger
+from localpuppet.ports import Clock
+from localpuppet.signing import Kind, Signer
+
+BASE = "/localpuppet"
+PRESENCE = f"{BASE}/presence/"
+PRESENCE_TTL = 60.0
+AT_ONCE = 64  # writes that are under way together
+_LEASE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
+
+
+def triggers_for(node: NodeName, keyprefix: str) -> str:
+    """Return the prefix of the triggers for a node."""
+    return f"{keyprefix}/hosts/{node}/"
+
+
+def requests_for(node: NodeName) -> str:
+    """Return the prefix of the requests to a node."""
+    return f"{BASE}/requests/{node}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What somebody wants triggered.
+
+    Attributes:
+        hosts: The nodes that are to run.
+        tags: What it is about.
+        ttl: For how many seconds the trigger is good.
+        keyprefix: Where on the bus.
+        keyttl: For how many seconds the store keeps it.
+    """
+
+    hosts: tuple[NodeName, ...]
+    tags: tuple[str, ...]
+    ttl: int
+    keyprefix: str
+    keyttl: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """What became of a call.
+
+    Attributes:
+        uuid: The id of the trigger.
+        sent: The nodes whose trigger the store has.
+        dropped: Node → why nothing was sent: its chain ends here.
+    """
+
+    uuid: str
+    sent: tuple[NodeName, ...]
+    dropped: dict[NodeName, str]
+
+
+async def send(
+    call: Call,
+    *,
+    kv: KeyValue,
+    signer: Signer,
+    paths: Iterable[tuple[NodeName, ...]],
+    clock: Clock,
+    uuid: str,
+) -> Sent:
+    """Send a trigger to each of its receivers.
+
+    Args:
+        call: The trigger.
+        kv: The store.
+        signer: This node.
+        paths: Those of the causes of the run that sends; `[()]` for a trigger by hand.
+        clock: The node's clock.
+        uuid: A new id.
+
+    Raises:
+        UnavailableError: The store did not take all of it; which part it took is unknown.
+        InvalidInputError: The message is too large.
+    """
+    me = NodeName(signer.name)
+    known = list(paths)
+    by_path: dict[tuple[NodeName, ...], list[NodeName]] = {}
+    dropped = {}
+    for host in dict.fromkeys(call.hosts):
+        path = next_path(known, me=me, receiver=host)
+        if isinstance(path, Loop):
+            dropped[host] = path.reason
+        else:
+            by_path.setdefault(path, []).append(host)
+    writes = []
+    for path, hosts in by_path.items():
+        for start in range(0, len(hosts), MAX_HOSTS):
+            part = tuple(hosts[start : start + MAX_HOSTS])
+            trigger = Trigger(
+                hostname=me,
+                tags=call.tags,
+                hosts=part,
+                timestamp=int(clock.now().timestamp()),
+                uuid=uuid,
+                ttl=call.ttl,
+                hops=len(path) - 1,
+                path=path,
+            )
+            token = signer.sign(trigger.to_payload(), Kind.TRIGGER)
+            writes += [(triggers_for(host, call.keyprefix) + me, token) for host in part]
+    for start in range(0, len(writes), AT_ONCE):
+        async with asyncio.TaskGroup() as group:
+            for key, token in writes[start : start + AT_ONCE]:
+                group.create_task(_put(kv, key, token, call.keyttl))
+    return Sent(
+        uuid=uuid,
+        sent=tuple(host for host in dict.fromkeys(call.hosts) if host not in dropped),
+        dropped=dropped,
+    )
+
+
+async def _put(kv: KeyValue, key: str, token: bytes, ttl: float) -> None:
+    await kv.put(key, token, ttl=ttl)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A lease that we have.
+
+    Attributes:
+        name: Its name.
+        value: What is written there.
+        revision: That of our last write: whoever has another one took it from us.
+        until: Monotonic seconds; from then on we must not rely on it.
+        ttl: Seconds for which a renewal is good.
+    """
+
+    name: str
+    value: bytes
+    revision: int
+    until: float
+    ttl: float
+
+
+class Leases:
+    """Rights that expire: one holder at a time.
+
+    A holder relies on its lease only until `Held.until`, counted from before the write that made
+    it, by its own monotonic clock; the store lets go of it no earlier. A holder that was paused
+    finds that `until` has passed, or that its revision is not the store's any more.
+
+    Args:
+        kv: The store.
+        clock: The node's clock.
+        holder: Who we are, as others are told.
+        session: Tells this process from an earlier one of the same name.
+    """
+
+    def __init__(self, kv: KeyValue, clock: Clock, *, holder: str, session: str) -> None:
+        self._kv = kv
+        self._clock = clock
+        self._holder = holder
+        self._session = session
+
+    async def holder(self, name: str) -> str | None:
+        """Return who has a lease; `None` when nobody has.
+
+        Raises:
+            UnavailableError: The store cannot be asked.
+        """
+        entry = await self._kv.get(_lease_key(name))
+        return None if entry is None else _lease_holder(entry)
+
+    async def take(self, name: str, *, ttl: float, over: bool = False) -> Held | None:
+        """Take a lease; `None` when somebody has it.
+
+        Args:
+            name: Its name.
+            ttl: Seconds.
+            over: Take over what an earlier process of the same holder had.
+
+        Raises:
+            UnavailableError: The store cannot be asked.
+        """
+        value = json.dumps({"holder": self._holder, "session": self._session}).encode()
+        begun = self._clock.monotonic()
+        revision = await self._kv.add_if_new(_lease_key(name), value, ttl=ttl)
+        if revision is None and over:
+            entry = await self._kv.get(_lease_key(name))
+            if entry is not None and _lease_holder(entry) == self._holder:
+                revision = await self._kv.set_if_revision(
+                    entry.key, value, entry.revision, ttl=ttl
+                )
+        if revision is None:
+            return None
+        return Held(name=name, value=value, revision=revision, until=begun + ttl, ttl=ttl)
+
+    async def wait(self, name: str, *, ttl: float, patience: float) -> Held | None:
+        """Take a lease as soon as it is free; `None` when it was not within `patience` seconds.
+
+        Raises:
+            UnavailableError: The store cannot be asked.
+        """
+        deadline = self._clock.monotonic() + patience
+        while True:
+            held = await self.take(name, ttl=ttl)
+            left = deadline - self._clock.monotonic()
+            if held is not None or left <= 0:
+                return held
+            await self._freed(name, min(left, ttl))
+
+    async def _freed(self, name: str, seconds: float) -> None:
+        """Wait until a lease is let go of, at most so long: an expiry may be told to nobody."""
+        try:
+            async with asyncio.timeout(seconds):
+                async with aclosing(self._kv.watch(f"{BASE}/leases/")) as changes:
+                    async for change in changes:
+                        if isinstance(change, Gone) and change.key == _lease_key(name):
+                            return
+                        if isinstance(change, Listing) and all(
+                            entry.key != _lease_key(name) for entry in change.entries
+                        ):
+                            return
+        except TimeoutError:
+            return
+
+    async def renew(self, held: Held) -> Held | None:
+        """Return the lease, good for its ttl again; `None` when it is not ours any more.
+
+        Raises:
+            UnavailableError: The store cannot be asked; it is good until `until`.
+        """
+        begun = self._clock.monotonic()
+        revision = await self._kv.set_if_revision(
+            _lease_key(held.name), held.value, held.revision, ttl=held.ttl
+        )
+        if revision is None:
+            return None
+        return Held(
+            name=held.name, value=held.value, revision=revision, until=begun + held.ttl, ttl=held.ttl
+        )
+
+    async def give_back(self, held: Held) -> bool:
+        """Let go of a lease; return whether it was ours to the end.
+
+        Raises:
+            UnavailableError: The store cannot be asked; it expires by itself.
+        """
+        return await self._kv.remove_if_revision(_lease_key(held.name), held.revision)
+
+
+def parse_lease_name(text: str) -> str:
+    """Return the name of a lease.
+
+    Raises:
+        InvalidInputError: It is none.
+    """
+    if not _LEASE_NAME.match(text):
+        raise InvalidInputError(
+            f"{text[:60]!r} is no name of a lease",
+            hint="up to 100 letters, digits and '_ . -', the first a letter or digit",
+        )
+    return text
+
+
+def _lease_key(name: str) -> str:
+    return f"{BASE}/leases/{parse_lease_name(name)}"
+
+
+def _lease_holder(entry: Entry) -> str:
+    try:
+        return str(json.loads(entry.value)["holder"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UnavailableError(
+            "holds something that is no lease", where=entry.key, hint="who wrote it?"
+        ) from error
+
+
+async def ask(
+    kv: KeyValue, token: bytes, *, caller: str, node: NodeName, request: str, ttl: float
+) -> AsyncGenerator[bytes, None]:
+    """Put a request before a node, and yield what comes as its reply: to be checked by the caller.
+
+    Args:
+        kv: The store.
+        token: The signed request.
+        caller: Who asks: the last part of a key.
+        node: Who is asked.
+        request: Its id.
+        ttl: Seconds that it stays there.
+
+    Raises:
+        UnavailableError: The store cannot be asked.
+    """
+    replies = f"{BASE}/replies/{caller}/{node}/"
+    async with aclosing(kv.watch(replies)) as changes:
+        asked = False
+        async for change in changes:
+            for entry in _entries(change):
+                if entry.key == replies + request:
+                    yield entry.value
+            if not asked:  # watching by now: the reply cannot be missed
+                await kv.put(f"{requests_for(node)}{caller}/{request}", token, ttl=ttl)
+                asked = True
+
+
+async def reply(
+    kv: KeyValue, token: bytes, *, caller: str, node: NodeName, request: str, ttl: float
+) -> None:
+    """Put a node's reply where its caller looks; see `ask`.
+
+    Raises:
+        UnavailableError: The store cannot be reached.
+    """
+    await kv.put(f"{BASE}/replies/{caller}/{node}/{request}", token, ttl=ttl)
+
+
+async def announce(kv: KeyValue, node: NodeName, token: bytes) -> None:
+    """Tell how a node is; gone when it is not told again within `PRESENCE_TTL`.
+
+    Raises:
+        UnavailableError: The store cannot be reached.
+    """
+    await kv.put(f"{PRESENCE}{node}", token, ttl=PRESENCE_TTL)
+
+
+async def nodes(kv: KeyValue) -> dict[str, bytes]:
+    """Return what the nodes that are there have told, by name; signed, and not checked here.
+
+    Raises:
+        UnavailableError: The store cannot be asked.
+    """
+    listing = await kv.list(PRESENCE)
+    return {entry.key.removeprefix(PRESENCE): entry.value for entry in listing.entries}
+
+
+def _entries(change: Any) -> Sequence[Entry]:
+    if isinstance(change, Listing):
+        return change.entries
+    return [change.entry] if isinstance(change, Put) else []

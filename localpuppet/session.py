@@ -1,0 +1,201 @@
+"""The agent's connection to the bus: it hears, tells, and comes back after every outage.
+
+Owns: when to connect and reconnect, and what runs while there is a connection. Refuses to know:
+engines, what a trigger or request means.
+
+Invariants: an outage costs nothing but time: whatever was written meanwhile and has not expired is
+heard afterwards, by a listing; the store being away never ends the agent, and never looks like
+"nothing is there".
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+from localpuppet import bus
+from localpuppet.agent import Agent, Log
+from localpuppet.errors import UnavailableError
+from localpuppet.key_value import Entry, KeyValue, Listing, Put
+
+FIRST_DELAY = 0.1
+LONGEST_DELAY = 1.0
+RECONCILE = 300.0
+# What may pile up between the connection and the disk; beyond it the reader waits.
+BACKLOG = 1000
+
+
+class _Stopped(Exception):  # noqa: N818 - no error: it ends a group of tasks
+    """The agent is to end."""
+
+
+class Session:
+    """The agent's side of the bus.
+
+    Args:
+        agent: Hears the triggers.
+        connect: Connects to the store.
+        serve: Looks at a request; returns the caller's name, the request's id and the reply, or
+            `None` where nothing is to be said.
+        describe: Returns how this node is, signed.
+        log: What it says.
+        keyprefix: Where triggers are.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        connect: Callable[[], Awaitable[KeyValue]],
+        serve: Callable[[bytes], Awaitable[tuple[str, str, bytes] | None]],
+        describe: Callable[[], bytes],
+        log: Log,
+        keyprefix: str,
+    ) -> None:
+        self._agent = agent
+        self._connect = connect
+        self._serve = serve
+        self._describe = describe
+        self._log = log
+        self._triggers = bus.triggers_for(agent.me, keyprefix)
+        self._requests = bus.requests_for(agent.me)
+        self._changed = agent.subscribe()
+        self._kv: KeyValue | None = None
+        self._away = False
+
+    async def store(self) -> KeyValue:
+        """Return the store that we are connected to.
+
+        Raises:
+            UnavailableError: There is no connection.
+        """
+        if self._kv is None:
+            raise UnavailableError(
+                "there is no connection to the bus", where="bus", hint="see the agent's log"
+            )
+        return self._kv
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Be on the bus until `stop` is set.
+
+        Raises:
+            StateError: What was heard could not be written down.
+        """
+        delay = FIRST_DELAY
+        while not stop.is_set():
+            try:
+                self._kv = await self._connect()
+                self._back()
+                delay = FIRST_DELAY
+                await self._listen(self._kv, stop)
+            except* UnavailableError as errors:
+                if not stop.is_set():
+                    self._lost(_first(errors))
+            except* _Stopped:
+                self._log.debug("leaving the bus")
+            finally:
+                await self._close()
+            try:
+                await asyncio.wait_for(stop.wait(), delay)
+            except TimeoutError:
+                delay = min(2 * delay, LONGEST_DELAY)
+
+    def _back(self) -> None:
+        if self._away:
+            self._log.info("the bus is back")
+        self._away = False
+        for warning in self._kv.warnings if self._kv else ():
+            self._log.warning(warning)
+
+    def _lost(self, error: BaseException) -> None:
+        if not self._away:
+            self._log.warning(f"the bus is away, runs go on by the timer: {error}")
+        self._away = True
+
+    async def _close(self) -> None:
+        kv, self._kv = self._kv, None
+        if kv is not None:
+            try:
+                await kv.close()
+            except UnavailableError as error:
+                self._log.debug(f"closing the bus: {error}")
+
+    async def _listen(self, kv: KeyValue, stop: asyncio.Event) -> None:
+        heard: asyncio.Queue[bytes] = asyncio.Queue(BACKLOG)
+        asked: asyncio.Queue[Entry] = asyncio.Queue(BACKLOG)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_triggers(kv, heard))
+            group.create_task(self._hear(heard))
+            group.create_task(self._watch_requests(kv, asked))
+            group.create_task(self._answer(kv, asked))
+            group.create_task(self._tell(kv))
+            group.create_task(self._reconcile(kv, heard))
+            group.create_task(_until(stop))
+
+    async def _watch_triggers(self, kv: KeyValue, heard: asyncio.Queue[bytes]) -> None:
+        async with aclosing(kv.watch(self._triggers)) as changes:
+            async for change in changes:
+                for entry in _entries(change):
+                    await heard.put(entry.value)
+
+    async def _hear(self, heard: asyncio.Queue[bytes]) -> None:
+        """Take what has piled up together: one write to the disk for all of it."""
+        while True:
+            tokens = [await heard.get()]
+            while not heard.empty():
+                tokens.append(heard.get_nowait())
+            self._agent.hear(tokens)
+
+    async def _reconcile(self, kv: KeyValue, heard: asyncio.Queue[bytes]) -> None:
+        """Look from time to time whether the watch has missed something: it is only a hint."""
+        while True:
+            await asyncio.sleep(RECONCILE)
+            for entry in (await kv.list(self._triggers)).entries:
+                await heard.put(entry.value)
+
+    async def _watch_requests(self, kv: KeyValue, asked: asyncio.Queue[Entry]) -> None:
+        async with aclosing(kv.watch(self._requests)) as changes:
+            async for change in changes:
+                for entry in _entries(change):
+                    await asked.put(entry)
+
+    async def _answer(self, kv: KeyValue, asked: asyncio.Queue[Entry]) -> None:
+        while True:
+            entry = await asked.get()
+            answer = await self._serve(entry.value)
+            if answer is not None:
+                caller, request, token = answer
+                await bus.reply(
+                    kv,
+                    token,
+                    caller=caller,
+                    node=self._agent.me,
+                    request=request,
+                    ttl=bus.PRESENCE_TTL,
+                )
+                self._changed.set()
+
+    async def _tell(self, kv: KeyValue) -> None:
+        """Tell how this node is: at once when it changes, and often enough not to be forgotten."""
+        while True:
+            self._changed.clear()
+            await bus.announce(kv, self._agent.me, self._describe())
+            try:
+                await asyncio.wait_for(self._changed.wait(), bus.PRESENCE_TTL / 3)
+            except TimeoutError:
+                continue
+
+
+async def _until(stop: asyncio.Event) -> None:
+    await stop.wait()
+    raise _Stopped
+
+
+def _entries(change: object) -> Sequence[Entry]:
+    if isinstance(change, Listing):
+        return change.entries
+    return [change.entry] if isinstance(change, Put) else []
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
