@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.bus.engines import Engine, SqliteEngine
+from tests.bus.engines import Engine, EtcdEngine, ServerEngine, SqliteEngine
 
 # A test that needs longer hangs.
 PATIENCE = 120.0
@@ -32,7 +32,21 @@ def _sqlite(factory: pytest.TempPathFactory) -> Iterator[Engine]:
     yield SqliteEngine(factory.mktemp("sqlite"))
 
 
-MAKERS: dict[str, Callable[[pytest.TempPathFactory], Iterator[Engine]]] = {"sqlite": _sqlite}
+def _served(engine: ServerEngine) -> Iterator[ServerEngine]:
+    engine.server.start()
+    yield engine
+    engine.server.stop()
+
+
+def _etcd(factory: pytest.TempPathFactory) -> Iterator[ServerEngine]:
+    yield from _served(EtcdEngine(factory.mktemp("etcd")))
+
+
+SERVED: dict[str, Callable[[pytest.TempPathFactory], Iterator[ServerEngine]]] = {"etcd": _etcd}
+MAKERS: dict[str, Callable[[pytest.TempPathFactory], Iterator[Engine]]] = {
+    "sqlite": _sqlite,
+    **SERVED,
+}
 
 
 @pytest.fixture(scope="session", params=MAKERS)
@@ -41,3 +55,11 @@ def engine(
 ) -> Iterator[Engine]:
     """Each engine in turn; servers run from the first test that needs them to the last."""
     yield from MAKERS[request.param](tmp_path_factory)
+
+
+@pytest.fixture(scope="session", params=SERVED)
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ServerEngine]:
+    """Each engine with a server of its own, which the test may kill."""
+    yield from SERVED[request.param](tmp_path_factory)

@@ -5,8 +5,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from localpuppet.adapters.etcd_kv import open_etcd
 from localpuppet.adapters.sqlite_kv import open_sqlite
 from localpuppet.key_value import KeyValue
+from tests.bus.servers import EtcdServer, Server
 
 TIMEOUT = 5.0
 
@@ -33,6 +35,31 @@ class Engine:
     def prefix(self) -> str:
         """Return a prefix that no other test uses."""
         return f"/test/{os.urandom(6).hex()}/"
+
+
+class ServerEngine(Engine):
+    """A store with a server that can be killed."""
+
+    server: Server
+
+    def compact(self) -> None:
+        """Make the server forget what it can of its history."""
+        raise NotImplementedError
+
+
+class EtcdEngine(ServerEngine):
+    """One member."""
+
+    name = "etcd"
+
+    def __init__(self, directory: Path) -> None:
+        self.server: EtcdServer = EtcdServer(directory)
+
+    async def connect(self, timeout: float) -> KeyValue:
+        return await open_etcd([self.server.url], timeout=timeout)
+
+    def compact(self) -> None:
+        self.server.compact()
 
 
 class SqliteEngine(Engine):

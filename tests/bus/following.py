@@ -58,6 +58,10 @@ class Follower:
         """Wait for these keys and values, and no others."""
         await self.until(lambda: self.state == state)
 
+    async def until_keys(self, count: int) -> None:
+        """Wait for so many keys."""
+        await self.until(lambda: len(self.state) == count)
+
     async def listed(self) -> Listing:
         """Return the first listing."""
         await self.until(lambda: any(isinstance(change, Listing) for change in self.changes))

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sysconfig
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ class Server:
     def __init__(self, directory: Path, health: int) -> None:
         self.directory = directory
         self.health = health
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -58,6 +60,8 @@ class Server:
     def start(self, *, wait: bool = True) -> None:
         """Start it; return when it answers."""
         assert self.process is None
+        # The kernel ends a child with the thread that started it, not with the process.
+        assert threading.current_thread() is threading.main_thread()
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *self.command()],
@@ -143,7 +147,6 @@ class EtcdServer(Server):
         self.name = name
         self.tls = tls
         self.options = list(options)
-        self.port = free_port()
         self.peer = f"http://127.0.0.1:{free_port()}"
         self.cluster = [self]
 
@@ -231,7 +234,6 @@ class NatsServer(Server):
         super().__init__(directory, free_port())
         self.program = program
         self.config = config or NatsConfig()
-        self.port = free_port()
 
     @property
     def url(self) -> str:
