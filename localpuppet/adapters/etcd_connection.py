@@ -1,0 +1,323 @@
+"""Calls to an etcd cluster over gRPC: endpoints in turn, TLS, tokens, deadlines, errors.
+
+Owns: one HTTP/2 connection, to the first endpoint that answers. Messages are bytes here (ADR 13).
+
+Invariants: every call ends within the timeout, over all endpoints that it tries. A call that may
+have reached a server is repeated elsewhere only when `again` says that this does no harm.
+"""
+
+import asyncio
+import ssl
+import time
+import urllib.parse
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.adapters import etcd_messages as messages
+from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.model.text import one_line, url_without_secrets
+
+try:
+    from grpclib.client import Channel, Stream
+    from grpclib.const import Cardinality, Status
+    from grpclib.encoding.base import CodecBase
+    from grpclib.exceptions import GRPCError, StreamTerminatedError
+except ModuleNotFoundError as error:
+    raise InvalidInputError(
+        f"needs the Python package {error.name}",
+        where="bus etcd",
+        hint="pip install 'localpuppet[etcd]'",
+    ) from error
+
+__all__ = [
+    "Bytes",
+    "Channel",
+    "CompactedError",
+    "Endpoint",
+    "EtcdConnection",
+    "open_stream",
+    "tls_context",
+]
+
+Bytes = Stream[bytes, bytes]
+
+_TOKEN_PROBLEMS = ("invalid auth token", "revision of auth store is old")
+
+
+class CompactedError(Exception):
+    """The revision that was asked for is not kept any more."""
+
+
+class _Codec(CodecBase):
+    """Messages are bytes already."""
+
+    __content_subtype__ = "proto"
+
+    def encode(self, message: object, message_type: object) -> bytes:
+        if not isinstance(message, bytes):
+            raise TypeError("a message is bytes")
+        return message
+
+    def decode(self, data: bytes, message_type: object) -> bytes:
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server by its URL.
+
+    Args:
+        url: As the user wrote it, for messages.
+        host: Its name or address.
+        port: Its port.
+        tls: Whether it speaks TLS.
+    """
+
+    url: str
+    host: str
+    port: int
+    tls: bool
+
+    @classmethod
+    def parse(cls, url: str) -> "Endpoint":
+        """Return the endpoint of `https://HOST[:PORT]` or `http://HOST[:PORT]`.
+
+        Raises:
+            InvalidInputError: It is another kind of URL, or holds credentials.
+        """
+        shown = url_without_secrets(url)
+        try:
+            parts = urllib.parse.urlsplit(url)
+            port = parts.port or 2379
+        except ValueError as error:
+            raise InvalidInputError(f"is not a URL: {error}", where=one_line(shown)) from error
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+            raise InvalidInputError(
+                "is no server of etcd", where=one_line(shown), hint="write https://HOST:2379"
+            )
+        if parts.username or parts.password:
+            raise InvalidInputError(
+                "a URL must not hold credentials", where=shown, hint="use user and password_file"
+            )
+        return cls(shown, parts.hostname, port, parts.scheme == "https")
+
+
+def tls_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """Return TLS that verifies the server, and shows a client certificate if there is one.
+
+    Raises:
+        InvalidInputError: A file cannot be read, or holds something else.
+    """
+    where = str(ca)
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if certificate is not None:
+            where = str(certificate)
+            context.load_cert_chain(certificate, key)
+    except OSError as error:  # ssl.SSLError is one
+        raise InvalidInputError(
+            f"cannot be used for TLS: {error.strerror or error}", where=where
+        ) from error
+    return context
+
+
+class EtcdConnection:
+    """One connection to a cluster.
+
+    Args:
+        endpoints: At least one; tried in this order.
+        tls: For those that speak TLS.
+        user: Name and password; `None` when the server knows us by our certificate, or not at all.
+        timeout: The deadline of each call in seconds.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        *,
+        tls: ssl.SSLContext | None,
+        user: tuple[str, str] | None,
+        timeout: float,
+    ) -> None:
+        self._endpoints = list(endpoints)
+        self._tls = tls
+        if tls is not None:
+            tls.set_alpn_protocols(["h2"])
+        self._user = user
+        self._token = ""
+        self.timeout = timeout
+        self._channel: Channel | None = None
+        self._closed = False
+
+    @property
+    def where(self) -> str:
+        """Return the server in use, or the one that is tried next: for messages."""
+        return self._endpoints[0].url
+
+    async def call(self, method: str, request: bytes, *, again: bool) -> bytes:
+        """Send a request; return the answer.
+
+        Args:
+            method: The full name.
+            request: The message.
+            again: Whether the call may be made twice.
+
+        Raises:
+            UnavailableError: No endpoint answered properly within the deadline.
+            CompactedError: It asks for a revision that is gone.
+        """
+        deadline = time.monotonic() + self.timeout
+        problem = self._problem("does not answer")
+        for left in range(len(self._endpoints), 0, -1):
+            share = (deadline - time.monotonic()) / left
+            channel = self._opened()
+            try:
+                await self._connect(channel, share)
+            except (OSError, TimeoutError) as error:
+                problem = self._problem(f"cannot be reached: {_reason(error, share)}")
+                self.drop(channel)
+                continue
+            rest = share if again else deadline - time.monotonic()
+            try:
+                return await self._exchange(channel, method, request, rest)
+            except GRPCError as error:
+                if error.status is Status.OUT_OF_RANGE and "compacted" in (error.message or ""):
+                    raise CompactedError from error
+                problem = self.refusal(error)
+                if error.status is not Status.UNAVAILABLE:
+                    raise problem from error
+            except (OSError, TimeoutError, StreamTerminatedError) as error:
+                problem = self._problem(f"does not answer: {_reason(error, rest)}")
+            self.drop(channel)
+            if not again:
+                break
+        raise problem
+
+    async def _exchange(
+        self,
+        channel: Channel,
+        method: str,
+        request: bytes,
+        seconds: float,
+    ) -> bytes:
+        async with asyncio.timeout(seconds):
+            try:
+                return await self._once(channel, method, request)
+            except GRPCError as error:
+                if not any(text in (error.message or "") for text in _TOKEN_PROBLEMS):
+                    raise
+                self._token = ""  # expired, or users were changed: nothing was done, so once more
+                return await self._once(channel, method, request)
+
+    async def _once(self, channel: Channel, method: str, request: bytes) -> bytes:
+        single = method != messages.KEEP_ALIVE  # a stream, of which one exchange is wanted
+        cardinality = Cardinality.UNARY_UNARY if single else Cardinality.STREAM_STREAM
+        metadata = await self._metadata(channel)
+        async with channel.request(method, cardinality, bytes, bytes, metadata=metadata) as stream:
+            await stream.send_message(request, end=True)
+            answer = await stream.recv_message()
+            if answer is None:
+                raise StreamTerminatedError("no answer")
+            if not single:
+                await stream.cancel()
+            return answer
+
+    async def ready(self) -> tuple[Channel, dict[str, str]]:
+        """Return a connection to the first endpoint that answers, and what its calls must carry.
+
+        Raises:
+            UnavailableError: None answers within the deadline.
+        """
+        deadline = time.monotonic() + self.timeout
+        problem = self._problem("does not answer")
+        for left in range(len(self._endpoints), 0, -1):
+            share = (deadline - time.monotonic()) / left
+            channel = self._opened()
+            try:
+                async with asyncio.timeout(share):
+                    await self._connect(channel, share)
+                    return channel, await self._metadata(channel)
+            except GRPCError as error:
+                problem = self.refusal(error)
+            except (OSError, TimeoutError, StreamTerminatedError) as error:
+                problem = self._problem(f"cannot be reached: {_reason(error, share)}")
+            self.drop(channel)
+        raise problem
+
+    def _opened(self) -> Channel:
+        if self._closed:
+            raise UnavailableError("is closed", where="bus etcd")
+        if self._channel is None:
+            first = self._endpoints[0]
+            self._channel = Channel(
+                first.host, first.port, codec=_Codec(), ssl=self._tls if first.tls else None
+            )
+        return self._channel
+
+    async def _connect(self, channel: Channel, seconds: float) -> None:
+        """Do what the first call would do: to know that nothing was sent when it fails."""
+        async with asyncio.timeout(seconds):
+            await channel.__connect__()
+        if channel is not self._channel:  # given up by another call, or closed
+            channel.close()
+            raise ConnectionAbortedError("the connection was given up")
+
+    async def _metadata(self, channel: Channel) -> dict[str, str]:
+        if self._user is None:
+            return {}
+        if not self._token:
+            async with channel.request(
+                messages.AUTHENTICATE, Cardinality.UNARY_UNARY, bytes, bytes
+            ) as stream:
+                await stream.send_message(messages.authenticate_request(*self._user), end=True)
+                self._token = messages.read_token(await stream.recv_message() or b"")
+        return {"token": self._token}
+
+    def forget_token(self) -> None:
+        """Ask for a new token before the next call."""
+        self._token = ""
+
+    def drop(self, channel: Channel | None) -> None:
+        """Give up a connection; if it is still the one in use, the next endpoint's turn comes."""
+        if channel is not None and channel is self._channel:
+            channel.close()
+            self._channel = None
+            self._endpoints.append(self._endpoints.pop(0))
+
+    def close(self) -> None:
+        """Close the connection; every later call raises."""
+        self._closed = True
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def refusal(self, error: GRPCError) -> UnavailableError:
+        """Return what a status of the server means to the user."""
+        text = one_line((error.message or error.status.name).removeprefix("etcdserver: "))
+        hint = ""
+        if error.status is Status.PERMISSION_DENIED:
+            hint = "does the role of this node allow it?"
+        elif "authentication failed" in text or "user name is empty" in text:
+            hint = "see user and password_file of the bus"
+        return self._problem(text, hint)
+
+    def _problem(self, what: str, hint: str = "") -> UnavailableError:
+        return UnavailableError(what, where=self.where, hint=hint)
+
+
+def open_stream(
+    channel: Channel, method: str, metadata: dict[str, str]
+) -> AbstractAsyncContextManager[Bytes]:
+    """Return a stream of a method in both directions."""
+    return channel.request(method, Cardinality.STREAM_STREAM, bytes, bytes, metadata=metadata)
+
+
+def _reason(error: Exception, seconds: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {max(seconds, 0):.3g} s"
+    if isinstance(error, ssl.SSLError):
+        return one_line(f"TLS: {error.reason or error}")
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return one_line(text)

@@ -1,0 +1,74 @@
+"""The engines that the contract is tested over: how to open each, and to break its server."""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from localpuppet.adapters.etcd_kv import open_etcd
+from localpuppet.adapters.sqlite_kv import open_sqlite
+from localpuppet.key_value import KeyValue
+from tests.bus.servers import EtcdServer, Server
+
+TIMEOUT = 5.0
+
+
+class Engine:
+    """One store; every test has a prefix of its own in it."""
+
+    name = ""
+    # Whether a new client that comes with a revision hears the changes since, not a listing.
+    remembers = True
+
+    async def connect(self, timeout: float) -> KeyValue:
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def open(self, timeout: float = TIMEOUT) -> AsyncGenerator[KeyValue, None]:
+        """Return a client of its own."""
+        store = await self.connect(timeout)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    def prefix(self) -> str:
+        """Return a prefix that no other test uses."""
+        return f"/test/{os.urandom(6).hex()}/"
+
+
+class ServerEngine(Engine):
+    """A store with a server that can be killed."""
+
+    server: Server
+
+    def compact(self) -> None:
+        """Make the server forget what it can of its history."""
+        raise NotImplementedError
+
+
+class EtcdEngine(ServerEngine):
+    """One member."""
+
+    name = "etcd"
+
+    def __init__(self, directory: Path) -> None:
+        self.server: EtcdServer = EtcdServer(directory)
+
+    async def connect(self, timeout: float) -> KeyValue:
+        return await open_etcd([self.server.url], timeout=timeout)
+
+    def compact(self) -> None:
+        self.server.compact()
+
+
+class SqliteEngine(Engine):
+    """A file."""
+
+    name = "sqlite"
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "private" / "bus.sqlite"
+
+    async def connect(self, timeout: float) -> KeyValue:
+        return await open_sqlite(self.path, timeout=timeout)

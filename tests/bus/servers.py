@@ -1,0 +1,261 @@
+"""Real etcd and NATS servers on free ports of 127.0.0.1, for tests that start, kill and stop them.
+
+A server keeps its port and its data over `kill` and `start`. It dies with the process that started
+it, whatever happens to that process.
+"""
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sysconfig
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ETCD = Path("/usr/bin/etcd")
+ETCDCTL = Path("/usr/bin/etcdctl")
+OLD_NATS = Path("/usr/sbin/nats-server")
+NEW_NATS = Path(sysconfig.get_path("scripts")) / "nats-server"
+# Enough for a server on a busy machine; one that needs longer is broken.
+PATIENCE = 30.0
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody has."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """Files of a server's TLS; clients must show a certificate of `ca`."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+class Server:
+    """A process that is started, killed and stopped by its id."""
+
+    def __init__(self, directory: Path, health: int) -> None:
+        self.directory = directory
+        self.health = health
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def healthy(self, status: int, body: bytes) -> bool:
+        raise NotImplementedError
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it; return when it answers."""
+        assert self.process is None
+        # The kernel ends a child with the thread that started it, not with the process.
+        assert threading.current_thread() is threading.main_thread()
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *self.command()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        if wait:
+            self.wait_healthy()
+
+    def wait_healthy(self) -> None:
+        """Return when it answers."""
+        deadline = time.monotonic() + PATIENCE
+        while not self._answers():
+            assert self.process is not None
+            assert self.process.poll() is None, (self.directory / "log").read_text()
+            assert time.monotonic() < deadline, (self.directory / "log").read_text()
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.health, timeout=1.0)
+        try:
+            connection.request("GET", self.health_path)
+            answer = connection.getresponse()
+            return self.healthy(answer.status, answer.read())
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    health_path = "/health"
+
+    def kill(self) -> None:
+        """End it as a crash would: kill -9."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it in good order; one that is not running is fine."""
+        if self.process is not None:
+            self._end(signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """Let it hang: it keeps its connections, and answers nothing."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def _end(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+
+class EtcdServer(Server):
+    """One member of an etcd cluster.
+
+    Args:
+        directory: For its data and its log.
+        name: Its name in the cluster.
+        tls: For clients; plain HTTP when `None`.
+        options: More of etcd's options.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        name: str = "etcd",
+        tls: Tls | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        super().__init__(directory, free_port())
+        self.name = name
+        self.tls = tls
+        self.options = list(options)
+        self.peer = f"http://127.0.0.1:{free_port()}"
+        self.cluster = [self]
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        tls = []
+        if self.tls is not None:
+            tls = [
+                f"--trusted-ca-file={self.tls.ca}",
+                f"--cert-file={self.tls.certificate}",
+                f"--key-file={self.tls.key}",
+                "--client-cert-auth",
+            ]
+        return [
+            str(ETCD),
+            f"--name={self.name}",
+            f"--data-dir={self.directory / 'data'}",
+            f"--listen-client-urls={self.url}",
+            f"--advertise-client-urls={self.url}",
+            f"--listen-peer-urls={self.peer}",
+            f"--initial-advertise-peer-urls={self.peer}",
+            f"--initial-cluster={','.join(f'{one.name}={one.peer}' for one in self.cluster)}",
+            f"--listen-metrics-urls=http://127.0.0.1:{self.health}",
+            *tls,
+            *self.options,
+        ]
+
+    def healthy(self, status: int, body: bytes) -> bool:
+        return status == 200 and json.loads(body).get("health") == "true"
+
+    def ctl(self, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+        """Run etcdctl against it; return what it printed."""
+        done = subprocess.run(
+            [str(ETCDCTL), f"--endpoints={self.url}", *arguments],
+            env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin", **(environment or {})},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=True,
+        )
+        return done.stdout
+
+    def compact(self) -> None:
+        """Forget all history but the newest revision."""
+        (status,) = json.loads(self.ctl("endpoint", "status", "--write-out=json"))
+        self.ctl("compact", str(status["Status"]["header"]["revision"]))
+
+
+def etcd_cluster(directory: Path, size: int) -> list[EtcdServer]:
+    """Return the members of a cluster, not started: start all of them, then wait for each."""
+    members = [EtcdServer(directory / f"etcd{i}", name=f"etcd{i}") for i in range(size)]
+    for member in members:
+        member.cluster = members
+    return members
+
+
+@dataclass(kw_only=True)
+class NatsConfig:
+    """What a NATS server's configuration says beyond ports and directories."""
+
+    tls: Tls | None = None
+    text: str = ""
+    verify_and_map: bool = False
+    max_payload: str = "1MB"
+    extra: list[str] = field(default_factory=list)
+
+
+class NatsServer(Server):
+    """A NATS server with JetStream.
+
+    Args:
+        directory: For its data, its configuration and its log.
+        program: Which one: `OLD_NATS` or `NEW_NATS`.
+        config: The rest of its configuration.
+    """
+
+    health_path = "/healthz"
+
+    def __init__(
+        self, directory: Path, *, program: Path = NEW_NATS, config: NatsConfig | None = None
+    ) -> None:
+        super().__init__(directory, free_port())
+        self.program = program
+        self.config = config or NatsConfig()
+
+    @property
+    def url(self) -> str:
+        return f"{'tls' if self.config.tls else 'nats'}://127.0.0.1:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        lines = [
+            f"listen: 127.0.0.1:{self.port}",
+            f"http: 127.0.0.1:{self.health}",
+            f"max_payload: {self.config.max_payload}",
+            f'jetstream: {{ store_dir: "{self.directory / "data"}" }}',
+        ]
+        tls = self.config.tls
+        if tls is not None:
+            check = "verify_and_map" if self.config.verify_and_map else "verify"
+            lines.append(
+                f'tls: {{ cert_file: "{tls.certificate}", key_file: "{tls.key}",'
+                f' ca_file: "{tls.ca}", {check}: true }}'
+            )
+        path = self.directory / "nats.conf"
+        path.write_text("\n".join([*lines, self.config.text, ""]))
+        return [str(self.program), "--config", str(path), *self.config.extra]
+
+    def healthy(self, status: int, body: bytes) -> bool:
+        return status == 200
