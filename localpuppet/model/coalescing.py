@@ -221,10 +221,10 @@ class Coalescer:
         return batch.ids
 
     def put_back(self) -> None:
-        """Have the causes of the run wait again: it did not start (somebody else's run is on).
+        """Have the causes of the run wait again: it did not start.
 
-        The next `step` will ask for it again; call that when there is reason to think that the
-        node is free, not at once.
+        Another run has the node, or a hold came first. The next `step` will ask for it again; call
+        that when there is reason to think that the node is free, not at once.
         """
         batch, self.running = self._taken(), None
         self.waiting = batch.before(self.waiting) if self.waiting else batch

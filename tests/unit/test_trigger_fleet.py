@@ -358,7 +358,7 @@ def ignores_the_receiver(
 
 
 FAST = settings(
-    max_examples=1000,
+    max_examples=3000,
     stateful_step_count=60,
     deadline=None,
     derandomize=True,  # these are facts about the test, not a search
