@@ -12,6 +12,7 @@ agent, since it could keep no promise; what a message says can never raise.
 
 import asyncio
 import uuid
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -32,6 +33,7 @@ from localpuppet.signing import Verifier, claimed_payload
 AGAIN = 1.0
 # Nothing of ours sleeps longer: the watchdog is fed, and a clock that was set is noticed.
 LONGEST_SLEEP = 10.0
+SETTLED = 32  # of so many causes others can ask what became of them
 
 
 class Fate(StrEnum):
@@ -67,11 +69,13 @@ class Order:
         causes: `Batch.to_dict()` and `paths`, all of them: what its record keeps.
         text: The same for people.
         noop: Whether every cause wants no change.
+        only: Puppet tags that limit it; empty for everything.
     """
 
     causes: Mapping[str, Any]
     text: str
     noop: bool = False
+    only: tuple[str, ...] = ()
 
 
 class Runner(Protocol):
@@ -144,6 +148,7 @@ class Agent:
         self._again_at = 0.0
         self._changed: list[asyncio.Event] = []
         self.last: RunEnd | None = None
+        self.settled: deque[tuple[str, RunEnd]] = deque(maxlen=SETTLED)
 
     @property
     def running(self) -> Batch | None:
@@ -193,8 +198,23 @@ class Agent:
 
         return self._admission.admit(payload, now=self._clock.now().timestamp(), signer=signer)
 
-    def want(self, kind: Kind, *, sender: str = "", tags: Sequence[str] = ()) -> str | None:
+    def want(
+        self,
+        kind: Kind,
+        *,
+        sender: str = "",
+        noop: bool = False,
+        only: Sequence[str] = (),
+        good_for: float | None = None,
+    ) -> str | None:
         """Take a cause of our own: a timer, a person on this node, a request.
+
+        Args:
+            kind: Which of them.
+            sender: Who asks; this node where it is left out.
+            noop: Change nothing.
+            only: Puppet tags that limit the run.
+            good_for: Seconds that it waits for a hold to end; for ever when `None`.
 
         Returns:
             Why it cannot be taken, if so.
@@ -207,9 +227,10 @@ class Agent:
             kind=kind,
             sender=sender or self.me,
             uuid=str(uuid.uuid4()),
-            tags=tuple(tags),
             timestamp=now,
-            expires=None,
+            expires=None if good_for is None else now + int(good_for),
+            noop=noop,
+            only=tuple(only),
         )
         problem = self._coalescer.problem(cause)
         if problem is None:
@@ -272,6 +293,8 @@ class Agent:
         order = Order(
             causes={**batch.to_dict(), "paths": [list(path) for path in batch.paths]},
             text=str(batch),
+            noop=batch.noop,
+            only=batch.only,
         )
         self._log.info(f"running for {batch}")
         self._tell()
@@ -295,13 +318,17 @@ class Agent:
         else:
             reason = f": {end.reason}" if end.reason else ""
             self._log.info(f"run {end.run or '(no record)'} {end.outcome}{reason}")
-            self._inbox.forget(self._coalescer.ended())
+            ids = self._coalescer.ended()
+            self._inbox.forget(ids)
+            self.settled.extend((identifier, end) for identifier in ids[-SETTLED:])
         self.last = end if end.fate is not Fate.BUSY else self.last
         self._tell()
 
     def _drop(self, dropped: Sequence[Drop]) -> None:
         for drop in dropped:
             self._log.warning(f"dropped {drop.id}: {drop.reason}")
+            end = RunEnd(fate=Fate.IMPOSSIBLE, outcome="dropped", reason=drop.reason)
+            self.settled.append((drop.id, end))
         if dropped:
             self._inbox.forget([drop.id for drop in dropped])
 

@@ -18,10 +18,9 @@ import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.key_value import Entry, Gone, KeyValue, Listing, Put
+from localpuppet.key_value import Change, Entry, Gone, KeyValue, Listing, Put
 from localpuppet.model.chain import Loop, next_path
 from localpuppet.model.names import NodeName
 from localpuppet.model.trigger import MAX_HOSTS, Trigger
@@ -208,9 +207,7 @@ class Leases:
         if revision is None and over:
             entry = await self._kv.get(_lease_key(name))
             if entry is not None and _lease_holder(entry) == self._holder:
-                revision = await self._kv.set_if_revision(
-                    entry.key, value, entry.revision, ttl=ttl
-                )
+                revision = await self._kv.set_if_revision(entry.key, value, entry.revision, ttl=ttl)
         if revision is None:
             return None
         return Held(name=name, value=value, revision=revision, until=begun + ttl, ttl=ttl)
@@ -257,7 +254,11 @@ class Leases:
         if revision is None:
             return None
         return Held(
-            name=held.name, value=held.value, revision=revision, until=begun + held.ttl, ttl=held.ttl
+            name=held.name,
+            value=held.value,
+            revision=revision,
+            until=begun + held.ttl,
+            ttl=held.ttl,
         )
 
     async def give_back(self, held: Held) -> bool:
@@ -316,7 +317,7 @@ async def ask(
     async with aclosing(kv.watch(replies)) as changes:
         asked = False
         async for change in changes:
-            for entry in _entries(change):
+            for entry in entries(change):
                 if entry.key == replies + request:
                     yield entry.value
             if not asked:  # watching by now: the reply cannot be missed
@@ -354,7 +355,8 @@ async def nodes(kv: KeyValue) -> dict[str, bytes]:
     return {entry.key.removeprefix(PRESENCE): entry.value for entry in listing.entries}
 
 
-def _entries(change: Any) -> Sequence[Entry]:
+def entries(change: Change) -> Sequence[Entry]:
+    """Return what a change says to be there."""
     if isinstance(change, Listing):
         return change.entries
     return [change.entry] if isinstance(change, Put) else []

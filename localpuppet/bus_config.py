@@ -19,7 +19,6 @@ from localpuppet.model.bus_settings import AgentSettings, BusSettings
 from localpuppet.model.names import NodeName
 
 FILE = "localpuppet-agent.yaml"
-SYSTEM_SOCKET = Path("/run/localpuppet/agent.sock")
 KEYS = ("node", "bus", "buses", "agent")
 
 
@@ -64,7 +63,6 @@ def load(settings: config.Settings, documents: Documents) -> Fleet:
     def place(key: str) -> str:
         return str(places.get(key, root / config.FILE))
 
-    system = root == config.SYSTEM_ROOT
     try:
         node = NodeName.parse(merged["node"]) if "node" in merged else None
     except InvalidInputError as error:
@@ -74,12 +72,7 @@ def load(settings: config.Settings, documents: Documents) -> Fleet:
         bus=BusSettings.from_dict(
             merged, root=root, sqlite=settings.state / "bus" / "bus.sqlite", where=place("bus")
         ),
-        agent=AgentSettings.from_dict(
-            merged,
-            root=root,
-            socket=SYSTEM_SOCKET if system else settings.state / "agent.sock",
-            where=place("agent"),
-        ),
+        agent=AgentSettings.from_dict(merged, where=place("agent")),
     )
     try:
         check_key(fleet.agent.keyprefix)
@@ -91,6 +84,4 @@ def load(settings: config.Settings, documents: Documents) -> Fleet:
 def _read(file: Path, schema: str, documents: Documents) -> Mapping[str, Any]:
     if not file.exists():
         return {}
-    return documents.parse(
-        read_user_file(file), schema=schema, where=str(file), may_be_empty=True
-    )
+    return documents.parse(read_user_file(file), schema=schema, where=str(file), may_be_empty=True)

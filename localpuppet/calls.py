@@ -14,8 +14,8 @@ from typing import Any
 
 from localpuppet import bus
 from localpuppet.errors import InvalidInputError, LocalpuppetError
-from localpuppet.key_value import KeyValue, check_key
 from localpuppet.keeper import Keeper
+from localpuppet.key_value import KeyValue, check_key
 from localpuppet.model.bus_settings import ENGINES
 from localpuppet.model.names import NodeName, RunId, parse_tag
 from localpuppet.model.strict_json import parse_object
@@ -112,9 +112,7 @@ class Calls:
             "ok": True,
             "uuid": sent.uuid,
             "sent": list(sent.sent),
-            "dropped": [
-                {"node": node, "reason": reason} for node, reason in sent.dropped.items()
-            ],
+            "dropped": [{"node": node, "reason": reason} for node, reason in sent.dropped.items()],
         }
 
     async def _leader(self, fields: "_Fields", keeper: Keeper) -> dict[str, Any]:

@@ -14,13 +14,16 @@ from localpuppet import share
 from localpuppet.documents import Documents
 from localpuppet.errors import InvalidInputError
 from localpuppet.files import read_user_file
-from localpuppet.model.names import NodeName, SignerName
+from localpuppet.model.names import SignerName
 from localpuppet.model.source import Source
 
 SYSTEM_ROOT = Path("/etc/puppet")
 SYSTEM_STATE = Path("/var/lib/localpuppet")
 SYSTEM_PACKAGES = "/usr/share/localpuppet/packages"
+SYSTEM_SOCKET = Path("/run/localpuppet/agent.sock")
 FILE = "localpuppet.yaml"
+# A UNIX socket's name may have no more bytes (unix(7)).
+MAX_SOCKET = 107
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +76,10 @@ class Settings:
     git_timeout: float
     keep_runs: int
     keep_days: int
-    node: NodeName | None
     identity: Identity
     trusted: Path
     policy: Path
+    socket: Path
 
 
 def find_root(option: str | None, environment: Mapping[str, str]) -> Path:
@@ -160,10 +163,10 @@ def load(root: Path, documents: Documents) -> Settings:
         git_timeout=timeouts.get("git", 600),
         keep_runs=keep.get("runs", 100),
         keep_days=keep.get("days", 90),
-        node=_node(raw, file),
         identity=_identity(raw, root, state, file),
         trusted=path("trusted", "trusted"),
         policy=path("policy", "policies/puppet.policy"),
+        socket=path("socket", SYSTEM_SOCKET if root == SYSTEM_ROOT else state / "agent.sock"),
     )
     _check(settings, file)
     return settings
@@ -178,13 +181,6 @@ def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> dict[str, Source
         }
     except InvalidInputError as error:
         raise error.at(str(file)) from error
-
-
-def _node(raw: Mapping[str, Any], file: Path) -> NodeName | None:
-    try:
-        return NodeName.parse(raw["node"]) if "node" in raw else None
-    except InvalidInputError as error:
-        raise error.at(f"{file}: node") from error
 
 
 def _identity(raw: Mapping[str, Any], root: Path, state: Path, file: Path) -> Identity:
@@ -235,6 +231,12 @@ def _check(settings: Settings, file: Path) -> None:
         raise InvalidInputError(
             "input, node_document, site_manifest, enc_script and metrics must be different files",
             where=str(file),
+        )
+    if len(os.fsencode(settings.socket)) > MAX_SOCKET:
+        raise InvalidInputError(
+            f"the agent's socket {settings.socket} has more than {MAX_SOCKET} bytes",
+            where=str(file),
+            hint="'socket: /run/…' names a shorter one",
         )
     if settings.metrics.suffix != ".prom":
         raise InvalidInputError("must end in .prom", where=f"{file}: metrics")

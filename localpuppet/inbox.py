@@ -96,7 +96,9 @@ class Inbox:
         try:
             return [Cause.from_dict(json.loads(text)) for (text,) in rows]
         except (ValueError, StateError) as error:
-            raise StateError(f"holds a damaged cause: {error}", where=str(self._database.path)) from error
+            raise StateError(
+                f"holds a damaged cause: {error}", where=str(self._database.path)
+            ) from error
 
     def close(self) -> None:
         """Close the file; the next call opens it again."""

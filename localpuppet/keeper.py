@@ -123,11 +123,13 @@ class Keeper:
             return True
         return await (await self._leases()).give_back(kept.held)
 
-    async def over(self, run: str | None) -> None:
+    def runs(self) -> set[str]:
+        """Return the runs that have locks."""
+        return {kept.run for kept in self._kept.values() if kept.lock and kept.run is not None}
+
+    async def over(self, run: str) -> None:
         """Give back what a run that has ended left behind."""
-        for name in [
-            name for name, kept in self._kept.items() if kept.lock and kept.run in (run, None)
-        ]:
+        for name in [name for name, kept in self._kept.items() if kept.run == run]:
             try:
                 await self.unlock(name)
             except UnavailableError as error:

@@ -9,13 +9,13 @@ heard afterwards, by a listing; the store being away never ends the agent, and n
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from localpuppet import bus
 from localpuppet.agent import Agent, Log
 from localpuppet.errors import UnavailableError
-from localpuppet.key_value import Entry, KeyValue, Listing, Put
+from localpuppet.key_value import Entry, KeyValue
 
 FIRST_DELAY = 0.1
 LONGEST_DELAY = 1.0
@@ -134,7 +134,7 @@ class Session:
     async def _watch_triggers(self, kv: KeyValue, heard: asyncio.Queue[bytes]) -> None:
         async with aclosing(kv.watch(self._triggers)) as changes:
             async for change in changes:
-                for entry in _entries(change):
+                for entry in bus.entries(change):
                     await heard.put(entry.value)
 
     async def _hear(self, heard: asyncio.Queue[bytes]) -> None:
@@ -155,7 +155,7 @@ class Session:
     async def _watch_requests(self, kv: KeyValue, asked: asyncio.Queue[Entry]) -> None:
         async with aclosing(kv.watch(self._requests)) as changes:
             async for change in changes:
-                for entry in _entries(change):
+                for entry in bus.entries(change):
                     await asked.put(entry)
 
     async def _answer(self, kv: KeyValue, asked: asyncio.Queue[Entry]) -> None:
@@ -188,12 +188,6 @@ class Session:
 async def _until(stop: asyncio.Event) -> None:
     await stop.wait()
     raise _Stopped
-
-
-def _entries(change: object) -> Sequence[Entry]:
-    if isinstance(change, Listing):
-        return change.entries
-    return [change.entry] if isinstance(change, Put) else []
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

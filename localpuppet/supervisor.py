@@ -58,6 +58,7 @@ class Node:
         keep_days: For how many days.
         metrics: Where the Prometheus textfile goes.
         fits: Refuses a node document that does not fit the release; with options for Puppet.
+        telling: What Puppet code finds in its environment to reach us: see docs/puppet-module.md.
     """
 
     state: Path
@@ -74,6 +75,7 @@ class Node:
     keep_days: int
     metrics: Path
     fits: Callable[[NodeDocument, Release, tuple[str, ...]], None]
+    telling: Mapping[str, str]
 
 
 class Supervisor:
@@ -247,6 +249,7 @@ class Supervisor:
             timeout=wish.timeout,
             command=tuple(command),
             node_document=document,
+            causes=wish.causes,
         )
 
     def _never_started(
@@ -353,7 +356,8 @@ class Supervisor:
             lean=installation.lean,
             lean_start=node.lean_start,
             more={
-                "LOCALPUPPET_RUN_ID": run.id,
+                **node.telling,
+                "LOCALPUPPET_RUN": run.id,
                 "LOCALPUPPET_NODE_DOCUMENT": str(call.node_document),
             },
         )

@@ -100,9 +100,7 @@ def _understand(said: bytes, code: int) -> RunEnd:
         return RunEnd(**{**raw, "fate": Fate(raw["fate"])})
     except (ValueError, KeyError, TypeError):
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return RunEnd(
-            fate=Fate.OVER, outcome="interrupted", reason=f"its supervisor died ({how})"
-        )
+        return RunEnd(fate=Fate.OVER, outcome="interrupted", reason=f"its supervisor died ({how})")
 
 
 class CommandRunner:

@@ -3,23 +3,16 @@
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.cli import render, render_run
-from localpuppet.cli.preparing import prepare
 from localpuppet.cli.wiring import Parts
 from localpuppet.model.duration import parse_duration
 from localpuppet.model.names import RunId, parse_tags
 from localpuppet.model.run import Status
 from localpuppet.model.text import parse_line
-
-if TYPE_CHECKING:
-    from localpuppet.enc import Source
-    from localpuppet.model.wish import Wish
 
 
 class _ApplyCommand(click.Command):
@@ -91,7 +84,7 @@ def apply_command(
     happens is recorded: see status, logs and why.
     """
     from localpuppet import puppet
-    from localpuppet.enc import node_document, read_input
+    from localpuppet.cli.applying import ready
     from localpuppet.model.wish import Wish
 
     parts: Parts = ctx.obj
@@ -107,17 +100,8 @@ def apply_command(
         user=user(),
         cause=parse_line(cause, what="cause"),
     )
-    read = read_input(
-        str(settings.input) if source is None else source,
-        documents=parts.documents,
-        fetch=parts.fetch(),
-    )
-    read, wish = overruled(parts, read, wish, own=source is None, allow_rollback=allow_rollback)
-    prepare(parts, read.input.app, package=install)
-    release = parts.release(read.input.app)
-    if settings.enc is None and wish.document is None:
-        node_document(read, release, answer=None)  # refused before anything is locked or written
-    observer = render.observer(quiet=as_json or detach, title=f"applying {release.app}")
+    job = ready(parts, wish, source=source, package=install, allow_rollback=allow_rollback)
+    observer = render.observer(quiet=as_json or detach, title=f"applying {job.release.app}")
     supervisor = parts.supervisor(observer)
 
     def go_on_alone(run: RunId) -> Callable[[], None]:
@@ -134,55 +118,15 @@ def apply_command(
 
     parts.processes.watch_signals()
     try:
-        status = supervisor.apply(read, release, wish, detach=go_on_alone if detach else None)
+        status = supervisor.apply(
+            job.source, job.release, job.wish, detach=go_on_alone if detach else None
+        )
     finally:
         observer.close()
     text = render.as_json(status.to_dict()) if as_json else render_run.result(status)
     # A run that never started is an error like any other; --detach has no id to wait for then.
     render.say(text, err=not as_json and not status.puppet_started)
     return exit_code(status, detailed=detailed_exitcodes)
-
-
-def overruled(
-    parts: Parts, read: "Source", wish: "Wish", *, own: bool, allow_rollback: bool
-) -> "tuple[Source, Wish]":
-    """Return what is to be run: the input, or what an operator rolled back to.
-
-    A rollback holds until the node's own input changes; then it is over. Without one, a source
-    only goes forward.
-
-    Args:
-        parts: The wiring.
-        read: The input.
-        wish: How it is to be run.
-        own: Whether it is the node's own input, and not another that somebody named.
-        allow_rollback: Whether the input may go back.
-
-    Raises:
-        InvalidInputError: The input goes back, and nobody allowed it.
-    """
-    rollback = parts.ledger.rollback() if own else None
-    if rollback is not None and rollback.input_sha256 == read.sha256 and not allow_rollback:
-        from localpuppet.model.node import NodeDocument
-
-        render.say(
-            f"# rolled back to {rollback.app} by {rollback.user} (run {rollback.run});"
-            " a changed input ends that",
-            err=True,
-        )
-        document = NodeDocument.from_dict(rollback.node_document)
-        source = replace(
-            read,
-            name=f"rollback to run {rollback.run}",
-            input=replace(read.input, app=rollback.app, layers=()),
-        )
-        return source, replace(wish, document=document)
-    if rollback is not None:
-        if not wish.noop:
-            parts.ledger.end_rollback()
-    elif not allow_rollback:
-        parts.ledger.check_forward(read.input.app)
-    return read, wish
 
 
 def exit_code(status: Status, *, detailed: bool) -> int:

@@ -14,7 +14,9 @@ from localpuppet.errors import LocalpuppetError
 
 # Verb → module; the command in it is called VERB_command.
 VERBS = {
+    "agent": "agent",
     "apply": "apply",
+    "call": "call",
     "check": "check",
     "completion": "completion",
     "disable": "hold",
@@ -22,11 +24,16 @@ VERBS = {
     "enc": "enc",
     "history": "history",
     "keys": "keys",
+    "last-run": "requests",
+    "lease": "lease",
     "logs": "history",
+    "nodes": "nodes",
     "release": "release",
     "rollback": "rollback",
+    "runonce": "requests",
     "stage": "stage",
     "status": "status",
+    "trigger": "trigger",
     "units": "units",
     "why": "history",
 }

@@ -61,6 +61,11 @@ def emit_json(value: object) -> None:
     click.echo(as_json(value))
 
 
+def emit_json_line(value: object) -> None:
+    """Print one JSON document on one line: of a stream of them."""
+    click.echo(json.dumps(value))
+
+
 def emit(text: str) -> None:
     """Print a line."""
     click.echo(text)

@@ -30,7 +30,7 @@ class Verbs(click.Group):
         if cmd_name not in self._verbs:
             return None
         module = import_module(f"localpuppet.cli.{self._verbs[cmd_name]}")
-        command: click.Command = getattr(module, f"{cmd_name}_command")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
     def resolve_command(

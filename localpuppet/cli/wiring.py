@@ -86,7 +86,9 @@ class Parts:
 
     def fetch(self) -> "Fetch":
         """Return the https client."""
-        return _LazyHttps(self.settings)
+        from localpuppet.cli.fetching import LazyHttps
+
+        return LazyHttps(self.settings)
 
     @cached_property
     def environment(self) -> dict[str, str]:
@@ -120,10 +122,12 @@ class Parts:
             InvalidInputError: It is no node's name.
             PuppetMissingError: It is not set, and there is no Puppet to ask.
         """
+        from localpuppet import bus_config
         from localpuppet.model.names import NodeName
 
-        if self.settings.node is not None:
-            return self.settings.node
+        said = bus_config.load(self.settings, self.documents).node
+        if said is not None:
+            return said
         return NodeName.parse(self.installed().settings["certname"].lower())
 
     def holds(self, *, ask: bool) -> "Holds":
@@ -237,6 +241,11 @@ class Parts:
             keep_days=settings.keep_days,
             metrics=settings.metrics,
             fits=partial(check_kept, self),
+            telling={
+                "LOCALPUPPET_ROOT": str(settings.root),
+                "LOCALPUPPET_SOCKET": str(settings.socket),
+                "LOCALPUPPET_COMMAND": own_command(),
+            },
         )
         return Supervisor(
             node,
@@ -380,14 +389,7 @@ class Parts:
         return read_input(source, documents=self.documents, fetch=self.fetch()).input.app
 
 
-class _LazyHttps:
-    """The https client; ssl and urllib cost 40 ms that a local input must not pay."""
-
-    def __init__(self, settings: config.Settings) -> None:
-        self._settings = settings
-
-    def get(self, url: str, *, limit: int) -> bytes:
-        from localpuppet.adapters.https import Https
-
-        client = Https(ca=self._settings.https_ca, timeout=self._settings.https_timeout)
-        return client.get(url, limit=limit)
+def own_command() -> str:
+    """Return the words that call this very program, from whatever environment."""
+    script = Path(__file__).parents[2] / "localpuppet.py"
+    return f"{sys.executable} {script if script.is_file() else '-m localpuppet'}"

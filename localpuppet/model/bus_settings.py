@@ -19,8 +19,6 @@ ENGINES = ("sqlite", "etcd", "nats")
 KEYPREFIX = "/puppet_trigger/events"
 EVERY = 1800.0
 TIMEOUT = 5.0
-# A UNIX socket's name may have no more bytes (unix(7)).
-MAX_SOCKET = 107
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,18 +108,14 @@ class AgentSettings:
         every: Seconds between runs that nothing else causes; `None` for none.
         run_cmd: What a cause runs instead of our own supervisor.
         keyprefix: Where on the bus triggers are.
-        socket: Where Puppet code on this node finds the agent.
     """
 
     every: float | None
     run_cmd: tuple[str, ...] | None
     keyprefix: str
-    socket: Path
 
     @classmethod
-    def from_dict(
-        cls, raw: Mapping[str, Any], *, root: Path, socket: Path, where: str
-    ) -> "AgentSettings":
+    def from_dict(cls, raw: Mapping[str, Any], *, where: str) -> "AgentSettings":
         """Return the settings; see `BusSettings.from_dict`.
 
         Raises:
@@ -129,19 +123,11 @@ class AgentSettings:
         """
         body = raw.get("agent", {})
         every = body.get("every", "30m")
-        path = root / body["socket"] if "socket" in body else socket
-        if len(str(path).encode()) > MAX_SOCKET:
-            raise InvalidInputError(
-                f"the socket's path {path} has more than {MAX_SOCKET} bytes",
-                where=f"{where}: agent.socket",
-                hint="name a shorter one",
-            )
         try:
             return cls(
                 every=None if every is False else parse_duration(str(every), what="period"),
                 run_cmd=_command(body.get("run_cmd")),
                 keyprefix=body.get("keyprefix", KEYPREFIX),
-                socket=path,
             )
         except InvalidInputError as error:
             raise error.at(f"{where}: agent") from error

@@ -38,6 +38,8 @@ class Cause:
         path: The nodes along which a trigger came, the sender last; empty for other kinds.
         timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
         expires: The last second at which it may still wait for a hold to end; `None` for ever.
+        noop: Whoever asked wants to see what would change, and nothing changed.
+        only: Puppet tags that limit the run, for whoever asked; empty for everything.
     """
 
     kind: Kind
@@ -47,6 +49,8 @@ class Cause:
     path: tuple[NodeName, ...] = ()
     timestamp: int
     expires: int | None
+    noop: bool = False
+    only: tuple[str, ...] = ()
 
     @classmethod
     def of_trigger(cls, trigger: Trigger) -> "Cause":
@@ -79,6 +83,8 @@ class Cause:
             "path": [str(name) for name in self.path],
             "timestamp": self.timestamp,
             "expires": self.expires,
+            "noop": self.noop,
+            "only": list(self.only),
         }
 
     @classmethod
@@ -97,6 +103,8 @@ class Cause:
                     "kind": Kind(raw["kind"]),
                     "tags": tuple(parse_tag(tag, where="tags") for tag in raw["tags"]),
                     "path": tuple(NodeName.parse(name) for name in raw["path"]),
+                    "noop": raw.get("noop") is True,
+                    "only": tuple(parse_tag(tag, where="only") for tag in raw.get("only", ())),
                 }
             )
             parse_line(cause.sender, what="sender")

@@ -33,6 +33,7 @@ MAX_PATHS = 1_000
 SPELT = 50  # causes of a run that are kept and shown whole
 
 Path = tuple[NodeName, ...]
+Wanted = tuple[bool, tuple[str, ...]]  # Cause.noop, Cause.only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +56,11 @@ class Batch:
     """
 
     def __init__(self) -> None:
-        self._owed: dict[str, tuple[int | None, Path]] = {}
+        self._owed: dict[str, tuple[int | None, Path, Wanted]] = {}
         self._paths: dict[Path, Path] = {}
         self._spelt: dict[str, Cause] = {}
         self._earliest: int | None = None
+        self._wishes: set[Wanted] = set()
 
     def __len__(self) -> int:
         return len(self._owed)
@@ -77,6 +79,21 @@ class Batch:
         return tuple(self._paths)
 
     @property
+    def noop(self) -> bool:
+        """Whether every cause wants to see only what would change."""
+        return all(noop for noop, _ in self._wishes)
+
+    @property
+    def only(self) -> tuple[str, ...]:
+        """The Puppet tags that limit the run; empty when a cause wants everything.
+
+        Where some causes want no change and others do, the others alone decide: nothing is changed
+        that nobody asked to be changed.
+        """
+        decide = [only for noop, only in self._wishes if noop == self.noop]
+        return tuple(sorted({tag for only in decide for tag in only})) if all(decide) else ()
+
+    @property
     def earliest_expiry(self) -> int | None:
         """No cause expires before it has passed (seconds since 1970); `None`: none ever does."""
         return self._earliest
@@ -92,7 +109,9 @@ class Batch:
     def add(self, cause: Cause) -> None:
         """Take a cause."""
         path = self._paths.setdefault(cause.path, cause.path)
-        self._owed[cause.id] = (cause.expires, path)
+        wanted = (cause.noop, cause.only)
+        self._wishes.add(wanted)
+        self._owed[cause.id] = (cause.expires, path, wanted)
         if len(self._spelt) < SPELT:
             self._spelt[cause.id] = cause
         if cause.expires is not None and (self._earliest is None or cause.expires < self._earliest):
@@ -105,15 +124,16 @@ class Batch:
             return []
         late = [
             cause_id
-            for cause_id, (expires, _) in self._owed.items()
+            for cause_id, (expires, _, _) in self._owed.items()
             if expires is not None and second > expires
         ]
         for cause_id in late:
             del self._owed[cause_id]
             self._spelt.pop(cause_id, None)
         left = list(self._owed.values())
-        self._paths = {path: path for _, path in left}
-        self._earliest = min((end for end, _ in left if end is not None), default=None)
+        self._paths = {path: path for _, path, _ in left}
+        self._wishes = {wanted for _, _, wanted in left}
+        self._earliest = min((end for end, _, _ in left if end is not None), default=None)
         return late
 
     def before(self, later: "Batch") -> "Batch":
@@ -121,6 +141,7 @@ class Batch:
         both = Batch()
         both._owed = self._owed | later._owed
         both._paths = self._paths | later._paths
+        both._wishes = self._wishes | later._wishes
         spelt = [*self._spelt.items(), *later._spelt.items()]
         both._spelt = dict(spelt[:SPELT])
         ends = [end for end in (self._earliest, later._earliest) if end is not None]

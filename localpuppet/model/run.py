@@ -5,7 +5,7 @@ Owns: the states and outcomes, the record's formats (schema version 1), and the 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -89,6 +89,8 @@ class Request:
         timeout: Seconds.
         command: The whole argument vector of Puppet.
         node_document: The ENC output as it was.
+        causes: Of a run of the agent's: the first of its causes (`causes`), the number of all
+            (`count`), and the paths along which triggers came (`paths`).
     """
 
     id: RunId
@@ -105,6 +107,7 @@ class Request:
     timeout: float
     command: tuple[str, ...]
     node_document: Mapping[str, Any]
+    causes: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

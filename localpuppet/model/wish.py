@@ -1,6 +1,8 @@
 """A wish: what a caller wants of one run, beside its input."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from localpuppet.model.node import NodeDocument
 
@@ -17,6 +19,7 @@ class Wish:
         user: Who asks.
         cause: What led to it.
         document: A node document of another time to use as it is (a rollback).
+        causes: The agent's causes, as `Batch.to_dict()` gives them, and their `paths`.
     """
 
     noop: bool
@@ -26,3 +29,4 @@ class Wish:
     user: str
     cause: str
     document: NodeDocument | None = None
+    causes: Mapping[str, Any] = field(default_factory=dict)

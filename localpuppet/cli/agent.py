@@ -1,0 +1,32 @@
+"""`localpuppet agent`: the service that hears triggers and runs Puppet."""
+
+import click
+
+from localpuppet.cli.wiring import Parts
+
+
+@click.command(
+    "agent",
+    epilog="""\b
+Examples:
+  localpuppet agent                       in the foreground; the log goes to standard error
+  localpuppet units localpuppet-agent.service > /etc/systemd/system/localpuppet-agent.service
+
+\b
+TERM and INT let a run that is on finish and then end the agent; a second one ends the run, too.
+""",
+)
+@click.option("--now", is_flag=True, help="On TERM end the run that is on at once.")
+@click.option("--debug", is_flag=True, help="Log also what is dropped as a matter of course.")
+@click.pass_obj
+def agent_command(parts: Parts, now: bool, debug: bool) -> None:
+    """Hear triggers and requests for this node, and run Puppet for them and by the timer.
+
+    At most one run is on and one waits; a trigger that comes during a run starts one more after
+    it. What was accepted survives the agent: it is on the disk until its run is over.
+    """
+    from localpuppet.cli.agent_log import AgentLog
+    from localpuppet.cli.agent_service import Service
+    from localpuppet.cli.fleet import FleetParts, run
+
+    run(Service(FleetParts(parts), AgentLog(debug=debug), now=now).serve())

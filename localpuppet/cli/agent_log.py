@@ -1,0 +1,67 @@
+"""The agent's log: lines on standard error, as the journal takes them, and not too many."""
+
+import sys
+import time
+from collections import deque
+
+from localpuppet.model.text import one_line
+
+# In WINDOW seconds no more than MOST lines of a kind; what is left out is counted.
+WINDOW = 10.0
+MOST = 50
+_PRIORITY = {"warning": 4, "info": 6, "debug": 7}
+
+
+class AgentLog:
+    """Writes one line for each thing said.
+
+    In a journal lines carry their priority (`sd-daemon(3)`); on a terminal, the time.
+
+    Args:
+        debug: Whether debugging lines are written.
+    """
+
+    def __init__(self, *, debug: bool) -> None:
+        self._debug = debug
+        self._terminal = sys.stderr.isatty()
+        self._recent: dict[str, deque[float]] = {kind: deque() for kind in _PRIORITY}
+        self._left_out: dict[str, int] = dict.fromkeys(_PRIORITY, 0)
+
+    def info(self, text: str) -> None:
+        """Say what happened."""
+        self._say("info", text)
+
+    def warning(self, text: str) -> None:
+        """Say what an operator should know."""
+        self._say("warning", text)
+
+    def debug(self, text: str) -> None:
+        """Say what nobody needs unless he looks for it."""
+        if self._debug:
+            self._say("debug", text)
+
+    def _say(self, kind: str, text: str) -> None:
+        now = time.monotonic()
+        recent = self._recent[kind]
+        while recent and now - recent[0] > WINDOW:
+            recent.popleft()
+        if len(recent) >= MOST:
+            self._left_out[kind] += 1
+            return
+        recent.append(now)
+        left_out, self._left_out[kind] = self._left_out[kind], 0
+        if left_out:
+            self._write(kind, f"{left_out} more lines like these were left out")
+        self._write(kind, text)
+
+    def _write(self, kind: str, text: str) -> None:
+        if self._terminal:
+            stamp = time.strftime("%H:%M:%S")
+            head = f"{stamp} {'warning: ' if kind == 'warning' else ''}"
+        else:
+            head = f"<{_PRIORITY[kind]}>"
+        try:
+            sys.stderr.write(f"{head}{one_line(text)}\n")
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            return  # the reader has gone; the agent goes on

@@ -1,0 +1,58 @@
+"""One run of the agent's, in the child that was forked for it."""
+
+from localpuppet.agent import Fate, Order, RunEnd
+from localpuppet.cli import render
+from localpuppet.cli.applying import ready
+from localpuppet.cli.wiring import Parts
+from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
+from localpuppet.model.run import Status
+from localpuppet.model.wish import Wish
+
+
+def do(root: str, order: Order) -> RunEnd:
+    """Do what `localpuppet apply` does, and return how it went.
+
+    Args:
+        root: The root; its settings are read anew for each run.
+        order: What the run is for.
+    """
+    parts = Parts(root)
+    try:
+        wish = Wish(
+            noop=order.noop,
+            tags=",".join(order.only) or None,
+            extra=(),
+            timeout=parts.settings.run_timeout,
+            user="agent",
+            cause=order.text[:200],
+            causes=order.causes,
+        )
+        job = ready(parts, wish)
+        supervisor = parts.supervisor(render.Silent())
+        parts.processes.watch_signals()
+        status = supervisor.apply(job.source, job.release, job.wish)
+    except (BusyError, OnHoldError) as error:
+        return RunEnd(fate=Fate.BUSY, reason=str(error))
+    except LocalpuppetError as error:
+        return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
+    return _end(status)
+
+
+def _end(status: Status) -> RunEnd:
+    failed = status.outcome is None or not status.outcome.success
+    return RunEnd(
+        fate=Fate.OVER,
+        run=status.id,
+        outcome=str(status.outcome),
+        reason=status.reason if failed else "",
+    )
+
+
+def warm(parts: Parts) -> None:
+    """Import what a run needs, so that the children have it already."""
+    from localpuppet import importing, interface, packages, staging, supervisor
+    from localpuppet.adapters import git, puppet_probe, system
+    from localpuppet.cli import fitting
+
+    _ = (importing, interface, packages, staging, supervisor, git, puppet_probe, system, fitting)
+    _ = parts.settings

@@ -1,0 +1,101 @@
+"""Requests to other nodes, shared by the verbs that have `--node`."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from localpuppet.cli import render
+from localpuppet.cli.wiring import Parts
+from localpuppet.errors import LocalpuppetError
+from localpuppet.model.names import NodeName
+
+if TYPE_CHECKING:
+    from localpuppet.cli.fleet import FleetParts
+    from localpuppet.key_value import KeyValue
+    from localpuppet.model.request import Arguments
+
+PATIENCE = 20.0
+LIFE = 60
+AT_ONCE = 50
+
+
+def ask_nodes(
+    parts: Parts, nodes: Sequence[str], action: str, args: "Arguments", *, as_json: bool
+) -> int:
+    """Ask nodes for something, show what each answered, and return the exit code.
+
+    A node that does not answer is an answer of its own: it is shown, and the exit code is 69; one
+    that refuses makes it 1.
+
+    Raises:
+        UnavailableError: The bus cannot be asked.
+    """
+    from localpuppet.cli.fleet import FleetParts, run
+
+    names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
+    fleet = FleetParts(parts)
+    observer = render.observer(quiet=as_json, title=f"asking {len(names)} node(s)")
+    observer.begin()
+    try:
+        replies = run(_ask_all(fleet, names, action, args))
+    finally:
+        observer.close()
+    if as_json:
+        render.emit_json({"schema": 1, "action": action, "replies": replies})
+    else:
+        for name, reply in replies.items():
+            _show(name, reply)
+    if any(reply.get("silent") for reply in replies.values()):
+        return 69
+    return 0 if all(reply["ok"] for reply in replies.values()) else 1
+
+
+async def _ask_all(
+    fleet: "FleetParts", names: Sequence[NodeName], action: str, args: "Arguments"
+) -> dict[str, dict[str, Any]]:
+    kv = await fleet.connect()
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def one(name: NodeName) -> dict[str, Any]:
+        async with slots:
+            return await _ask(fleet, kv, name, action, args)
+
+    try:
+        found = await asyncio.gather(*(one(name) for name in names))
+        return {str(name): reply for name, reply in zip(names, found, strict=True)}
+    finally:
+        await kv.close()
+
+
+async def _ask(
+    fleet: "FleetParts", kv: "KeyValue", node: NodeName, action: str, args: "Arguments"
+) -> dict[str, Any]:
+    from localpuppet import bus, reception
+
+    clock = fleet.parts.clock
+    request, token = reception.ask(fleet.signer, node, action, args, clock=clock, life=LIFE)
+    problem = "did not answer in time: is its agent running? ('localpuppet nodes')"
+    replies = bus.ask(kv, token, caller=fleet.signer.name, node=node, request=request.jti, ttl=LIFE)
+    try:
+        async with asyncio.timeout(PATIENCE), aclosing(replies) as tokens:
+            async for answer in tokens:
+                try:
+                    reply = reception.read_answer(fleet.verifier, answer, request, clock=clock)
+                except LocalpuppetError as error:
+                    problem = f"something answered that is not to be believed: {error}"
+                    continue
+                return {"ok": reply.ok, "result": dict(reply.result), "error": reply.error}
+    except TimeoutError:
+        return {"ok": False, "silent": True, "result": {}, "error": problem}
+    return {"ok": False, "silent": True, "result": {}, "error": problem}
+
+
+def _show(name: str, reply: dict[str, Any]) -> None:
+    if reply["ok"]:
+        render.emit(f"{name}: {render.word('ok')}")
+        text = render.mapping_lines(reply["result"], "  ")
+        if text:
+            render.emit(text)
+    else:
+        render.say(f"{name}: {render.word('failed')}: {render.user_text(reply['error'])}", err=True)

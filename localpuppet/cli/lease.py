@@ -1,0 +1,122 @@
+"""`localpuppet lease`: do something while nobody else in the fleet does it."""
+
+import asyncio
+import os
+import signal
+import uuid
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.cli import render
+from localpuppet.cli.wiring import Parts
+from localpuppet.errors import BusyError, InvalidInputError, UnavailableError
+from localpuppet.model.duration import parse_duration
+
+if TYPE_CHECKING:
+    from localpuppet.bus import Held, Leases
+    from localpuppet.cli.fleet import FleetParts
+
+TTL = 30.0
+GRACE = 10.0
+# What the command gets between the loss of the lease and its end.
+MARGIN = 0.7
+
+
+@click.command(
+    "lease",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    epilog="""\b
+Examples:
+  localpuppet lease db-migrate -- /usr/local/bin/migrate
+  localpuppet lease backup --wait 10m -- /usr/local/bin/backup --full
+
+\b
+Exit codes: the command's; 75 when another has the lease; 69 when the bus is away; 1 when the lease
+was lost while the command ran (it is ended then, before another could have the lease).
+""",
+)
+@click.argument("name")
+@click.option("--wait", metavar="TIME", help="Wait so long for the lease.  [default: do not]")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_obj
+def lease_command(parts: Parts, name: str, wait: str | None, command: tuple[str, ...]) -> int:
+    """Run COMMAND with the lease NAME, which one in the fleet can have at a time."""
+    from localpuppet.bus import parse_lease_name
+    from localpuppet.cli.fleet import FleetParts, run
+
+    patience = 0.0 if wait is None else parse_duration(wait, what="wait")
+    return run(_with_lease(FleetParts(parts), parse_lease_name(name), patience, list(command)))
+
+
+async def _with_lease(fleet: "FleetParts", name: str, patience: float, command: list[str]) -> int:
+    from localpuppet.bus import Leases
+
+    kv = await fleet.connect()
+    try:
+        leases = Leases(kv, fleet.parts.clock, holder=fleet.signer.name, session=str(uuid.uuid4()))
+        observer = render.observer(quiet=patience == 0, title=f"waiting for the lease {name}")
+        observer.begin()
+        try:
+            held = await leases.wait(name, ttl=TTL, patience=patience)
+        finally:
+            observer.close()
+        if held is None:
+            holder = await leases.holder(name)
+            raise BusyError(
+                f"the lease {name} is not free",
+                hint=f"{holder} has it" if holder else "--wait waits for it",
+            )
+        return await _run(fleet, leases, held, command)
+    finally:
+        await kv.close()
+
+
+async def _run(fleet: "FleetParts", leases: "Leases", held: "Held", command: list[str]) -> int:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, env={**os.environ, "LOCALPUPPET_LEASE_REVISION": str(held.revision)}
+        )
+    except OSError as error:
+        await leases.give_back(held)
+        raise InvalidInputError(f"cannot be run: {error.strerror}", where=command[0]) from error
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, _pass_on, process, number)
+    ended = asyncio.create_task(process.wait())
+    while not ended.done():
+        await asyncio.wait([ended], timeout=held.ttl / 3)
+        if ended.done():
+            break
+        held, problem = await _renew(fleet, leases, held)
+        if problem:
+            render.fail(f"the lease {held.name} was lost: {problem}; ending the command")
+            await _end(process, ended)
+            return 1
+    if not await leases.give_back(held):
+        render.fail(f"the lease {held.name} was lost before the command ended")
+        return 1
+    code = ended.result()
+    return code if code >= 0 else 128 - code
+
+
+async def _renew(fleet: "FleetParts", leases: "Leases", held: "Held") -> "tuple[Held, str]":
+    try:
+        renewed = await leases.renew(held)
+    except UnavailableError as error:
+        left = held.until - fleet.parts.clock.monotonic()
+        return held, "" if left > held.ttl * (1 - MARGIN) else str(error)
+    return (held, "somebody else has it") if renewed is None else (renewed, "")
+
+
+def _pass_on(process: asyncio.subprocess.Process, number: int) -> None:
+    if process.returncode is None:
+        process.send_signal(number)
+
+
+async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Task[int]") -> None:
+    _pass_on(process, signal.SIGTERM)
+    done, _ = await asyncio.wait([ended], timeout=GRACE)
+    if not done:
+        _pass_on(process, signal.SIGKILL)
+        await ended
