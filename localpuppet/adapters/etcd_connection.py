@@ -13,7 +13,6 @@ import urllib.parse
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from pathlib import Path
 
 from localpuppet.adapters import etcd_messages as messages
 from localpuppet.errors import InvalidInputError, UnavailableError
@@ -38,7 +37,6 @@ __all__ = [
     "Endpoint",
     "EtcdConnection",
     "open_stream",
-    "tls_context",
 ]
 
 Bytes = Stream[bytes, bytes]
@@ -102,25 +100,6 @@ class Endpoint:
                 "a URL must not hold credentials", where=shown, hint="use user and password_file"
             )
         return cls(shown, parts.hostname, port, parts.scheme == "https")
-
-
-def tls_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """Return TLS that verifies the server, and shows a client certificate if there is one.
-
-    Raises:
-        InvalidInputError: A file cannot be read, or holds something else.
-    """
-    where = str(ca)
-    try:
-        context = ssl.create_default_context(cafile=ca)
-        if certificate is not None:
-            where = str(certificate)
-            context.load_cert_chain(certificate, key)
-    except OSError as error:  # ssl.SSLError is one
-        raise InvalidInputError(
-            f"cannot be used for TLS: {error.strerror or error}", where=where
-        ) from error
-    return context
 
 
 class EtcdConnection:

@@ -25,9 +25,9 @@ from localpuppet.adapters.etcd_connection import (
     CompactedError,
     Endpoint,
     EtcdConnection,
-    tls_context,
 )
 from localpuppet.adapters.etcd_watch import EtcdWatch, Known
+from localpuppet.adapters.tls import tls_context
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.key_value import (
     Change,

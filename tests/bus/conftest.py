@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.bus.engines import Engine, EtcdEngine, ServerEngine, SqliteEngine
+from tests.bus.engines import Engine, EtcdEngine, NatsEngine, ServerEngine, SqliteEngine
+from tests.bus.servers import NEW_NATS, OLD_NATS
 
 # A test that needs longer hangs.
 PATIENCE = 120.0
@@ -42,7 +43,19 @@ def _etcd(factory: pytest.TempPathFactory) -> Iterator[ServerEngine]:
     yield from _served(EtcdEngine(factory.mktemp("etcd")))
 
 
-SERVED: dict[str, Callable[[pytest.TempPathFactory], Iterator[ServerEngine]]] = {"etcd": _etcd}
+def _old_nats(factory: pytest.TempPathFactory) -> Iterator[ServerEngine]:
+    yield from _served(NatsEngine(factory.mktemp("nats-2.9"), program=OLD_NATS))
+
+
+def _nats(factory: pytest.TempPathFactory) -> Iterator[ServerEngine]:
+    yield from _served(NatsEngine(factory.mktemp("nats"), program=NEW_NATS))
+
+
+SERVED: dict[str, Callable[[pytest.TempPathFactory], Iterator[ServerEngine]]] = {
+    "etcd": _etcd,
+    "nats-2.9": _old_nats,
+    "nats": _nats,
+}
 MAKERS: dict[str, Callable[[pytest.TempPathFactory], Iterator[Engine]]] = {
     "sqlite": _sqlite,
     **SERVED,

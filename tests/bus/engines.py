@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from localpuppet.adapters.etcd_kv import open_etcd
+from localpuppet.adapters.nats_kv import open_nats
 from localpuppet.adapters.sqlite_kv import open_sqlite
 from localpuppet.key_value import KeyValue
-from tests.bus.servers import EtcdServer, Server
+from tests.bus.servers import NEW_NATS, EtcdServer, NatsServer, Server
 
 TIMEOUT = 5.0
 
@@ -60,6 +61,21 @@ class EtcdEngine(ServerEngine):
 
     def compact(self) -> None:
         self.server.compact()
+
+
+class NatsEngine(ServerEngine):
+    """One server of a given version."""
+
+    remembers = False
+
+    def __init__(self, directory: Path, *, program: Path = NEW_NATS) -> None:
+        self.server: NatsServer = NatsServer(directory, program=program)
+
+    async def connect(self, timeout: float) -> KeyValue:
+        return await open_nats([self.server.url], timeout=timeout)
+
+    def compact(self) -> None:
+        """Nothing to do: of each key there is never more than its last message."""
 
 
 class SqliteEngine(Engine):

@@ -1,0 +1,328 @@
+"""One connection to NATS, remade when it is lost: requests with deadlines, errors as ours.
+
+Owns: when to connect. nats-py's own reconnecting is off: it hides an outage from those who wait,
+holds back what they publish, and takes its time. A connection that is lost ends all that wait on it
+at once, and the next call makes a new one, trying all servers until its deadline.
+
+A dead peer that keeps the connection open is found by pings within the timeout.
+"""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.model.text import one_line, url_without_secrets
+
+try:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+    from nats.errors import Error as NatsError
+    from nats.errors import NoRespondersError, SlowConsumerError
+except ModuleNotFoundError as error:
+    raise InvalidInputError(
+        f"needs the Python package {error.name}",
+        where="bus nats",
+        hint="pip install 'localpuppet[nats]'",
+    ) from error
+
+__all__ = ["Client", "Credentials", "Msg", "NatsConnection", "Subscription"]
+
+# Seconds between two rounds over servers that are away.
+RETRY = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """Who we are; all may be missing.
+
+    Attributes:
+        file: A `.creds` file (JWT and seed), or one with an nkey seed alone.
+        user: A user's name.
+        password: Its password.
+        tls: For servers that speak TLS; holds our certificate if there is one.
+    """
+
+    file: Path | None = None
+    user: str | None = None
+    password: str | None = None
+    tls: ssl.SSLContext | None = None
+
+    def options(self) -> dict[str, object]:
+        """Return what nats-py calls them.
+
+        Raises:
+            InvalidInputError: The file cannot be read.
+        """
+        options: dict[str, object] = {}
+        if self.file is not None:
+            try:
+                text = self.file.read_text("ascii")
+            except (OSError, UnicodeDecodeError) as error:
+                reason = getattr(error, "strerror", None) or "it is not text"
+                raise InvalidInputError(
+                    f"cannot be read: {reason}", where=str(self.file)
+                ) from error
+            kind = "user_credentials" if "BEGIN NATS USER JWT" in text else "nkeys_seed"
+            options[kind] = str(self.file)
+        if self.user is not None:
+            options |= {"user": self.user, "password": self.password or ""}
+        if self.tls is not None:
+            options["tls"] = self.tls
+        return options
+
+
+class NatsConnection:
+    """The connection of one client.
+
+    Args:
+        servers: URLs, tried in turn.
+        credentials: Who we are.
+        inbox: The prefix of the subjects that answers come to.
+        timeout: The deadline of each call in seconds.
+    """
+
+    def __init__(
+        self, servers: Sequence[str], *, credentials: Credentials, inbox: str, timeout: float
+    ) -> None:
+        self._servers = list(servers)
+        self._credentials = credentials
+        self._inbox = inbox
+        self.timeout = timeout
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+        self._said = ""
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Called when a connection is lost, and when the library threw a message away.
+        self.listeners: set[Callable[[], None]] = set()
+
+    @property
+    def where(self) -> str:
+        """Return the servers: for messages."""
+        return ", ".join(url_without_secrets(url) for url in self._servers)
+
+    @property
+    def version(self) -> str:
+        """Return the version of the server that we are connected to."""
+        info = {} if self._client is None else self._client._server_info
+        return one_line(str(info.get("version", "")))
+
+    async def client(self) -> Client:
+        """Return a live connection, a new one if there is none.
+
+        Raises:
+            UnavailableError: No server can be reached within the deadline, or they refuse us.
+        """
+        async with self._connecting:
+            if self._closed:
+                raise UnavailableError("is closed", where="bus nats")
+            if self._client is None or not self._client.is_connected:
+                if self._client is not None:
+                    await self._end(self._client)
+                    self._client = None
+                self._client = await self._connect()
+            return self._client
+
+    async def _connect(self) -> Client:
+        deadline = time.monotonic() + self.timeout
+        options = self._credentials.options()
+        problem = "no answer"
+        while True:
+            for left, url in zip(range(len(self._servers), 0, -1), self._servers, strict=True):
+                share = max(0.05, (deadline - time.monotonic()) / left)
+                client = Client()
+                gone = asyncio.get_running_loop().create_future()
+                self._said = ""
+                try:
+                    async with asyncio.timeout(share):
+                        await client.connect(
+                            url,
+                            **options,  # type: ignore[arg-type]
+                            allow_reconnect=False,
+                            connect_timeout=share,  # type: ignore[arg-type]
+                            ping_interval=self.timeout / 3,  # type: ignore[arg-type]
+                            max_outstanding_pings=1,
+                            inbox_prefix=self._inbox,
+                            name="localpuppet",
+                            error_cb=self._on_error,
+                            closed_cb=self._on_closed_of(gone),
+                        )
+                except (NatsError, OSError, TimeoutError, ValueError) as error:
+                    problem = self._said or _reason(error)
+                    await self._end(client)
+                    if "authorization" in problem.lower():
+                        raise self.problem(problem, "see the credentials of the bus") from error
+                else:
+                    self._gone = gone
+                    return client
+            if time.monotonic() + RETRY >= deadline:
+                raise self.problem(f"cannot be reached: {problem}")
+            await asyncio.sleep(RETRY)
+
+    async def request(
+        self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None
+    ) -> Msg:
+        """Send a message; return the answer.
+
+        Raises:
+            UnavailableError: Nobody answers within the deadline.
+        """
+        client = await self.client()
+        answer = asyncio.ensure_future(
+            client.request(
+                subject, payload, timeout=self.timeout, headers=dict(headers) if headers else None
+            )
+        )
+        return await self._waited(answer, subject)
+
+    async def _waited(self, answer: "asyncio.Future[Msg]", subject: str) -> Msg:
+        gone = self._gone
+        try:
+            # The library would let a request wait for what a lost connection cannot bring.
+            both: set[asyncio.Future[Any]] = {answer, gone}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise self.problem("the connection was lost")
+            return answer.result()
+        except NoRespondersError as error:
+            hint = "is JetStream on, and may this user use it?"
+            raise self.problem(f"nobody answers {subject}", hint) from error
+        except (NatsError, OSError, TimeoutError) as error:
+            raise self.problem(
+                self._said or f"no answer within {self.timeout:g} s", _hint(self._said)
+            ) from error
+        finally:
+            answer.cancel()
+
+    async def batches(
+        self, subject: str, body: Mapping[str, object], *, size: int
+    ) -> AsyncGenerator[Msg, None]:
+        """Ask a pull consumer for batches, until it has no more; yield their messages.
+
+        Raises:
+            UnavailableError: The connection is lost, or nothing comes within the deadline.
+        """
+        client = await self.client()
+        inbox = client.new_inbox()
+        queue: asyncio.Queue[Msg] = asyncio.Queue()
+        subscription = await self.subscribe(f"{inbox}.*", queue.put)
+        deadline = time.monotonic() + self.timeout
+        number = 0
+        more = True
+        try:
+            while more:
+                if time.monotonic() > deadline:
+                    raise self.problem(f"did not send everything within {self.timeout:g} s")
+                # A subject for each batch: an end that comes late is not taken for the next one's.
+                number += 1
+                answer = f"{inbox}.{number}"
+                await client.publish(subject, json.dumps(body).encode(), reply=answer)
+                count = 0
+                while more and count < size:
+                    message = await self._taken(queue)
+                    status = (message.headers or {}).get("Status")
+                    if status is None:
+                        count += 1
+                        yield message
+                        more = message.metadata.num_pending > 0
+                    elif message.subject == answer:
+                        more = status != "404"  # "no messages"; others end a batch, and no more
+                        break
+        except (NatsError, OSError) as error:
+            raise self.problem(f"the connection was lost: {_reason(error)}") from error
+        finally:
+            await self.unsubscribe(subscription)
+
+    async def _taken(self, queue: "asyncio.Queue[Msg]") -> Msg:
+        if not queue.empty():
+            return queue.get_nowait()
+        taking = asyncio.ensure_future(queue.get())
+        try:
+            both: set[asyncio.Future[Any]] = {taking, self._gone}
+            await asyncio.wait(both, timeout=self.timeout, return_when=asyncio.FIRST_COMPLETED)
+            if not taking.done():
+                lost = self._gone.done()
+                raise self.problem("the connection was lost" if lost else "no answer in time")
+            return taking.result()
+        finally:
+            taking.cancel()
+
+    async def subscribe(
+        self, subject: str, heard: Callable[[Msg], Awaitable[None]]
+    ) -> Subscription:
+        """Return a subscription that the server has taken.
+
+        Raises:
+            UnavailableError: The connection is lost, or we may not.
+        """
+        client = await self.client()
+        self._said = ""
+        try:
+            subscription = await client.subscribe(subject, cb=heard)
+            await client.flush(timeout=self.timeout)  # type: ignore[arg-type]
+        except (NatsError, OSError, TimeoutError) as error:
+            raise self.problem(f"the connection was lost: {_reason(error)}") from error
+        if "permissions violation" in self._said.lower():
+            raise self.problem(self._said, _hint(self._said))
+        return subscription
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription; one of a lost connection is fine."""
+        with suppress(NatsError, OSError):
+            await subscription.unsubscribe()
+
+    async def close(self) -> None:
+        """Close the connection; every later call raises."""
+        self._closed = True
+        if self._client is not None:
+            await self._end(self._client)
+        self._tell()
+
+    async def _end(self, client: Client) -> None:
+        with suppress(NatsError, OSError, TimeoutError):
+            async with asyncio.timeout(self.timeout):
+                await client.close()
+
+    async def _on_error(self, error: Exception) -> None:
+        self._said = _reason(error)
+        if isinstance(error, SlowConsumerError):
+            self._tell()
+
+    def _on_closed_of(self, gone: "asyncio.Future[None]") -> Callable[[], Awaitable[None]]:
+        async def closed() -> None:
+            if not gone.done():
+                gone.set_result(None)
+            self._tell()
+
+        return closed
+
+    def _tell(self) -> None:
+        for listener in list(self.listeners):
+            listener()
+
+    @property
+    def connected(self) -> bool:
+        """Return whether there is a live connection."""
+        return self._client is not None and self._client.is_connected
+
+    def problem(self, what: str, hint: str = "") -> UnavailableError:
+        """Return an error about these servers."""
+        return UnavailableError(what, where=self.where, hint=hint)
+
+
+def _hint(said: str) -> str:
+    return "may this user do that?" if "permissions violation" in said.lower() else ""
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return one_line(getattr(error, "strerror", None) or str(error) or type(error).__name__)

@@ -1,0 +1,421 @@
+"""The one JetStream stream of the bus: a subject for each key, of which the last message counts.
+
+Owns: the stream's configuration, publishing with conditions, reading what is there, and what time
+it is for the server. Refuses to know: watches (`nats_kv`).
+
+Reading many keys takes a consumer that lives for the one read and is removed after it: it is
+created on a subject that names the filter, so that permissions can say who may read what.
+
+Time: a message of an older server (before 2.11, or a stream without `allow_msg_ttl`) stays for
+ever, with its ttl in a header. It has expired when the *server's* clock says so: the server tells
+its time when it makes a consumer, and from then on our monotonic clock counts, less SLACK. Our time
+of day plays no part: a node whose clock is wrong neither sees ghosts nor loses what is there.
+"""
+
+import json
+import math
+import os
+import time
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from localpuppet.adapters.nats_connection import Client, Msg, NatsConnection
+from localpuppet.errors import UnavailableError
+from localpuppet.key_value import Entry
+from localpuppet.model.nats_subject import key_of, subject_of, subjects_below
+from localpuppet.model.text import one_line
+
+REMOVED = "Localpuppet-Removed"
+TTL = "Localpuppet-Ttl"
+# How long the server keeps the trace of a removal at least, and for how long we count on it.
+TRACE = 3600
+COUNTED = TRACE / 2
+# One batch of a read: the server drops clients for which it must hold 64 MiB.
+BATCH = 500
+BATCH_BYTES = 8 * 1024 * 1024
+# Dead messages that one read removes at most, where the server does not do that by itself.
+SWEEP = 100
+# Clocks drift: seconds, and parts of the time since we were told the server's.
+SLACK = 0.5
+DRIFT = 0.001
+
+_WRONG_LAST_SEQUENCE = 10071
+_NO_STREAM = 10059
+_NO_MESSAGE = 10037
+_BUSY = (10026, 10004)  # as many consumers as a stream may have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """The last message of a key.
+
+    Attributes:
+        entry: Its key, value and sequence.
+        removed: Whether it is the trace of a removal.
+        expires: The server's time in seconds since 1970 when its ttl is over, if it has one.
+    """
+
+    entry: Entry
+    removed: bool
+    expires: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The stream at one moment: its last sequence, and what tells it from one made later."""
+
+    last: int
+    created: str
+
+
+class NatsStream:
+    """The stream.
+
+    Args:
+        connection: To the server.
+        name: Its name.
+        prefix: The first token of its subjects; `PREFIX-live` is where its messages are repeated.
+        max_bytes: How large it may grow; beyond that, writes are refused.
+        replicas: How many servers keep it.
+    """
+
+    def __init__(
+        self, connection: NatsConnection, *, name: str, prefix: str, max_bytes: int, replicas: int
+    ) -> None:
+        self.connection = connection
+        self._name = name
+        self._prefix = prefix
+        self._max_bytes = max_bytes
+        self._replicas = replicas
+        self._prepared: Client | None = None
+        self._server_ttl = False
+        self._clock: tuple[float, float] | None = None
+        self._created = ""
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def live(self, keys: str) -> str:
+        """Return the subject on which the server repeats what it stored below a prefix of keys."""
+        return subjects_below(f"{self._prefix}-live", keys)
+
+    async def prepare(self) -> None:
+        """See to it that the stream is there as it should be; once for each connection.
+
+        Raises:
+            UnavailableError: The server does not answer, or refuses us.
+        """
+        client = await self.connection.client()
+        if client is self._prepared:
+            return
+        answer = await self._api(f"STREAM.INFO.{self._name}", {}, accept=(_NO_STREAM,))
+        wanted = self._wanted()
+        if answer is None:
+            answer = await self._api(f"STREAM.CREATE.{self._name}", wanted)
+        config = (answer or {}).get("config", {})
+        if any(config.get(key) != value for key, value in wanted.items()):
+            # An operator's own limits stay; what we cannot do without is asked for.
+            needed = ("allow_direct", "republish", "max_msgs_per_subject", "allow_msg_ttl")
+            changed = {**config, **{key: wanted[key] for key in needed if key in wanted}}
+            if changed != config:
+                with suppress(UnavailableError):  # this node may not: see below
+                    updated = await self._api(f"STREAM.UPDATE.{self._name}", changed)
+                    config = (updated or {}).get("config", config)
+        if not config.get("allow_direct") or not config.get("republish"):
+            raise self.connection.problem(
+                f"its stream {self._name} lacks allow_direct or republish",
+                "let a user who may update the stream connect once",
+            )
+        self._server_ttl = bool(config.get("allow_msg_ttl"))
+        self._prepared = client
+
+    def _wanted(self) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "name": self._name,
+            "subjects": [f"{self._prefix}.>"],
+            "storage": "file",
+            "retention": "limits",
+            "num_replicas": self._replicas,
+            "max_msgs_per_subject": 1,
+            "max_bytes": self._max_bytes,
+            # Full means "refused": the oldest value may be one that somebody counts on.
+            "discard": "new",
+            "allow_direct": True,
+            # The server repeats what it has stored, with its sequence: a live message that was
+            # refused or lost is never heard, and none can be forged by who may write a key.
+            "republish": {"src": f"{self._prefix}.>", "dest": f"{self._prefix}-live.>"},
+        }
+        if release(self.connection.version) >= (2, 11):
+            config["allow_msg_ttl"] = True
+        return config
+
+    async def state(self) -> State:
+        """Return where the stream is.
+
+        Raises:
+            UnavailableError: The server does not answer, or refuses us.
+        """
+        await self.prepare()
+        began = time.monotonic()
+        answer = await self._api(f"STREAM.INFO.{self._name}", {}) or {}
+        state = State(
+            last=int(answer.get("state", {}).get("last_seq", 0)),
+            created=str(answer.get("created", "")),
+        )
+        if state.created != self._created:  # another stream: nothing we knew holds for it
+            self._created = state.created
+            self._marks.clear()
+        if not self._marks or began - self._marks[-1][0] > COUNTED / 60:
+            self._marks.append((began, state.last))
+        while began - self._marks[0][0] > COUNTED:
+            self._marks.popleft()
+        return state
+
+    def remembers(self, after: int, state: State) -> bool:
+        """Return whether all removals after a sequence still have their trace.
+
+        That is so when we know that the sequence was reached a short time ago only: what was
+        written after it is younger than that.
+        """
+        return after <= state.last and any(
+            at <= after and time.monotonic() - began < COUNTED for began, at in self._marks
+        )
+
+    async def last(self, key: str) -> Message | None:
+        """Return the last message of a key, also a trace or one that has expired.
+
+        Raises:
+            UnavailableError: The server does not answer, or refuses us.
+        """
+        await self.prepare()
+        subject = subject_of(self._prefix, key)
+        answer = await self.connection.request(f"$JS.API.DIRECT.GET.{self._name}.{subject}")
+        headers = answer.headers or {}
+        status = headers.get("Status")
+        if status == "404":
+            return None
+        if status is not None:
+            said = one_line(f"{status} {headers.get('Description', '')}")
+            raise self.connection.problem(f"cannot be read: {said}")
+        try:
+            stored = _seconds(headers["Nats-Time-Stamp"])
+            return self._message(
+                subject, answer, revision=int(headers["Nats-Sequence"]), stored=stored
+            )
+        except (KeyError, ValueError) as error:
+            raise self.connection.problem("does not answer as NATS does") from error
+
+    async def publish(
+        self, key: str, value: bytes, *, ttl: float | None = None, expected: int | None = None
+    ) -> int | None:
+        """Write a message; return its sequence.
+
+        Args:
+            key: Its key.
+            value: Its bytes.
+            ttl: Seconds that it stays.
+            expected: The sequence of the key's last message, 0 for none; `None` for any.
+
+        Returns:
+            The sequence; `None` when the last message was another one.
+
+        Raises:
+            UnavailableError: The server does not answer, or refuses us.
+        """
+        headers = {}
+        if ttl is not None:
+            headers[TTL] = f"{ttl:.3f}"
+        return await self._publish(key, value, headers, ttl, expected)
+
+    async def publish_removal(self, key: str, expected: int) -> int | None:
+        """Write the trace of a removal, if the key's last message is the expected one.
+
+        Raises:
+            UnavailableError: The server does not answer, or refuses us.
+        """
+        return await self._publish(key, b"", {REMOVED: "1"}, TRACE, expected)
+
+    async def _publish(
+        self,
+        key: str,
+        value: bytes,
+        headers: dict[str, str],
+        ttl: float | None,
+        expected: int | None,
+    ) -> int | None:
+        await self.prepare()
+        if ttl is not None and self._server_ttl:
+            headers["Nats-TTL"] = f"{max(1, math.ceil(ttl))}s"
+        if expected is not None:
+            headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
+        headers["Nats-Expected-Stream"] = self._name
+        answer = await self.connection.request(
+            subject_of(self._prefix, key), value, headers=headers
+        )
+        result = self._result(answer, (_WRONG_LAST_SEQUENCE,))
+        return None if result is None else int(result["seq"])
+
+    async def read(self, keys: str, *, after: int | None = None) -> list[Message]:
+        """Return the last messages below a prefix of keys, in the order of their sequences.
+
+        Args:
+            keys: The prefix.
+            after: Only those after this sequence.
+
+        Raises:
+            UnavailableError: The server does not answer, or refuses us.
+        """
+        return await self._read(subjects_below(self._prefix, keys), after)
+
+    async def tell_time(self, key: str) -> None:
+        """Learn the server's time, in the only way that 2.9 has, if a key's expiry needs it.
+
+        Raises:
+            UnavailableError: The server does not answer, or refuses us.
+        """
+        if self._clock is None:
+            await self._read(subject_of(self._prefix, key), None)
+
+    async def _read(self, subject: str, after: int | None) -> list[Message]:
+        await self.prepare()
+        name = f"lp-{os.urandom(8).hex()}"
+        config: dict[str, Any] = {
+            "name": name,
+            "deliver_policy": "last_per_subject",
+            "ack_policy": "none",
+            "filter_subject": subject,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": int(self.connection.timeout * 1e9),
+        }
+        if after is not None:
+            config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
+        answer = await self._api(
+            f"CONSUMER.CREATE.{self._name}.{name}.{subject}",
+            {"stream_name": self._name, "config": config},
+        )
+        try:
+            self._learn_time(str((answer or {}).get("created", "")))
+            if not (answer or {}).get("num_pending"):
+                return []
+            messages = [message async for message in self._fetched(name)]
+        finally:
+            with suppress(UnavailableError):  # it ends by itself when nobody uses it
+                await self._api(f"CONSUMER.DELETE.{self._name}.{name}", {}, accept=(10014,))
+        await self._sweep(messages)
+        return messages
+
+    async def _fetched(self, consumer: str) -> AsyncGenerator[Message, None]:
+        async for part in self.connection.batches(
+            f"$JS.API.CONSUMER.MSG.NEXT.{self._name}.{consumer}",
+            {"batch": BATCH, "max_bytes": BATCH_BYTES, "no_wait": True},
+            size=BATCH,
+        ):
+            data = part.metadata
+            yield self._message(
+                part.subject,
+                part,
+                revision=data.sequence.stream,
+                stored=data.timestamp.timestamp(),
+            )
+
+    def heard(self, message: Msg) -> Message:
+        """Read a message that the server repeated.
+
+        Raises:
+            ValueError: It is none.
+        """
+        headers = message.headers or {}
+        try:
+            subject, revision = headers["Nats-Subject"], int(headers["Nats-Sequence"])
+        except KeyError as error:
+            raise ValueError("no message of the stream") from error
+        # It has just been stored: whatever its ttl is, it has not expired.
+        return self._message(subject, message, revision=revision, stored=math.inf)
+
+    def _message(self, subject: str, message: Msg, *, revision: int, stored: float) -> Message:
+        headers = message.headers or {}
+        ttl = headers.get(TTL)
+        return Message(
+            entry=Entry(key=key_of(self._prefix, subject), value=message.data, revision=revision),
+            removed=REMOVED in headers,
+            expires=None if ttl is None else stored + float(ttl),
+        )
+
+    def alive(self, message: Message) -> bool:
+        """Return whether a message is a value that has not certainly expired."""
+        if message.removed:
+            return False
+        return message.expires is None or self._clock is None or message.expires > self._now()
+
+    def needs_time(self, message: Message) -> bool:
+        """Return whether only the server's time can tell if a message has expired."""
+        return message.expires is not None and self._clock is None and not self._server_ttl
+
+    def _now(self) -> float:
+        """Return a time that the server's clock has certainly passed."""
+        if self._clock is None:
+            return 0.0
+        told, at = self._clock
+        gone = time.monotonic() - at
+        return told + gone * (1 - DRIFT) - SLACK
+
+    def _learn_time(self, text: str) -> None:
+        with suppress(ValueError):
+            self._clock = (_seconds(text), time.monotonic())
+
+    async def _sweep(self, messages: list[Message]) -> None:
+        """Remove what is long dead, where the server does not: by sequence, so nothing newer."""
+        if self._server_ttl:
+            return
+        old = [
+            one.entry.revision
+            for one in messages
+            if one.expires is not None and one.expires + TRACE < self._now()
+        ]
+        for revision in old[:SWEEP]:
+            try:
+                await self._api(
+                    f"STREAM.MSG.DELETE.{self._name}", {"seq": revision, "no_erase": True}
+                )
+            except UnavailableError:
+                return  # this node may not; another one may
+
+    async def _api(
+        self, method: str, body: dict[str, Any], *, accept: tuple[int, ...] = ()
+    ) -> dict[str, Any] | None:
+        """Call JetStream; return its answer, `None` for an error that is expected."""
+        payload = json.dumps(body).encode() if body else b""
+        return self._result(await self.connection.request(f"$JS.API.{method}", payload), accept)
+
+    def _result(self, answer: Msg, accept: tuple[int, ...]) -> dict[str, Any] | None:
+        try:
+            result = json.loads(answer.data)
+        except ValueError as error:
+            raise self.connection.problem("does not answer as JetStream does") from error
+        if not isinstance(result, dict):
+            raise self.connection.problem("does not answer as JetStream does")
+        problem = result.get("error")
+        if problem is None:
+            return result
+        if problem.get("err_code") in accept:
+            return None
+        raise self.connection.problem(one_line(f"JetStream: {problem.get('description', problem)}"))
+
+
+def release(version: str) -> tuple[int, int]:
+    """Return the first two numbers of a server's version; zeros when it has none."""
+    parts = version.split(".")
+    numbers = [int(part) for part in parts[:2] if part.isdigit()]
+    return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)
+
+
+def _seconds(text: str) -> float:
+    """Return seconds since 1970 of a time as Go writes it: down to nanoseconds."""
+    head, _, rest = text.partition(".")
+    zone = rest.lstrip("0123456789") if rest else ""
+    fraction = rest[: len(rest) - len(zone)]
+    moment = datetime.fromisoformat(head + (zone or ("" if not rest else "Z")))
+    return moment.timestamp() + (float(f"0.{fraction}") if fraction else 0.0)
