@@ -24,6 +24,8 @@ class BuildPy(build_py):  # type: ignore[misc]  # setuptools is not typed
             target = Path(self.build_lib) / "localpuppet" / "share" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(HERE / name, target)
+        modules = Path(self.build_lib) / "localpuppet" / "share" / "modules" / "localpuppet"
+        shutil.copytree(HERE / "modules" / "localpuppet", modules, dirs_exist_ok=True)
 
 
 # Read, not imported: `import localpuppet` would find the node script localpuppet.py first.

@@ -7,7 +7,7 @@ import click
 
 from localpuppet.cli import render
 from localpuppet.cli.preparing import prepare
-from localpuppet.cli.wiring import Parts
+from localpuppet.cli.wiring import OWN_MODULES, Parts
 from localpuppet.model.difference import Difference, compare, compare_catalogs
 from localpuppet.release import Release
 
@@ -91,7 +91,7 @@ def _catalog(parts: Parts, release: Release, source: str) -> dict[str, dict[str,
         command += ["--node_terminus", "exec", "--external_nodes", str(settings.enc_script)]
         command += ["--environmentpath", f"{scratch}/environments"]
         command += ["--environment", document.environment, "--log_level", "err"]
-        command += ["--modulepath", ":".join(map(str, release.modulepath))]
+        command += ["--modulepath", ":".join(map(str, (*release.modulepath, OWN_MODULES)))]
         if release.hiera_config:
             command += ["--hiera_config", str(release.hiera_config)]
         command += ["--manifest", str(settings.site_manifest), "--render-as", "json"]

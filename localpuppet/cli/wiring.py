@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from localpuppet.store import Store
     from localpuppet.supervisor import Supervisor
 
+# What every Puppet run of ours finds behind the release: types, functions, classes.
+OWN_MODULES = share.path("modules/localpuppet")
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -187,7 +189,8 @@ class Parts:
             node_document=settings.node_document,
             environments=settings.state / "environments",
             environment=environment,
-            modulepath=release.modulepath,
+            # Our own modules come last: a site's module of the same name hides them.
+            modulepath=(*release.modulepath, OWN_MODULES),
             hiera_config=release.hiera_config,
             noop=wish.noop,
             tags=wish.tags,

@@ -1,7 +1,8 @@
 """Files that are handed to other programs: units, Puppet's routes, the ENC script.
 
-`enc.sh` and `default.pp` live at the top of the repository (`enc/`, `manifests/`); a wheel gets a
-copy of them here when it is built (setup.py), and a clone uses them where they are.
+`enc.sh`, `default.pp` and our Puppet modules live at the top of the repository (`enc/`,
+`manifests/`, `modules/localpuppet/`); a wheel gets a copy of them here when it is built (setup.py),
+and a clone uses them where they are.
 """
 
 from pathlib import Path
