@@ -37,8 +37,6 @@ SWEEP = 100
 
 _WRONG_LAST_SEQUENCE = 10071
 _NO_STREAM = 10059
-_NO_MESSAGE = 10037
-_BUSY = (10026, 10004)  # as many consumers as a stream may have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
