@@ -177,7 +177,7 @@ class Localpuppet(Tool):
 class LocalpuppetPack(Localpuppet):
     """localpuppet, cold, from a release pack: one file instead of a fetch a module."""
 
-    name = "localpuppet, pack"
+    name = "localpuppet pack"
     steps = ("cold",)
 
     def command(self, step: str) -> list[str]:

@@ -21,6 +21,7 @@ from localpuppet.adapters.etcd_connection import (
     Channel,
     CompactedError,
     EtcdConnection,
+    in_a_task,
     open_stream,
 )
 from localpuppet.errors import UnavailableError
@@ -109,19 +110,16 @@ class EtcdWatch:
                 break
             if self._stream is not None:
                 with suppress(TimeoutError, OSError, StreamTerminatedError):
-                    async with asyncio.timeout(half):
-                        await self._stream.send_message(messages.PROGRESS_REQUEST)
+                    await in_a_task(self._stream.send_message(messages.PROGRESS_REQUEST), half)
         self._connection.drop(self._channel)
         raise self._problem(f"the watch was silent for {self._connection.timeout:g} s")
 
     async def _taken(self) -> messages.Watched:
-        if self._queue.empty() and self.task.done():
-            raise UnavailableError("is closed", where="bus etcd")
         taking = asyncio.ensure_future(self._queue.get())
         try:
             await asyncio.wait({taking, self.task}, return_when=asyncio.FIRST_COMPLETED)
             if not taking.done() and self._queue.empty():
-                raise UnavailableError("is closed", where="bus etcd")
+                raise self._problem("the watch was ended: the connection was lost, or closed")
             message = await taking
         finally:
             taking.cancel()

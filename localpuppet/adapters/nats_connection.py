@@ -33,7 +33,7 @@ except ModuleNotFoundError as error:
         hint="pip install 'localpuppet[nats]'",
     ) from error
 
-__all__ = ["Client", "Credentials", "Msg", "NatsConnection", "Subscription"]
+__all__ = ["Client", "Credentials", "Msg", "NatsConnection", "StalledError", "Subscription"]
 
 # Seconds between two rounds over servers that are away.
 RETRY = 0.1
@@ -77,6 +77,10 @@ class Credentials:
         if self.tls is not None:
             options["tls"] = self.tls
         return options
+
+
+class StalledError(Exception):
+    """A consumer promised more than it sends: what it counted was replaced or removed meanwhile."""
 
 
 class NatsConnection:
@@ -208,7 +212,8 @@ class NatsConnection:
         """Ask a pull consumer for batches, until it has no more; yield their messages.
 
         Raises:
-            UnavailableError: The connection is lost, or nothing comes within the deadline.
+            UnavailableError: The connection is lost, or not everything came within the deadline.
+            StalledError: Nothing came for a quarter of that.
         """
         client = await self.client()
         inbox = client.new_inbox()
@@ -247,10 +252,11 @@ class NatsConnection:
         taking = asyncio.ensure_future(queue.get())
         try:
             both: set[asyncio.Future[Any]] = {taking, self._gone}
-            await asyncio.wait(both, timeout=self.timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(both, timeout=self.timeout / 4, return_when=asyncio.FIRST_COMPLETED)
             if not taking.done():
-                lost = self._gone.done()
-                raise self.problem("the connection was lost" if lost else "no answer in time")
+                if not self._gone.done():
+                    raise StalledError
+                raise self.problem("the connection was lost")
             return taking.result()
         finally:
             taking.cancel()

@@ -21,7 +21,8 @@ from pathlib import Path
 from types import TracebackType
 
 from localpuppet.adapters.nats_connection import Credentials, Msg, NatsConnection, Subscription
-from localpuppet.adapters.nats_stream import Message, NatsStream, release
+from localpuppet.adapters.nats_message import Message, release
+from localpuppet.adapters.nats_stream import NatsStream
 from localpuppet.adapters.tls import tls_context
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.key_value import (
@@ -35,6 +36,8 @@ from localpuppet.key_value import (
     check_value,
 )
 
+# How many looks pass before a watcher sweeps what has expired on a server that does not.
+SWEEP = 60
 # Seconds between two looks of a watch at what was stored: core NATS does not say what it lost.
 LOOK = 60.0
 _MAX_BYTES = 1024**3
@@ -308,6 +311,7 @@ class NatsFeed:
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
         self._subscription: Subscription | None = None
         self._lost = False
+        self._looks = 0
 
     async def __aenter__(self) -> "NatsFeed":
         await self._stream.prepare()
@@ -346,6 +350,9 @@ class NatsFeed:
             async with asyncio.timeout(LOOK):
                 message = await self._queue.get()
         except TimeoutError:
+            self._looks += 1
+            if self._looks % SWEEP == 0:
+                await self._stream.sweep(self._prefix)
             return None
         if message is None and self._lost:
             raise self._problem()
