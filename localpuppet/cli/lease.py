@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.cli import render
+from localpuppet.cli.rest_command import REST, RestCommand
 from localpuppet.cli.wiring import Parts
 from localpuppet.errors import BusyError, InvalidInputError, UnavailableError
 from localpuppet.model.duration import parse_duration
@@ -25,7 +26,8 @@ MARGIN = 0.7
 
 @click.command(
     "lease",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    cls=RestCommand,
+    rest="COMMAND…",
     epilog="""\b
 Examples:
   localpuppet lease db-migrate -- /usr/local/bin/migrate
@@ -38,13 +40,16 @@ was lost while the command ran (it is ended then, before another could have the 
 )
 @click.argument("name")
 @click.option("--wait", metavar="TIME", help="Wait so long for the lease.  [default: do not]")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.pass_obj
-def lease_command(parts: Parts, name: str, wait: str | None, command: tuple[str, ...]) -> int:
+@click.pass_context
+def lease_command(ctx: click.Context, name: str, wait: str | None) -> int:
     """Run COMMAND with the lease NAME, which one in the fleet can have at a time."""
     from localpuppet.bus import parse_lease_name
     from localpuppet.cli.fleet import FleetParts, run
 
+    parts: Parts = ctx.obj
+    command: tuple[str, ...] = ctx.meta.get(REST, ())
+    if not command:
+        raise click.UsageError("there is no command: write it behind '--'", ctx)
     patience = 0.0 if wait is None else parse_duration(wait, what="wait")
     return run(_with_lease(FleetParts(parts), parse_lease_name(name), patience, list(command)))
 
