@@ -19,6 +19,7 @@ from localpuppet.key_value import Entry, KeyValue
 
 FIRST_DELAY = 0.1
 LONGEST_DELAY = 1.0
+STEADY = 2.0  # seconds: a connection that lasted so long is no sign that the next will not
 RECONCILE = 300.0
 # What may pile up between the connection and the disk; beyond it the reader waits.
 BACKLOG = 1000
@@ -61,6 +62,7 @@ class Session:
         self._changed = agent.subscribe()
         self._kv: KeyValue | None = None
         self._away = False
+        self._warned: set[str] = set()
 
     async def store(self) -> KeyValue:
         """Return the store that we are connected to.
@@ -80,31 +82,49 @@ class Session:
         Raises:
             StateError: What was heard could not be written down.
         """
+        clock = asyncio.get_running_loop().time
         delay = FIRST_DELAY
         while not stop.is_set():
+            begun = clock()
             try:
                 self._kv = await self._connect()
-                self._back()
-                delay = FIRST_DELAY
+                begun = clock()
                 await self._listen(self._kv, stop)
             except* UnavailableError as errors:
                 if not stop.is_set():
                     self._lost(_first(errors))
             except* _Stopped:
-                self._log.debug("leaving the bus")
+                await self._farewell()
             finally:
                 await self._close()
+            if clock() - begun > STEADY:
+                delay = FIRST_DELAY
             try:
                 await asyncio.wait_for(stop.wait(), delay)
             except TimeoutError:
                 delay = min(2 * delay, LONGEST_DELAY)
 
+    async def _farewell(self) -> None:
+        """Tell what became of the last run, and that nobody is here from now on."""
+        if self._kv is None:
+            return
+        try:
+            token = self._describe()
+            await bus.announce(self._kv, self._agent.me, token, ttl=bus.FAREWELL_TTL)
+        except UnavailableError as error:
+            self._log.debug(f"left the bus without a word: {error}")
+
     def _back(self) -> None:
         if self._away:
             self._log.info("the bus is back")
         self._away = False
-        for warning in self._kv.warnings if self._kv else ():
-            self._log.warning(warning)
+
+    def _warn(self, kv: KeyValue) -> None:
+        """Say once what an operator should know of the server, not at each connection."""
+        for warning in kv.warnings:
+            if warning not in self._warned:
+                self._warned.add(warning)
+                self._log.warning(warning)
 
     def _lost(self, error: BaseException) -> None:
         if not self._away:
@@ -120,6 +140,7 @@ class Session:
                 self._log.debug(f"closing the bus: {error}")
 
     async def _listen(self, kv: KeyValue, stop: asyncio.Event) -> None:
+        self._warn(kv)
         heard: asyncio.Queue[bytes] = asyncio.Queue(BACKLOG)
         asked: asyncio.Queue[Entry] = asyncio.Queue(BACKLOG)
         async with asyncio.TaskGroup() as group:
@@ -136,6 +157,7 @@ class Session:
             async for change in changes:
                 for entry in bus.entries(change):
                     await heard.put(entry.value)
+        raise _ended(self._triggers)
 
     async def _hear(self, heard: asyncio.Queue[bytes]) -> None:
         """Take what has piled up together: one write to the disk for all of it."""
@@ -157,6 +179,7 @@ class Session:
             async for change in changes:
                 for entry in bus.entries(change):
                     await asked.put(entry)
+        raise _ended(self._requests)
 
     async def _answer(self, kv: KeyValue, asked: asyncio.Queue[Entry]) -> None:
         while True:
@@ -179,10 +202,16 @@ class Session:
         while True:
             self._changed.clear()
             await bus.announce(kv, self._agent.me, self._describe())
+            self._back()
             try:
                 await asyncio.wait_for(self._changed.wait(), bus.PRESENCE_TTL / 3)
             except TimeoutError:
                 continue
+
+
+def _ended(prefix: str) -> UnavailableError:
+    """A watch has no end; an agent that took one for granted would be deaf, and not know it."""
+    return UnavailableError("the watch ended without an error", where=prefix)
 
 
 async def _until(stop: asyncio.Event) -> None:
