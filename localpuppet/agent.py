@@ -24,6 +24,7 @@ from localpuppet.model.admission import Admission, Admitted, Dropped, Unsigned
 from localpuppet.model.cause import Cause, Kind
 from localpuppet.model.coalescing import Batch, Coalescer, Drop
 from localpuppet.model.names import NodeName
+from localpuppet.model.settled import DROPPED, MOST, Settled, of_run
 from localpuppet.ports import Clock
 from localpuppet.signing import Kind as MessageKind
 from localpuppet.signing import Verifier, claimed_payload
@@ -33,7 +34,6 @@ from localpuppet.signing import Verifier, claimed_payload
 AGAIN = 1.0
 # Nothing of ours sleeps longer: the watchdog is fed, and a clock that was set is noticed.
 LONGEST_SLEEP = 10.0
-SETTLED = 32  # of so many causes others can ask what became of them
 MANY = 10  # more causes that are dropped for one reason share a line
 IDS_A_LINE = 20
 
@@ -155,7 +155,7 @@ class Agent:
         self._again_at = 0.0
         self._changed: list[asyncio.Event] = []
         self.last: RunEnd | None = None
-        self.settled: deque[tuple[str, RunEnd]] = deque(maxlen=SETTLED)
+        self.settled: deque[Settled] = deque(maxlen=MOST)
 
     @property
     def running(self) -> Batch | None:
@@ -328,9 +328,9 @@ class Agent:
         else:
             reason = f": {end.reason}" if end.reason else ""
             self._log.info(f"run {end.run or '(no record)'} {end.outcome}{reason}")
-            ids = self._coalescer.ended()
-            self._inbox.forget(ids)
-            self.settled.extend((identifier, end) for identifier in ids[-SETTLED:])
+            sent = batch.timestamps if batch else {}
+            self._inbox.forget(self._coalescer.ended())
+            self.settled.extend(of_run(sent, run=end.run, outcome=end.outcome))
         self.last = end if end.fate is not Fate.BUSY else self.last
         self._tell()
 
@@ -342,8 +342,7 @@ class Agent:
         for drop in dropped:
             say = self._log.debug if reasons[drop.reason] > MANY else self._log.warning
             say(f"dropped {drop.id}: {drop.reason}")
-            end = RunEnd(fate=Fate.IMPOSSIBLE, outcome="dropped", reason=drop.reason)
-            self.settled.append((drop.id, end))
+            self.settled.append(Settled.of_cause(drop.id, 0, run=None, outcome=DROPPED))
         if dropped:
             self._inbox.forget([drop.id for drop in dropped])
 

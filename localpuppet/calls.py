@@ -140,6 +140,22 @@ class Calls:
         )
 
 
+def trigger_line(call: bus.Call) -> bytes:
+    """Return the line that asks for a trigger in the name of the run that is on."""
+    question = {
+        "verb": "trigger",
+        "name": "by hand",
+        "hosts": list(call.hosts),
+        "tags": list(call.tags),
+        "ttl": call.ttl,
+        "keyprefix": call.keyprefix,
+        "keyttl": call.keyttl,
+        "engine": None,
+        "run": None,
+    }
+    return json.dumps(question).encode() + b"\n"
+
+
 class _Fields:
     """The fields of a question, each read once and strictly."""
 
