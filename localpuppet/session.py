@@ -9,8 +9,10 @@ heard afterwards, by a listing; the store being away never ends the agent, and n
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from typing import TypeVar
 
 from localpuppet import bus
 from localpuppet.agent import Agent, Log
@@ -23,6 +25,9 @@ STEADY = 2.0  # seconds: a connection that lasted so long is no sign that the ne
 RECONCILE = 300.0
 # What may pile up between the connection and the disk; beyond it the reader waits.
 BACKLOG = 1000
+
+
+_Result = TypeVar("_Result")
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: it ends a group of tasks
@@ -85,11 +90,14 @@ class Session:
         clock = asyncio.get_running_loop().time
         delay = FIRST_DELAY
         while not stop.is_set():
-            begun = clock()
+            steady = math.inf
             try:
-                self._kv = await self._connect()
-                begun = clock()
-                await self._listen(self._kv, stop)
+                self._kv = await _ours(self._connect())
+                steady = clock() + STEADY
+                # A task of its own. Up to Python 3.12 a group that failed leaves its task marked
+                # as cancelled: no time-out in that works from then on, and the next one that is
+                # due would end it in silence.
+                await _ours(asyncio.create_task(self._listen(self._kv, stop)))
             except* UnavailableError as errors:
                 if not stop.is_set():
                     self._lost(_first(errors))
@@ -97,7 +105,7 @@ class Session:
                 await self._farewell()
             finally:
                 await self._close()
-            if clock() - begun > STEADY:
+            if clock() > steady:
                 delay = FIRST_DELAY
             try:
                 await asyncio.wait_for(stop.wait(), delay)
@@ -110,7 +118,7 @@ class Session:
             return
         try:
             token = self._describe()
-            await bus.announce(self._kv, self._agent.me, token, ttl=bus.FAREWELL_TTL)
+            await _ours(bus.announce(self._kv, self._agent.me, token, ttl=bus.FAREWELL_TTL))
         except UnavailableError as error:
             self._log.debug(f"left the bus without a word: {error}")
 
@@ -135,7 +143,7 @@ class Session:
         kv, self._kv = self._kv, None
         if kv is not None:
             try:
-                await kv.close()
+                await _ours(kv.close())
             except UnavailableError as error:
                 self._log.debug(f"closing the bus: {error}")
 
@@ -144,12 +152,15 @@ class Session:
         heard: asyncio.Queue[bytes] = asyncio.Queue(BACKLOG)
         asked: asyncio.Queue[Entry] = asyncio.Queue(BACKLOG)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch_triggers(kv, heard))
-            group.create_task(self._hear(heard))
-            group.create_task(self._watch_requests(kv, asked))
-            group.create_task(self._answer(kv, asked))
-            group.create_task(self._tell(kv))
-            group.create_task(self._reconcile(kv, heard))
+            for work in (
+                self._watch_triggers(kv, heard),
+                self._hear(heard),
+                self._watch_requests(kv, asked),
+                self._answer(kv, asked),
+                self._tell(kv),
+                self._reconcile(kv, heard),
+            ):
+                group.create_task(_unending(work))
             group.create_task(_until(stop))
 
     async def _watch_triggers(self, kv: KeyValue, heard: asyncio.Queue[bytes]) -> None:
@@ -157,7 +168,6 @@ class Session:
             async for change in changes:
                 for entry in bus.entries(change):
                     await heard.put(entry.value)
-        raise _ended(self._triggers)
 
     async def _hear(self, heard: asyncio.Queue[bytes]) -> None:
         """Take what has piled up together: one write to the disk for all of it."""
@@ -179,7 +189,6 @@ class Session:
             async for change in changes:
                 for entry in bus.entries(change):
                     await asked.put(entry)
-        raise _ended(self._requests)
 
     async def _answer(self, kv: KeyValue, asked: asyncio.Queue[Entry]) -> None:
         while True:
@@ -209,9 +218,34 @@ class Session:
                 continue
 
 
-def _ended(prefix: str) -> UnavailableError:
-    """A watch has no end; an agent that took one for granted would be deaf, and not know it."""
-    return UnavailableError("the watch ended without an error", where=prefix)
+async def _ours(work: Awaitable[_Result]) -> _Result:
+    """Await a store's call; that it was cancelled, and not by us, is an outage.
+
+    A client library that cancels what waits for a lost connection would end our task in silence:
+    a group takes a cancelled task for one that was meant to end.
+
+    Raises:
+        UnavailableError: It was cancelled by the store's library, or failed.
+    """
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise UnavailableError("the connection was lost", where="bus") from error
+
+
+async def _unending(work: Awaitable[None]) -> None:
+    """Await what has no end: that it ends all the same is an outage.
+
+    An agent whose watch had ended without an error would be deaf, and not know it.
+
+    Raises:
+        UnavailableError: It ended.
+    """
+    await _ours(work)
+    raise UnavailableError("what follows the bus has ended without an error", where="bus")
 
 
 async def _until(stop: asyncio.Event) -> None:
