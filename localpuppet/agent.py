@@ -345,6 +345,7 @@ class Agent:
             self.settled.append(Settled.of_cause(drop.id, 0, run=None, outcome=DROPPED))
         if dropped:
             self._inbox.forget([drop.id for drop in dropped])
+            self._tell()
 
     def _tell(self) -> None:
         for event in self._changed:

@@ -9,7 +9,7 @@ from localpuppet.adapters.etcd_kv import open_etcd
 from localpuppet.adapters.nats_kv import open_nats
 from localpuppet.adapters.sqlite_kv import open_sqlite
 from localpuppet.key_value import KeyValue
-from tests.bus.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer, Server, etcd_cluster
+from tests.bus.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer, etcd_cluster
 
 TIMEOUT = 2.0  # of each call, of agents and tests
 
@@ -22,13 +22,15 @@ class Bus:
         servers: Those that can be killed.
     """
 
-    def __init__(self, engine: str, where: Path | None, servers: list[Server]) -> None:
+    def __init__(
+        self, engine: str, where: Path | None, servers: list[EtcdServer] | list[NatsServer]
+    ) -> None:
         self.engine = engine
         self.where = where
-        self.servers = servers
+        self.servers: list[EtcdServer | NatsServer] = [*servers]
 
     @property
-    def server(self) -> Server:
+    def server(self) -> EtcdServer | NatsServer:
         return self.servers[0]
 
     @property
@@ -68,7 +70,7 @@ def _running(bus: Bus) -> Iterator[Bus]:
 
 def sqlite(directory: Path) -> Iterator[Bus]:
     """A file."""
-    yield Bus("sqlite", directory / "bus" / "bus.sqlite", [])
+    yield Bus("sqlite", directory / "bus" / "bus.sqlite", list[EtcdServer]())
 
 
 def etcd(directory: Path) -> Iterator[Bus]:

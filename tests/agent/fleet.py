@@ -22,6 +22,8 @@ from typing import Any
 
 from localpuppet import bus as recipes
 from localpuppet.adapters.system import SystemClock
+from localpuppet.errors import UnavailableError
+from localpuppet.key_value import KeyValue
 from localpuppet.keys import OwnKey, TrustedKeys
 from localpuppet.model.bus_settings import KEYPREFIX
 from localpuppet.model.names import NodeName, SignerName
@@ -32,7 +34,7 @@ from tests.conftest import COMMAND, REPOSITORY, Done, Node, make_node
 from tests.history import check, check_arrivals
 
 # Enough for anything that ends at all on a busy machine.
-PATIENCE = 60.0
+PATIENCE = 25.0
 RUN_SCRIPT = Path(__file__).with_name("run_script.py")
 RUN_COMMAND = [sys.executable, "-I", "-S", str(RUN_SCRIPT)]
 
@@ -91,12 +93,18 @@ class Member:
         with (self.root / "gate").open("wb"):
             pass
 
-    def start(self, *options: str, before: Sequence[str] = ()) -> None:
-        """Start the agent; `before` are words in front of its command line."""
+    def start(self, *, before: Sequence[str] = (), debug: bool = True) -> None:
+        """Start the agent.
+
+        Args:
+            before: Words in front of its command line.
+            debug: Whether every line is logged: what a history is read from.
+        """
         assert self.process is None
+        options = ["--debug"] if debug else []
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [*before, *self.command, "agent", "--debug", *options],
+                [*before, *self.command, "agent", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -192,6 +200,21 @@ def _kill_run(pid: int, root: Path) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+async def _until_taken(call: recipes.Call, kv: KeyValue, signer: Signer) -> recipes.Sent:
+    while True:
+        try:
+            return await recipes.send(
+                call,
+                kv=kv,
+                signer=signer,
+                paths=[()],
+                clock=SystemClock(),
+                uuid=str(uuid.uuid4()),
+            )
+        except UnavailableError:
+            await asyncio.sleep(0.05)
+
+
 class Fleet:
     """Nodes on one bus.
 
@@ -228,6 +251,10 @@ class Fleet:
         node = make_node(root, self.probe) if puppet else Node(root)
         member = Member(NodeName.parse(f"{name}.example.com"), node)
         member.root.mkdir(exist_ok=True)
+        if not puppet:  # but `disable` asks for its directories
+            (root / "var" / "cache").mkdir(parents=True, mode=0o700)
+            node.write("var/cache/puppet.json", self.probe.replace("@ROOT@", str(root)), 0o600)
+            (root / "puppet" / "var" / "state").mkdir(parents=True)
         agent = {"every": False, **({} if puppet else {"run_cmd": RUN_COMMAND})}
         node.settings(
             node=str(member.name),
@@ -267,7 +294,9 @@ class Fleet:
     def send(
         self, sender: Member, *to: Member, ttl: int = 180, count: int = 1, late: bool = False
     ) -> list[str]:
-        """Send triggers as `sender` would, by hand; return their uuids.
+        """Send triggers as `sender` would, by hand, again while the bus is away.
+
+        Returns their uuids.
 
         Args:
             sender: In whose name.
@@ -294,14 +323,7 @@ class Fleet:
 
             async def one() -> str:
                 async with slots:
-                    sent = await recipes.send(
-                        call,
-                        kv=kv,
-                        signer=signer,
-                        paths=[()],
-                        clock=SystemClock(),
-                        uuid=str(uuid.uuid4()),
-                    )
+                    sent = await _until_taken(call, kv, signer)
                     for node in sent.sent:
                         sender.say(
                             what="sent",
@@ -315,6 +337,16 @@ class Fleet:
 
             return list(await asyncio.gather(*(one() for _ in range(count))))
 
+    def until_expired(self, sender: Member, to: Member) -> None:
+        """Wait until the bus has forgotten a trigger."""
+
+        async def wait() -> None:
+            async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
+                while await kv.get(recipes.triggers_for(to.name, KEYPREFIX) + sender.name):
+                    await asyncio.sleep(0.05)
+
+        asyncio.run(wait())
+
     def accepted(self, member: Member, uuid: str) -> None:
         """Wait until a node has accepted a trigger."""
         member.wait_log(rf"accepted a .*\({uuid}\)")
@@ -322,11 +354,15 @@ class Fleet:
     def history(self) -> list[dict[str, Any]]:
         """Return the events of all nodes."""
         events = [event for member in self.members for event in member.events()]
-        paths = {event["id"]: event["path"] for event in events if event["what"] == "accepted"}
+        paths = {
+            (event["node"], event["id"]): event["path"]
+            for event in events
+            if event["what"] == "accepted"
+        }
         for event in events:
             if event["what"] == "sent":
                 event["id"] = f"{event['node']}/{event['uuid']}"
-                event.setdefault("path", paths.get(event["id"]))
+                event.setdefault("path", paths.get((event["to"], event["id"])))
         return events
 
     def problems(self) -> list[str]:

@@ -36,15 +36,22 @@ class LogReader:
     def __init__(self, node: str) -> None:
         self._node = node
         self._causes: list[str] = []
+        self._told_taken = True
         self._accepted: set[str] = set()
         self._at = 0
 
     def events(self, log: str) -> Iterator[dict[str, Any]]:
         """Yield the events, each with `at`, `node` and `what`."""
         for line in log.splitlines():
-            for event in self._read(re.sub(r"^<\d>", "", line)):
+            for event in self._events(re.sub(r"^<\d>", "", line)):
                 self._at += 1
                 yield {"at": self._at, "node": self._node, **event}
+
+    def _events(self, line: str) -> Iterator[dict[str, Any]]:
+        if self._causes and not self._told_taken and not line.startswith("this run's causes"):
+            self._told_taken = True
+            yield {"what": "taken", "causes": tuple(self._causes)}
+        yield from self._read(line)
 
     def _read(self, line: str) -> Iterator[dict[str, Any]]:
         if line.startswith("history "):
@@ -59,7 +66,6 @@ class LogReader:
     def _told(self, event: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Take what a run or a test said; a run's causes are what its agent said last."""
         if event["what"] == "started":
-            yield {"what": "taken", "causes": tuple(self._causes)}
             yield {**event, "causes": tuple(self._causes)}
         else:
             yield event
@@ -72,6 +78,7 @@ class LogReader:
             yield from self._accept(**said)
         elif what == "causes":
             self._causes += said["ids"].split()
+            self._told_taken = False
         elif what == "dropped":
             yield {"what": "dropped", "id": said["id"], "reason": said["reason"]}
         elif what == "refused" and "a duplicate" not in said["reason"]:
@@ -79,7 +86,6 @@ class LogReader:
             known = f"{said['sender']}/{said['uuid']}" if said["uuid"] else ""
             yield {"what": "refused", "id": known, "reason": said["reason"]}
         elif what == "over":  # a run of our own supervisor, told of when it is over
-            yield {"what": "taken", "causes": tuple(self._causes)}
             yield {"what": "started", "run": said["run"], "causes": tuple(self._causes)}
             yield {"what": "ended", "run": said["run"]}
         if what in ("busy", "over", "impossible"):

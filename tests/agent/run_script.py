@@ -5,6 +5,7 @@ order in which it happened. What else it does stands in `behaviour.json` beside 
 
     {"gate": true}        wait at the fifo `gate` until a test opens it
     {"notify": [NODE]}    trigger those, as Puppet code would
+    {"command": [WORD]}   call the program itself
     {"kill": "begin"}     kill the agent, when it begins or when it ends ("end"), once
     {"exit": 1}           fail
 
@@ -86,6 +87,9 @@ if behaviour.get("gate"):
     (ROOT / "gate").read_bytes()
 if behaviour.get("notify"):
     notify(behaviour["notify"])
+if behaviour.get("command"):
+    program = os.environ["LOCALPUPPET_COMMAND"].split()
+    subprocess.run([*program, *behaviour["command"]], check=False)
 say("ended")
 kill_agent("end")
 sys.exit(behaviour.get("exit", 0))
