@@ -12,7 +12,7 @@ agent, since it could keep no promise; what a message says can never raise.
 
 import asyncio
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +24,7 @@ from localpuppet.model.admission import Admission, Admitted, Dropped, Unsigned
 from localpuppet.model.cause import Cause, Kind
 from localpuppet.model.coalescing import Batch, Coalescer, Drop
 from localpuppet.model.names import NodeName
+from localpuppet.model.settled import DROPPED, MOST, Settled, of_run
 from localpuppet.ports import Clock
 from localpuppet.signing import Kind as MessageKind
 from localpuppet.signing import Verifier, claimed_payload
@@ -33,7 +34,8 @@ from localpuppet.signing import Verifier, claimed_payload
 AGAIN = 1.0
 # Nothing of ours sleeps longer: the watchdog is fed, and a clock that was set is noticed.
 LONGEST_SLEEP = 10.0
-SETTLED = 32  # of so many causes others can ask what became of them
+MANY = 10  # more causes that are dropped for one reason share a line
+IDS_A_LINE = 20
 
 
 class Fate(StrEnum):
@@ -143,12 +145,17 @@ class Agent:
         self._log = log
         self._alive = alive
         self._admission = Admission(me=me, may=may, seen=inbox.seen)
-        self._coalescer = Coalescer.restore(inbox.causes())
+        owed = inbox.causes()
+        self._coalescer = Coalescer.restore(owed)
+        if owed:
+            log.info(f"{len(owed)} causes that an earlier agent accepted wait for a run")
+        for cause in owed:
+            log.debug(f"still owed: a {_shown(cause)}")
         self._wake = asyncio.Event()
         self._again_at = 0.0
         self._changed: list[asyncio.Event] = []
         self.last: RunEnd | None = None
-        self.settled: deque[tuple[str, RunEnd]] = deque(maxlen=SETTLED)
+        self.settled: deque[Settled] = deque(maxlen=MOST)
 
     @property
     def running(self) -> Batch | None:
@@ -171,12 +178,13 @@ class Agent:
             found = self._admit(token)
             if isinstance(found, Dropped):
                 say = self._log.debug if found.quiet else self._log.warning
-                sender = f" of {found.trigger.hostname}" if found.trigger else ""
-                say(f"dropped a trigger{sender}: {found.reason}")
+                trigger = found.trigger
+                which = f" of {trigger.hostname} ({trigger.uuid})" if trigger else ""
+                say(f"dropped a trigger{which}: {found.reason}")
             elif found.cause.id not in admitted:
                 problem = self._coalescer.problem(found.cause)
                 if problem:
-                    self._log.warning(f"dropped a {found.cause}: {problem}")
+                    self._log.warning(f"dropped a {_shown(found.cause)}: {problem}")
                 else:
                     admitted[found.cause.id] = found
         self._accept([(found.cause, found.remember_until) for found in admitted.values()])
@@ -243,7 +251,7 @@ class Agent:
         self._inbox.accept(causes)
         for cause, _ in causes:
             self._coalescer.accept(cause)
-            self._log.info(f"accepted a {cause} ({cause.uuid})")
+            self._log.info(f"accepted a {_shown(cause)}")
         self._wake.set()
 
     def paths(self) -> tuple[tuple[NodeName, ...], ...]:
@@ -297,6 +305,8 @@ class Agent:
             only=batch.only,
         )
         self._log.info(f"running for {batch}")
+        for start in range(0, len(batch.ids), IDS_A_LINE):
+            self._log.debug(f"this run's causes: {' '.join(batch.ids[start : start + IDS_A_LINE])}")
         self._tell()
         return asyncio.create_task(self._runner.run(order))
 
@@ -318,19 +328,24 @@ class Agent:
         else:
             reason = f": {end.reason}" if end.reason else ""
             self._log.info(f"run {end.run or '(no record)'} {end.outcome}{reason}")
-            ids = self._coalescer.ended()
-            self._inbox.forget(ids)
-            self.settled.extend((identifier, end) for identifier in ids[-SETTLED:])
+            sent = batch.timestamps if batch else {}
+            self._inbox.forget(self._coalescer.ended())
+            self.settled.extend(of_run(sent, run=end.run, outcome=end.outcome))
         self.last = end if end.fate is not Fate.BUSY else self.last
         self._tell()
 
     def _drop(self, dropped: Sequence[Drop]) -> None:
+        reasons = Counter(drop.reason for drop in dropped)
+        for reason, count in reasons.items():
+            if count > MANY:
+                self._log.warning(f"dropped {count} causes: {reason}")
         for drop in dropped:
-            self._log.warning(f"dropped {drop.id}: {drop.reason}")
-            end = RunEnd(fate=Fate.IMPOSSIBLE, outcome="dropped", reason=drop.reason)
-            self.settled.append((drop.id, end))
+            say = self._log.debug if reasons[drop.reason] > MANY else self._log.warning
+            say(f"dropped {drop.id}: {drop.reason}")
+            self.settled.append(Settled.of_cause(drop.id, 0, run=None, outcome=DROPPED))
         if dropped:
             self._inbox.forget([drop.id for drop in dropped])
+            self._tell()
 
     def _tell(self) -> None:
         for event in self._changed:
@@ -354,3 +369,9 @@ class Agent:
         )
         wake.cancel()
         self._wake.clear()
+
+
+def _shown(cause: Cause) -> str:
+    """Return a cause as the log names it: `trigger from b (UUID)`, with its way if it had one."""
+    way = f" along {' -> '.join(cause.path)}" if len(cause.path) > 1 else ""
+    return f"{cause} ({cause.uuid}){way}"

@@ -30,6 +30,7 @@ from localpuppet.signing import Kind, Signer
 BASE = "/localpuppet"
 PRESENCE = f"{BASE}/presence/"
 PRESENCE_TTL = 60.0
+FAREWELL_TTL = 3.0
 AT_ONCE = 64  # writes that are under way together
 _LEASE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 
@@ -128,18 +129,18 @@ async def send(
             token = signer.sign(trigger.to_payload(), Kind.TRIGGER)
             writes += [(triggers_for(host, call.keyprefix) + me, token) for host in part]
     for start in range(0, len(writes), AT_ONCE):
-        async with asyncio.TaskGroup() as group:
-            for key, token in writes[start : start + AT_ONCE]:
-                group.create_task(_put(kv, key, token, call.keyttl))
+        part_of = writes[start : start + AT_ONCE]
+        done = await asyncio.gather(
+            *(kv.put(key, token, ttl=call.keyttl) for key, token in part_of), return_exceptions=True
+        )
+        for problem in done:
+            if isinstance(problem, BaseException):
+                raise problem
     return Sent(
         uuid=uuid,
         sent=tuple(host for host in dict.fromkeys(call.hosts) if host not in dropped),
         dropped=dropped,
     )
-
-
-async def _put(kv: KeyValue, key: str, token: bytes, ttl: float) -> None:
-    await kv.put(key, token, ttl=ttl)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,13 +337,15 @@ async def reply(
     await kv.put(f"{BASE}/replies/{caller}/{node}/{request}", token, ttl=ttl)
 
 
-async def announce(kv: KeyValue, node: NodeName, token: bytes) -> None:
-    """Tell how a node is; gone when it is not told again within `PRESENCE_TTL`.
+async def announce(
+    kv: KeyValue, node: NodeName, token: bytes, *, ttl: float = PRESENCE_TTL
+) -> None:
+    """Tell how a node is; gone when it is not told again within `ttl` seconds.
 
     Raises:
         UnavailableError: The store cannot be reached.
     """
-    await kv.put(f"{PRESENCE}{node}", token, ttl=PRESENCE_TTL)
+    await kv.put(f"{PRESENCE}{node}", token, ttl=ttl)
 
 
 async def nodes(kv: KeyValue) -> dict[str, bytes]:

@@ -9,7 +9,8 @@ is one printable line.
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from localpuppet import bus
@@ -37,7 +38,7 @@ class Calls:
     """Answers calls.
 
     Args:
-        store: Returns the store of an engine, connected; that of the site for `None`.
+        store: Lends the store of an engine, connected; that of the site for `None`.
         signer: This node.
         keeper: This node's leases; `None` where nobody stays to renew them.
         paths: Returns the paths of the causes of a run, or of the run that is on.
@@ -47,7 +48,7 @@ class Calls:
     def __init__(
         self,
         *,
-        store: Callable[[str | None], Awaitable[KeyValue]],
+        store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]],
         signer: Signer,
         keeper: Keeper | None,
         paths: Paths,
@@ -100,14 +101,16 @@ class Calls:
         engine = fields.optional("engine")
         if engine is not None and engine not in ENGINES:
             raise InvalidInputError(f"the engine {engine[:20]!r} is unknown", where="call")
-        sent = await bus.send(
-            call,
-            kv=await self._store(engine),
-            signer=self._signer,
-            paths=self._paths(fields.run()),
-            clock=self._clock,
-            uuid=str(uuid.uuid4()),
-        )
+        paths = self._paths(fields.run())
+        async with self._store(engine) as kv:
+            sent = await bus.send(
+                call,
+                kv=kv,
+                signer=self._signer,
+                paths=paths,
+                clock=self._clock,
+                uuid=str(uuid.uuid4()),
+            )
         return {
             "ok": True,
             "uuid": sent.uuid,
@@ -117,9 +120,8 @@ class Calls:
 
     async def _leader(self, fields: "_Fields", keeper: Keeper) -> dict[str, Any]:
         name = bus.parse_lease_name(fields.text("name"))
-        take = fields.raw.get("take", True)
         ttl = fields.whole("ttl", most=MAX_LEASE)
-        holder = await keeper.leader(name, ttl=ttl, take=take is True)
+        holder = await keeper.leader(name, ttl=ttl, take=fields.truth("take", default=True))
         return {"ok": True, "holder": holder, "mine": holder == self._signer.name}
 
     async def _lock(self, fields: "_Fields", keeper: Keeper) -> dict[str, Any]:
@@ -136,6 +138,22 @@ class Calls:
             f"the lease {name} was lost before its lock was given back",
             hint="another node may have had it meanwhile; see the agent's log",
         )
+
+
+def trigger_line(call: bus.Call) -> bytes:
+    """Return the line that asks for a trigger in the name of the run that is on."""
+    question = {
+        "verb": "trigger",
+        "name": "by hand",
+        "hosts": list(call.hosts),
+        "tags": list(call.tags),
+        "ttl": call.ttl,
+        "keyprefix": call.keyprefix,
+        "keyttl": call.keyttl,
+        "engine": None,
+        "run": None,
+    }
+    return json.dumps(question).encode() + b"\n"
 
 
 class _Fields:
@@ -156,6 +174,12 @@ class _Fields:
     def run(self) -> str | None:
         run = self.optional("run")
         return None if run is None else RunId.parse(run)
+
+    def truth(self, key: str, *, default: bool) -> bool:
+        value = self.raw.get(key, default)
+        if not isinstance(value, bool):
+            raise InvalidInputError("must be true or false", where=f"call: {key}")
+        return value
 
     def texts(self, key: str, most: int) -> list[str]:
         value = self.raw.get(key)

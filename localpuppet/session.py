@@ -9,8 +9,10 @@ heard afterwards, by a listing; the store being away never ends the agent, and n
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from typing import TypeVar
 
 from localpuppet import bus
 from localpuppet.agent import Agent, Log
@@ -19,9 +21,13 @@ from localpuppet.key_value import Entry, KeyValue
 
 FIRST_DELAY = 0.1
 LONGEST_DELAY = 1.0
+STEADY = 2.0  # seconds: a connection that lasted so long is no sign that the next will not
 RECONCILE = 300.0
 # What may pile up between the connection and the disk; beyond it the reader waits.
 BACKLOG = 1000
+
+
+_Result = TypeVar("_Result")
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: it ends a group of tasks
@@ -61,6 +67,7 @@ class Session:
         self._changed = agent.subscribe()
         self._kv: KeyValue | None = None
         self._away = False
+        self._warned: set[str] = set()
 
     async def store(self) -> KeyValue:
         """Return the store that we are connected to.
@@ -80,31 +87,52 @@ class Session:
         Raises:
             StateError: What was heard could not be written down.
         """
+        clock = asyncio.get_running_loop().time
         delay = FIRST_DELAY
         while not stop.is_set():
+            steady = math.inf
             try:
-                self._kv = await self._connect()
-                self._back()
-                delay = FIRST_DELAY
-                await self._listen(self._kv, stop)
+                self._kv = await _ours(self._connect())
+                steady = clock() + STEADY
+                # A task of its own. Up to Python 3.12 a group that failed leaves its task marked
+                # as cancelled: no time-out in that works from then on, and the next one that is
+                # due would end it in silence.
+                await _ours(asyncio.create_task(self._listen(self._kv, stop)))
             except* UnavailableError as errors:
                 if not stop.is_set():
                     self._lost(_first(errors))
             except* _Stopped:
-                self._log.debug("leaving the bus")
+                await self._farewell()
             finally:
                 await self._close()
+            if clock() > steady:
+                delay = FIRST_DELAY
             try:
                 await asyncio.wait_for(stop.wait(), delay)
             except TimeoutError:
                 delay = min(2 * delay, LONGEST_DELAY)
 
+    async def _farewell(self) -> None:
+        """Tell what became of the last run, and that nobody is here from now on."""
+        if self._kv is None:
+            return
+        try:
+            token = self._describe()
+            await _ours(bus.announce(self._kv, self._agent.me, token, ttl=bus.FAREWELL_TTL))
+        except UnavailableError as error:
+            self._log.debug(f"left the bus without a word: {error}")
+
     def _back(self) -> None:
         if self._away:
             self._log.info("the bus is back")
         self._away = False
-        for warning in self._kv.warnings if self._kv else ():
-            self._log.warning(warning)
+
+    def _warn(self, kv: KeyValue) -> None:
+        """Say once what an operator should know of the server, not at each connection."""
+        for warning in kv.warnings:
+            if warning not in self._warned:
+                self._warned.add(warning)
+                self._log.warning(warning)
 
     def _lost(self, error: BaseException) -> None:
         if not self._away:
@@ -115,20 +143,24 @@ class Session:
         kv, self._kv = self._kv, None
         if kv is not None:
             try:
-                await kv.close()
+                await _ours(kv.close())
             except UnavailableError as error:
                 self._log.debug(f"closing the bus: {error}")
 
     async def _listen(self, kv: KeyValue, stop: asyncio.Event) -> None:
+        self._warn(kv)
         heard: asyncio.Queue[bytes] = asyncio.Queue(BACKLOG)
         asked: asyncio.Queue[Entry] = asyncio.Queue(BACKLOG)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch_triggers(kv, heard))
-            group.create_task(self._hear(heard))
-            group.create_task(self._watch_requests(kv, asked))
-            group.create_task(self._answer(kv, asked))
-            group.create_task(self._tell(kv))
-            group.create_task(self._reconcile(kv, heard))
+            for work in (
+                self._watch_triggers(kv, heard),
+                self._hear(heard),
+                self._watch_requests(kv, asked),
+                self._answer(kv, asked),
+                self._tell(kv),
+                self._reconcile(kv, heard),
+            ):
+                group.create_task(_unending(work))
             group.create_task(_until(stop))
 
     async def _watch_triggers(self, kv: KeyValue, heard: asyncio.Queue[bytes]) -> None:
@@ -179,10 +211,41 @@ class Session:
         while True:
             self._changed.clear()
             await bus.announce(kv, self._agent.me, self._describe())
+            self._back()
             try:
                 await asyncio.wait_for(self._changed.wait(), bus.PRESENCE_TTL / 3)
             except TimeoutError:
                 continue
+
+
+async def _ours(work: Awaitable[_Result]) -> _Result:
+    """Await a store's call; that it was cancelled, and not by us, is an outage.
+
+    A client library that cancels what waits for a lost connection would end our task in silence:
+    a group takes a cancelled task for one that was meant to end.
+
+    Raises:
+        UnavailableError: It was cancelled by the store's library, or failed.
+    """
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise UnavailableError("the connection was lost", where="bus") from error
+
+
+async def _unending(work: Awaitable[None]) -> None:
+    """Await what has no end: that it ends all the same is an outage.
+
+    An agent whose watch had ended without an error would be deaf, and not know it.
+
+    Raises:
+        UnavailableError: It ended.
+    """
+    await _ours(work)
+    raise UnavailableError("what follows the bus has ended without an error", where="bus")
 
 
 async def _until(stop: asyncio.Event) -> None:

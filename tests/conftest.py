@@ -1,8 +1,11 @@
 """A node for each test: its own root, its own Puppet directories, the real Puppet.
 
 Puppet is probed once per test session; each node gets the answer with its own paths in it.
+Coroutine tests run in a loop of their own.
 """
 
+import asyncio
+import inspect
 import json
 import os
 import shutil
@@ -20,6 +23,22 @@ REPOSITORY = Path(__file__).parent.parent
 COMMAND = [sys.executable, "-m", "localpuppet"]
 # Enough for Puppet on a busy machine; a test that needs longer is broken.
 PATIENCE = 120.0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine test: one loop a test, so that nothing of it outlives it."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+
+    async def run() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await pyfuncitem.obj(**arguments)
+
+    asyncio.run(run())
+    return True
 
 
 @dataclass

@@ -9,7 +9,9 @@ that does not fall within a node), `node` and `what`:
 | accepted | id, path, [expires] | a cause is in the node's inbox; `path` is `[]` for an origin |
 | taken | causes | the agent decides to start a run for these; may be left out |
 | started | run, causes | a run begins; `causes` is a list of ids, `None` where that is not known |
-| sent | run, to, path | a trigger leaves; `run` is `None` for one that is sent by hand |
+| sent | run, to, path, [id, late] | a trigger leaves; `run` is `None` for one that is sent by hand,
+`path` where it is not known; `late`: its receiver may be away until its ttl is over |
+| refused | id | the line about a trigger that is not accepted |
 | ended | run | that run is over, however |
 | dropped | id, reason, [clock] | the one line about a cause that leads to no run; `clock`, where it
 expired, is the node's own time then, to be held against `expires` |
@@ -42,6 +44,32 @@ def check(events: Iterable[Event], *, settled: bool = True) -> list[str]:
     for node, own in sorted(by_node.items()):
         ordered = sorted(own, key=lambda event: event["at"])  # stable
         problems += [f"{node}: {line}" for line in _Node(settled=settled).read(ordered)]
+    return problems
+
+
+def check_arrivals(events: Iterable[Event]) -> list[str]:
+    """Return which triggers were sent and not answered for, a line each.
+
+    A receiver answers for a trigger by accepting or refusing it. The bus keeps one trigger of a
+    sender for a receiver, so that an answer to a later one counts for those before it.
+
+    Args:
+        events: The history of all nodes; `sent` events that are to be judged have an `id`.
+    """
+    answered: set[tuple[str, str]] = set()
+    sent: dict[tuple[str, str], list[Event]] = defaultdict(list)
+    for event in events:
+        if event["what"] in ("accepted", "refused"):
+            answered.add((event["node"], event["id"]))
+        elif event["what"] == "sent" and "id" in event:
+            sent[event["node"], event["to"]].append(event)
+    problems = []
+    for (node, to), messages in sorted(sent.items()):
+        served = False
+        for message in sorted(messages, key=lambda event: event["at"], reverse=True):
+            served = served or (to, message["id"]) in answered
+            if not served and not message.get("late"):
+                problems.append(f"{to}: {message['id']}, sent by {node}, was lost on the way")
     return problems
 
 
@@ -138,6 +166,8 @@ class _Node:
 
     def _on_sent(self, event: Event) -> None:
         """Judge one message: by these rules a chain has at most eight hops, and no mix adds one."""
+        if event["path"] is None:
+            return
         node, run, to, path = event["node"], event["run"], event["to"], tuple(event["path"])
         if not path or path[-1] != node:
             self._problems.append(f"sent a trigger whose path ends elsewhere: {path}")

@@ -24,6 +24,7 @@ try:
     from grpclib.const import Cardinality, Status
     from grpclib.encoding.base import CodecBase
     from grpclib.exceptions import GRPCError, StreamTerminatedError
+    from h2.exceptions import H2Error
 except ModuleNotFoundError as error:
     raise InvalidInputError(
         f"needs the Python package {error.name}",
@@ -32,6 +33,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 __all__ = [
+    "BROKEN",
     "Bytes",
     "Channel",
     "CompactedError",
@@ -43,6 +45,10 @@ __all__ = [
 
 Bytes = Stream[bytes, bytes]
 _Result = TypeVar("_Result")
+
+# What a connection raises that breaks: a stream that the other side closes while we use it comes
+# as an error of the HTTP/2 library itself.
+BROKEN = (OSError, TimeoutError, StreamTerminatedError, H2Error)
 
 _TOKEN_PROBLEMS = ("invalid auth token", "revision of auth store is old")
 
@@ -170,7 +176,7 @@ class EtcdConnection:
                 problem = self.refusal(error)
                 if error.status is not Status.UNAVAILABLE:
                     raise problem from error
-            except (OSError, TimeoutError, StreamTerminatedError) as error:
+            except BROKEN as error:
                 problem = self._problem(f"does not answer: {_reason(error, rest)}")
             self.drop(channel)
             if not again:
@@ -224,7 +230,7 @@ class EtcdConnection:
                 return channel, await in_a_task(self._metadata(channel), share)
             except GRPCError as error:
                 problem = self.refusal(error)
-            except (OSError, TimeoutError, StreamTerminatedError) as error:
+            except BROKEN as error:
                 problem = self._problem(f"cannot be reached: {_reason(error, share)}")
             self.drop(channel)
         raise problem

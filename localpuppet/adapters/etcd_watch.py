@@ -13,10 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
-from grpclib.exceptions import GRPCError, StreamTerminatedError
+from grpclib.exceptions import GRPCError
 
 from localpuppet.adapters import etcd_messages as messages
 from localpuppet.adapters.etcd_connection import (
+    BROKEN,
     Bytes,
     Channel,
     CompactedError,
@@ -109,8 +110,14 @@ class EtcdWatch:
             if asked:
                 break
             if self._stream is not None:
+<<<<<<< HEAD
                 with suppress(TimeoutError, OSError, StreamTerminatedError):
                     await in_a_task(self._stream.send_message(messages.PROGRESS_REQUEST), half)
+=======
+                with suppress(*BROKEN):
+                    async with asyncio.timeout(half):
+                        await self._stream.send_message(messages.PROGRESS_REQUEST)
+>>>>>>> p5-fault
         self._connection.drop(self._channel)
         raise self._problem(f"the watch was silent for {self._connection.timeout:g} s")
 
@@ -142,7 +149,7 @@ class EtcdWatch:
             problem = error
         except GRPCError as error:
             problem = self._connection.refusal(error)
-        except (OSError, StreamTerminatedError, ValueError) as error:
+        except (*BROKEN, ValueError) as error:
             problem = self._problem(f"the watch broke: {one_line(str(error)) or 'no reason given'}")
             self._connection.drop(self._channel)
         await self._queue.put(problem)

@@ -1,15 +1,17 @@
-"""Runs in a forked child: warm, and alone with Puppet.
+"""How the agent runs: our own supervisor in a forked child, or a site's command.
 
 Owns: the fork, what the child keeps of its parent, and how it reports. A child instead of a thread,
 because the supervisor owns signals and lives on when the agent is killed; a fork instead of a new
 process, because starting Python and importing costs 100 ms of the way from a trigger to Puppet.
 
 Invariants: the child has none of the agent's connections, signal handlers or event loop; it ends
-by `os._exit`, so nothing of the agent's is finished twice; a child that dies without a word is a
-run of unknown end, and is said to be over: its record, if there is one, says the rest.
+by `os._exit`, so nothing of the agent's is finished twice; a child that dies without a word is said
+to be over only when it had told that its run begins: its record says the rest; two commands never
+run at once, also when the agent that started the first was killed.
 """
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -17,21 +19,27 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 
 from localpuppet.agent import Fate, Order, RunEnd
+from localpuppet.files import Flock, make_private
 
 _MAX_WORD = 64 * 1024
 _REPORT = 3
+_BEGUN = b"\n"  # before the report; to a reader of JSON it is nothing
+
+Begun = Callable[[], None]
 
 
 class ForkRunner:
     """Does runs in children.
 
     Args:
-        work: Does one run, in the child, and returns how it went.
+        work: Does one run, in the child, and returns how it went; calls its second argument when
+            the run begins.
     """
 
-    def __init__(self, work: Callable[[Order], RunEnd]) -> None:
+    def __init__(self, work: Callable[[Order, Begun], RunEnd]) -> None:
         self._work = work
         self._pid = 0
         gc.collect()
@@ -75,23 +83,32 @@ async def _ended(pid: int) -> None:
         os.close(fd)
 
 
-def _child(work: Callable[[Order], RunEnd], order: Order, writer: int) -> None:
+def _child(work: Callable[[Order, Begun], RunEnd], order: Order, writer: int) -> None:
     """Do the run and never return."""
     code = 70
     try:
+        # What the agent left for its collector must not be finished here: it would close files by
+        # numbers that are ours by then.
+        gc.freeze()
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         if writer != _REPORT:
             os.dup2(writer, _REPORT, inheritable=False)
         os.closerange(_REPORT + 1, os.sysconf("SC_OPEN_MAX"))
-        end = work(order)
-        os.write(_REPORT, json.dumps(asdict(end)).encode()[:_MAX_WORD])
+        end = work(order, lambda: _tell(_BEGUN))
+        _tell(json.dumps(asdict(end)).encode()[: _MAX_WORD - 1])
         code = 0
     except BaseException as error:  # noqa: BLE001 - the child must not become a second agent
         os.write(2, f"localpuppet: bug in a run: {type(error).__name__}: {error}\n".encode())
     finally:
         os._exit(code)
+
+
+def _tell(word: bytes) -> None:
+    """Tell the agent; where it was killed meanwhile, nobody: the run goes on."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(_REPORT, word)
 
 
 def _understand(said: bytes, code: int) -> RunEnd:
@@ -100,7 +117,11 @@ def _understand(said: bytes, code: int) -> RunEnd:
         return RunEnd(**{**raw, "fate": Fate(raw["fate"])})
     except (ValueError, KeyError, TypeError):
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    if said.startswith(_BEGUN):
         return RunEnd(fate=Fate.OVER, outcome="interrupted", reason=f"its supervisor died ({how})")
+    # Nothing ran, so nobody is served by it. A kill was not the run's doing: it is tried again.
+    fate = Fate.BUSY if code < 0 else Fate.IMPOSSIBLE
+    return RunEnd(fate=fate, reason=f"its supervisor died before it began ({how})")
 
 
 class CommandRunner:
@@ -109,28 +130,64 @@ class CommandRunner:
     Args:
         command: Its words.
         env: Its environment.
+        lock: A file; the command inherits a lock on it.
+        timeout: Seconds until it is ended.
+        grace: Seconds between TERM and KILL.
     """
 
-    def __init__(self, command: tuple[str, ...], env: dict[str, str]) -> None:
+    def __init__(
+        self,
+        command: tuple[str, ...],
+        env: dict[str, str],
+        *,
+        lock: Path,
+        timeout: float,
+        grace: float,
+    ) -> None:
         self._command = command
         self._env = env
+        self._lock = lock
+        self._timeout = timeout
+        self._grace = grace
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self, order: Order) -> RunEnd:
         """Do a run; see `agent.Runner`. Only its exit code is known of it."""
+        make_private(self._lock.parent)
+        lock = Flock.take(self._lock)
+        if lock is None:
+            return RunEnd(fate=Fate.BUSY, reason="the command of an earlier agent goes on")
         env = {**self._env, "LOCALPUPPET_CAUSE": order.text[:1000]}
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.DEVNULL, env=env, start_new_session=True
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                env=env,
+                start_new_session=True,
+                pass_fds=(lock.fd,),
             )
+            return await self._follow(self._process)
         except OSError as error:
             return RunEnd(
                 fate=Fate.IMPOSSIBLE, reason=f"{self._command[0]}: {error.strerror or error}"
             )
-        try:
-            code = await self._process.wait()
         finally:
             self._process = None
+            lock.release()
+
+    async def _follow(self, process: asyncio.subprocess.Process) -> RunEnd:
+        ended = asyncio.create_task(process.wait())
+        in_time = True
+        for patience, number in ((self._timeout, signal.SIGTERM), (self._grace, signal.SIGKILL)):
+            done, _ = await asyncio.wait([ended], timeout=patience)
+            if done:
+                break
+            in_time = False
+            _signal_group(process, number)
+        code = await ended
+        if not in_time:
+            reason = f"did not end within {self._timeout:g} s"
+            return RunEnd(fate=Fate.OVER, outcome="timed_out", reason=reason)
         return RunEnd(
             fate=Fate.OVER, outcome="ended" if code == 0 else "failed", reason=f"exit code {code}"
         )
@@ -138,4 +195,9 @@ class CommandRunner:
     def end(self) -> None:
         """Ask the command that runs to end."""
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGTERM)
+            _signal_group(self._process, signal.SIGTERM)
+
+
+def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

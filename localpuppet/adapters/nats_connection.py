@@ -193,7 +193,8 @@ class NatsConnection:
             # The library would let a request wait for what a lost connection cannot bring.
             both: set[asyncio.Future[Any]] = {answer, gone}
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
+            # It cancels what waits for an answer when it notices the loss itself.
+            if not answer.done() or answer.cancelled():
                 raise self.problem("the connection was lost")
             return answer.result()
         except NoRespondersError as error:

@@ -17,7 +17,11 @@ TERM and INT let a run that is on finish and then end the agent; a second one en
 """,
 )
 @click.option("--now", is_flag=True, help="On TERM end the run that is on at once.")
-@click.option("--debug", is_flag=True, help="Log also what is dropped as a matter of course.")
+@click.option(
+    "--debug",
+    is_flag=True,
+    help="Log also what is dropped as a matter of course, and every line, however many.",
+)
 @click.pass_obj
 def agent_command(parts: Parts, now: bool, debug: bool) -> None:
     """Hear triggers and requests for this node, and run Puppet for them and by the timer.

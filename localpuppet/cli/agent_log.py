@@ -18,7 +18,7 @@ class AgentLog:
     In a journal lines carry their priority (`sd-daemon(3)`); on a terminal, the time.
 
     Args:
-        debug: Whether debugging lines are written.
+        debug: Whether debugging lines are written, and all lines, however many.
     """
 
     def __init__(self, *, debug: bool) -> None:
@@ -45,7 +45,7 @@ class AgentLog:
         recent = self._recent[kind]
         while recent and now - recent[0] > WINDOW:
             recent.popleft()
-        if len(recent) >= MOST:
+        if len(recent) >= MOST and not self._debug:
             self._left_out[kind] += 1
             return
         recent.append(now)

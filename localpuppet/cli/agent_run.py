@@ -1,5 +1,7 @@
 """One run of the agent's, in the child that was forked for it."""
 
+from collections.abc import Callable
+
 from localpuppet.agent import Fate, Order, RunEnd
 from localpuppet.cli import render
 from localpuppet.cli.applying import ready
@@ -9,12 +11,24 @@ from localpuppet.model.run import Status
 from localpuppet.model.wish import Wish
 
 
-def do(root: str, order: Order) -> RunEnd:
+class _Begins(render.Silent):
+    """Watches a run for its beginning."""
+
+    def __init__(self, begun: Callable[[], None]) -> None:
+        self._begun = begun
+
+    def command(self, text: str) -> None:
+        """Take the command line, before Puppet starts."""
+        self._begun()
+
+
+def do(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
     """Do what `localpuppet apply` does, and return how it went.
 
     Args:
         root: The root; its settings are read anew for each run.
         order: What the run is for.
+        begun: Called when the run is on record, and Puppet about to be started.
     """
     parts = Parts(root)
     try:
@@ -28,7 +42,7 @@ def do(root: str, order: Order) -> RunEnd:
             causes=order.causes,
         )
         job = ready(parts, wish)
-        supervisor = parts.supervisor(render.Silent())
+        supervisor = parts.supervisor(_Begins(begun))
         parts.processes.watch_signals()
         status = supervisor.apply(job.source, job.release, job.wish)
     except (BusyError, OnHoldError) as error:

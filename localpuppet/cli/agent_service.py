@@ -4,8 +4,8 @@ import asyncio
 import math
 import signal
 import uuid
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from localpuppet.adapters.fork_runner import CommandRunner, ForkRunner
@@ -17,7 +17,9 @@ from localpuppet.cli.agent_log import AgentLog
 from localpuppet.cli.agent_run import do, warm
 from localpuppet.cli.agent_status import Describer
 from localpuppet.cli.fleet import FleetParts, paths_of
+from localpuppet.cli.telling import telling
 from localpuppet.desk import Actions, Desk
+from localpuppet.errors import InvalidInputError
 from localpuppet.inbox import Inbox
 from localpuppet.keeper import Keeper
 from localpuppet.key_value import KeyValue
@@ -94,11 +96,14 @@ class Service:
     def _runner(self) -> Runner:
         command = self._fleet.settings.agent.run_cmd
         if command is not None:
-            env = {
-                **self._parts.environment,
-                "LOCALPUPPET_SOCKET": str(self._parts.settings.socket),
-            }
-            return CommandRunner(command, env)
+            settings = self._parts.settings
+            return CommandRunner(
+                command,
+                {**self._parts.environment, **telling(settings)},
+                lock=settings.state / "agent" / "run_cmd.lock",
+                timeout=settings.run_timeout,
+                grace=settings.grace,
+            )
         warm(self._parts)
         return ForkRunner(partial(do, str(self._parts.settings.root)))
 
@@ -160,10 +165,14 @@ class Service:
             log=self._log,
         )
 
-    async def _store(self, session: Session, engine: str | None) -> KeyValue:
+    @asynccontextmanager
+    async def _store(self, session: Session, engine: str | None) -> AsyncGenerator[KeyValue, None]:
+        """Lend the session's store; for another engine, one of its own."""
         if engine in (None, self._fleet.settings.bus.engine):
-            return await session.store()
-        return await self._fleet.connect(engine)
+            yield await session.store()
+            return
+        async with self._fleet.connected(engine) as kv:
+            yield kv
 
     def _paths(self, agent: Agent, run: str | None) -> Iterable[tuple[NodeName, ...]]:
         """Return along which paths Puppet code may send on.
@@ -204,7 +213,10 @@ class Service:
 
     def _over(self, run: str) -> bool:
         records = self._parts.records
-        return records.status(records.get(run)).state is State.FINISHED
+        try:
+            return records.status(records.get(run)).state is State.FINISHED
+        except InvalidInputError:
+            return True  # there is no such run, or its record was tidied up
 
     async def _tick(self, agent: Agent) -> None:
         """Ask for the periodic run: at this node's own second of each period."""

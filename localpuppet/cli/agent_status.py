@@ -40,10 +40,7 @@ class Describer:
         last = self._last()
         running = agent.running
         state = "applying" if running else "on hold" if holds else "idle"
-        settled: list[Json] = [
-            {"uuid": cause.partition("/")[2], "run": end.run, "outcome": end.outcome}
-            for cause, end in agent.settled
-        ]
+        settled: list[Json] = [found.to_dict() for found in agent.settled]
         return {
             "schema": 1,
             "node": str(agent.me),

@@ -1,11 +1,13 @@
 """Requests to other nodes, shared by the verbs that have `--node`."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.cli import render
+from localpuppet.cli.addressing import PATIENCE
 from localpuppet.cli.wiring import Parts
 from localpuppet.errors import LocalpuppetError
 from localpuppet.model.names import NodeName
@@ -15,13 +17,19 @@ if TYPE_CHECKING:
     from localpuppet.key_value import KeyValue
     from localpuppet.model.request import Arguments
 
-PATIENCE = 20.0
+# A request is good for at least so long, in case its caller's clock is behind.
 LIFE = 60
 AT_ONCE = 50
 
 
 def ask_nodes(
-    parts: Parts, nodes: Sequence[str], action: str, args: "Arguments", *, as_json: bool
+    parts: Parts,
+    nodes: Sequence[str],
+    action: str,
+    args: "Arguments",
+    *,
+    as_json: bool,
+    patience: float = PATIENCE,
 ) -> int:
     """Ask nodes for something, show what each answered, and return the exit code.
 
@@ -38,7 +46,7 @@ def ask_nodes(
     observer = render.observer(quiet=as_json, title=f"asking {len(names)} node(s)")
     observer.begin()
     try:
-        replies = run(_ask_all(fleet, names, action, args))
+        replies = run(_ask_all(fleet, names, action, args, patience))
     finally:
         observer.close()
     if as_json:
@@ -52,14 +60,18 @@ def ask_nodes(
 
 
 async def _ask_all(
-    fleet: "FleetParts", names: Sequence[NodeName], action: str, args: "Arguments"
+    fleet: "FleetParts",
+    names: Sequence[NodeName],
+    action: str,
+    args: "Arguments",
+    patience: float,
 ) -> dict[str, dict[str, Any]]:
     kv = await fleet.connect()
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: NodeName) -> dict[str, Any]:
         async with slots:
-            return await _ask(fleet, kv, name, action, args)
+            return await _ask(fleet, kv, name, action, args, patience)
 
     try:
         found = await asyncio.gather(*(one(name) for name in names))
@@ -69,16 +81,22 @@ async def _ask_all(
 
 
 async def _ask(
-    fleet: "FleetParts", kv: "KeyValue", node: NodeName, action: str, args: "Arguments"
+    fleet: "FleetParts",
+    kv: "KeyValue",
+    node: NodeName,
+    action: str,
+    args: "Arguments",
+    patience: float,
 ) -> dict[str, Any]:
     from localpuppet import bus, reception
 
     clock = fleet.parts.clock
-    request, token = reception.ask(fleet.signer, node, action, args, clock=clock, life=LIFE)
+    life = max(LIFE, math.ceil(patience))
+    request, token = reception.ask(fleet.signer, node, action, args, clock=clock, life=life)
     problem = "did not answer in time: is its agent running? ('localpuppet nodes')"
-    replies = bus.ask(kv, token, caller=fleet.signer.name, node=node, request=request.jti, ttl=LIFE)
+    replies = bus.ask(kv, token, caller=fleet.signer.name, node=node, request=request.jti, ttl=life)
     try:
-        async with asyncio.timeout(PATIENCE), aclosing(replies) as tokens:
+        async with asyncio.timeout(patience), aclosing(replies) as tokens:
             async for answer in tokens:
                 try:
                     reply = reception.read_answer(fleet.verifier, answer, request, clock=clock)

@@ -20,7 +20,7 @@ def call_command(parts: Parts) -> None:
 
     fleet = FleetParts(parts)
     calls = Calls(
-        store=fleet.connect,
+        store=fleet.connected,
         signer=fleet.signer,
         keeper=None,
         paths=lambda wanted: paths_of(parts.records, wanted),

@@ -1,7 +1,8 @@
 """From the settings to the bus: which engine, connected how, and who we are on it."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -85,6 +86,15 @@ class FleetParts:
                 f"the engine {name} needs the Python module {error.name}",
                 hint=f"pip install 'localpuppet[{name}]'",
             ) from error
+
+    @asynccontextmanager
+    async def connected(self, engine: str | None = None) -> AsyncGenerator["KeyValue", None]:
+        """Lend the store, connected; see `connect`."""
+        kv = await self.connect(engine)
+        try:
+            yield kv
+        finally:
+            await kv.close()
 
     def may(self, sender: NodeName) -> str | None:
         """Return why a sender may not trigger this node; `None` if it may.

@@ -5,6 +5,7 @@ from datetime import timedelta
 import click
 
 from localpuppet.cli import render
+from localpuppet.cli.addressing import node_option, only_here
 from localpuppet.cli.apply import user
 from localpuppet.cli.wiring import Parts
 from localpuppet.errors import InvalidInputError, PuppetMissingError
@@ -30,6 +31,7 @@ def _holds(parts: Parts) -> Holds:
 Examples:
   localpuppet disable -m 'database migration' --for 2h
   localpuppet disable -m 'rollout 42' --owner release-bot
+  localpuppet disable -m 'rollout 42' --for 1h --node web01.example.com
 """,
 )
 @click.option("-m", "--message", required=True, metavar="TEXT", help="Why: one line, shown to all.")
@@ -37,14 +39,30 @@ Examples:
     "--for", "length", metavar="TIME", help="End the hold by itself after 90, 30m, 2h, 3d."
 )
 @click.option("--owner", metavar="NAME", help="Who holds it.  [default: you]")
+@node_option(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the hold as JSON.")
 @click.pass_obj
 def disable_command(
-    parts: Parts, message: str, length: str | None, owner: str | None, as_json: bool
-) -> None:
-    """Put this node on hold: neither localpuppet nor a Puppet agent runs."""
-    now = parts.clock.now()
+    parts: Parts,
+    message: str,
+    length: str | None,
+    owner: str | None,
+    nodes: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Put this node on hold: neither localpuppet nor a Puppet agent runs.
+
+    With --node, put others on hold, in your name; their policies must allow you `disable`.
+    """
+    only_here(nodes, __owner=owner)
     seconds = None if length is None else parse_duration(length, what="length of a hold")
+    if nodes:
+        from localpuppet.cli.asking import ask_nodes
+        from localpuppet.model.request import Disable
+
+        wish = Disable(message=parse_line(message, what="message"), length=length)
+        return ask_nodes(parts, nodes, "disable", wish, as_json=as_json)
+    now = parts.clock.now()
     hold = Hold(
         owner=parse_line(user() if owner is None else owner, what="owner"),
         reason=parse_line(message, what="message"),
@@ -57,10 +75,11 @@ def disable_command(
     _refresh_metrics(parts)
     if as_json:
         render.emit_json({"schema": 1, **hold.to_dict()})
-        return
+        return 0
     for found in before:
         render.emit(f"replaced: {found}")
     render.emit(f"on hold: {hold}")
+    return 0
 
 
 @click.command(
@@ -69,13 +88,24 @@ def disable_command(
 Examples:
   localpuppet enable                       end every hold
   localpuppet enable --owner release-bot   end one owner's
+  localpuppet enable --node web01.example.com    end yours there
 """,
 )
 @click.option("--owner", metavar="NAME", help="End only this owner's hold.  [default: all]")
+@node_option(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the ended holds as JSON.")
 @click.pass_obj
-def enable_command(parts: Parts, owner: str | None, as_json: bool) -> None:
-    """End the holds on this node, also one that 'puppet agent --disable' made."""
+def enable_command(parts: Parts, owner: str | None, nodes: tuple[str, ...], as_json: bool) -> int:
+    """End the holds on this node, also one that 'puppet agent --disable' made.
+
+    With --node, end your own hold on others; their policies must allow you `enable`.
+    """
+    only_here(nodes, __owner=owner)
+    if nodes:
+        from localpuppet.cli.asking import ask_nodes
+        from localpuppet.model.request import Nothing
+
+        return ask_nodes(parts, nodes, "enable", Nothing(), as_json=as_json)
     holds = _holds(parts)
     owners = [] if owner is None else [hold.owner for hold in holds.active()]
     if owner is not None and owner not in owners:
@@ -86,11 +116,12 @@ def enable_command(parts: Parts, owner: str | None, as_json: bool) -> None:
     _refresh_metrics(parts)
     if as_json:
         render.emit_json({"schema": 1, "ended": [hold.to_dict() for hold in ended]})
-        return
+        return 0
     for hold in ended:
         render.emit(f"ended: {hold}")
     if not ended:
         render.emit("there was no hold")
+    return 0
 
 
 def _refresh_metrics(parts: Parts) -> None:

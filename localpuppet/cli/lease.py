@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
+import sys
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -17,11 +19,13 @@ from localpuppet.model.duration import parse_duration
 if TYPE_CHECKING:
     from localpuppet.bus import Held, Leases
     from localpuppet.cli.fleet import FleetParts
+    from localpuppet.ports import Clock
 
 TTL = 30.0
-GRACE = 10.0
-# What the command gets between the loss of the lease and its end.
-MARGIN = 0.7
+RETRY = 1.0
+# Where a lease cannot be renewed, the command is asked to end when so much of its time is left,
+# and is killed a second before the lease is another's.
+MARGIN = 0.3
 
 
 @click.command(
@@ -80,7 +84,11 @@ async def _with_lease(fleet: "FleetParts", name: str, patience: float, command: 
 async def _run(fleet: "FleetParts", leases: "Leases", held: "Held", command: list[str]) -> int:
     try:
         process = await asyncio.create_subprocess_exec(
-            *command, env={**os.environ, "LOCALPUPPET_LEASE_REVISION": str(held.revision)}
+            *command,
+            env={**os.environ, "LOCALPUPPET_LEASE_REVISION": str(held.revision)},
+            # A group of its own, so that what it starts ends with it; on a terminal that would
+            # keep it from reading what is typed.
+            process_group=None if sys.stdin.isatty() else 0,
         )
     except OSError as error:
         await leases.give_back(held)
@@ -88,40 +96,62 @@ async def _run(fleet: "FleetParts", leases: "Leases", held: "Held", command: lis
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, _pass_on, process, number)
+    clock = fleet.parts.clock
     ended = asyncio.create_task(process.wait())
-    while not ended.done():
-        await asyncio.wait([ended], timeout=held.ttl / 3)
-        if ended.done():
-            break
-        held, problem = await _renew(fleet, leases, held)
-        if problem:
-            render.fail(f"the lease {held.name} was lost: {problem}; ending the command")
-            await _end(process, ended)
-            return 1
-    if not await leases.give_back(held):
+    pause = held.ttl / 3
+    while not (await asyncio.wait([ended], timeout=pause))[0]:
+        try:
+            renewed = await _renew(leases, held, clock)
+        except UnavailableError as error:
+            problem, pause = str(error), RETRY
+            if clock.monotonic() < held.until - held.ttl * MARGIN:
+                continue
+        else:
+            problem, pause = "somebody else has it", held.ttl / 3
+            if renewed is not None:
+                held = renewed
+                continue
+        render.fail(f"the lease {held.name} was lost: {problem}; ending the command")
+        await _end(process, ended, held.until - RETRY - clock.monotonic())
+        return 1
+    if not await _give_back(leases, held, clock):
         render.fail(f"the lease {held.name} was lost before the command ended")
         return 1
     code = ended.result()
     return code if code >= 0 else 128 - code
 
 
-async def _renew(fleet: "FleetParts", leases: "Leases", held: "Held") -> "tuple[Held, str]":
+async def _renew(leases: "Leases", held: "Held", clock: "Clock") -> "Held | None":
+    """Renew the lease, in the time that is left for it; after a pause of ours, in a moment."""
+    left = held.until - held.ttl * MARGIN - clock.monotonic()
     try:
-        renewed = await leases.renew(held)
+        return await asyncio.wait_for(leases.renew(held), max(left, RETRY))
+    except TimeoutError as error:
+        raise UnavailableError("the bus does not answer", where="bus") from error
+
+
+async def _give_back(leases: "Leases", held: "Held", clock: "Clock") -> bool:
+    """Let go of the lease; return whether it was ours to the end."""
+    try:
+        return await leases.give_back(held)
     except UnavailableError as error:
-        left = held.until - fleet.parts.clock.monotonic()
-        return held, "" if left > held.ttl * (1 - MARGIN) else str(error)
-    return (held, "somebody else has it") if renewed is None else (renewed, "")
+        render.say(f"# the lease {held.name} expires by itself: {error}", err=True)
+        return clock.monotonic() < held.until
 
 
 def _pass_on(process: asyncio.subprocess.Process, number: int) -> None:
-    if process.returncode is None:
-        process.send_signal(number)
+    with suppress(ProcessLookupError):
+        if process.returncode is None and os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, number)
+        elif process.returncode is None:
+            process.send_signal(number)
 
 
-async def _end(process: asyncio.subprocess.Process, ended: "asyncio.Task[int]") -> None:
+async def _end(
+    process: asyncio.subprocess.Process, ended: "asyncio.Task[int]", patience: float
+) -> None:
     _pass_on(process, signal.SIGTERM)
-    done, _ = await asyncio.wait([ended], timeout=GRACE)
+    done, _ = await asyncio.wait([ended], timeout=max(patience, 0))
     if not done:
         _pass_on(process, signal.SIGKILL)
         await ended

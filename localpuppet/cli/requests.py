@@ -2,18 +2,10 @@
 
 import click
 
+from localpuppet.cli.addressing import node_option, patience_option
 from localpuppet.cli.wiring import Parts
 from localpuppet.model.names import parse_tag
 
-_NODE = click.option(
-    "-n",
-    "--node",
-    "nodes",
-    multiple=True,
-    required=True,
-    metavar="NODE",
-    help="Whom to ask; again for more.",
-)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the replies as JSON.")
 
 
@@ -28,20 +20,26 @@ Examples:
 Exit codes: 0 every node accepted, 1 one refused, 69 one did not answer.
 """,
 )
-@_NODE
+@node_option(required=True)
 @click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Apply only what has this tag.")
+@patience_option()
 @_JSON
 @click.pass_obj
 def runonce_command(
-    parts: Parts, nodes: tuple[str, ...], noop: bool, tags: tuple[str, ...], as_json: bool
+    parts: Parts,
+    nodes: tuple[str, ...],
+    noop: bool,
+    tags: tuple[str, ...],
+    patience: float,
+    as_json: bool,
 ) -> int:
     """Ask each node for a run, which starts after this; its policy must allow you `runonce`."""
     from localpuppet.cli.asking import ask_nodes
     from localpuppet.model.request import RunOnce
 
     args = RunOnce(noop=noop, tags=tuple(parse_tag(tag, where="--tag") for tag in tags))
-    return ask_nodes(parts, nodes, "runonce", args, as_json=as_json)
+    return ask_nodes(parts, nodes, "runonce", args, as_json=as_json, patience=patience)
 
 
 @click.command(
@@ -52,12 +50,15 @@ Examples:
   localpuppet last-run -n web01.example.com --json | jq -r '.replies[].result.outcome'
 """,
 )
-@_NODE
+@node_option(required=True)
+@patience_option()
 @_JSON
 @click.pass_obj
-def last_run_command(parts: Parts, nodes: tuple[str, ...], as_json: bool) -> int:
+def last_run_command(parts: Parts, nodes: tuple[str, ...], patience: float, as_json: bool) -> int:
     """Ask each node for the record of its last finished run."""
     from localpuppet.cli.asking import ask_nodes
     from localpuppet.model.request import Nothing
 
-    return ask_nodes(parts, nodes, "last_run_summary", Nothing(), as_json=as_json)
+    return ask_nodes(
+        parts, nodes, "last_run_summary", Nothing(), as_json=as_json, patience=patience
+    )

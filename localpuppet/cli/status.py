@@ -3,6 +3,7 @@
 import click
 
 from localpuppet.cli import render, render_run
+from localpuppet.cli.addressing import node_option, only_here
 from localpuppet.cli.completion import complete_run
 from localpuppet.cli.wiring import Parts
 from localpuppet.model.duration import parse_duration, show_duration
@@ -16,21 +17,38 @@ Examples:
   localpuppet status                       the newest run, and what holds the node
   localpuppet status --wait --timeout 10m  wait for it
   localpuppet status --json | jq -r .run.outcome
+  localpuppet status --node web01.example.com    ask its agent
 
 \b
 Exit code: 0 while a run goes on, after a success, or before the first run; 1 after a failure.
-With --wait and --timeout, 75 when the run goes on.
+With --wait and --timeout, 75 when the run goes on. With --node, 0 when every node answered, 1 when
+one refused, 69 when one was silent.
 """,
 )
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--wait", is_flag=True, help="Wait until the run has finished.")
 @click.option("--timeout", metavar="TIME", help="With --wait: give up after this time (90, 30m).")
+@node_option(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def status_command(
-    parts: Parts, run: str | None, wait: bool, timeout: str | None, as_json: bool
+    parts: Parts,
+    run: str | None,
+    wait: bool,
+    timeout: str | None,
+    nodes: tuple[str, ...],
+    as_json: bool,
 ) -> int:
-    """Show how RUN (default: the newest) stands, and what holds this node."""
+    """Show how RUN (default: the newest) stands, and what holds this node.
+
+    With --node, show how other nodes are; their policies must allow you `status`.
+    """
+    only_here(nodes, RUN=run, __wait=wait, __timeout=timeout)
+    if nodes:
+        from localpuppet.cli.asking import ask_nodes
+        from localpuppet.model.request import Nothing
+
+        return ask_nodes(parts, nodes, "status", Nothing(), as_json=as_json)
     if timeout is not None and not wait:
         raise click.UsageError("--timeout goes with --wait")
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")

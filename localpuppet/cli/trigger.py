@@ -2,14 +2,16 @@
 
 import asyncio
 import json
+import os
 import uuid
-from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from localpuppet.cli import render
 from localpuppet.cli.wiring import Parts
+from localpuppet.errors import UnavailableError
 from localpuppet.model.duration import parse_duration
 from localpuppet.model.names import NodeName, parse_tag
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from localpuppet.key_value import KeyValue
 
 TTL = 180
-WAIT = 3600.0
+PATIENCE = 30.0  # seconds for the agent on this node to answer
 
 
 @click.command(
@@ -93,52 +95,64 @@ def trigger_command(
 async def _trigger(
     fleet: "FleetParts", call: "Call", patience: float | None, *, quiet: bool
 ) -> "tuple[Sent, dict[str, dict[str, Any] | None]]":
-    from localpuppet import bus
+    from localpuppet.cli.awaiting import ends
 
-    kv = await fleet.connect()
-    try:
-        sent = await bus.send(
-            call,
-            kv=kv,
-            signer=fleet.signer,
-            paths=[()],
-            clock=fleet.parts.clock,
-            uuid=str(uuid.uuid4()),
-        )
+    async with fleet.connected() as kv:
+        sent = await _send(fleet, kv, call)
+        sent_at = int(fleet.parts.clock.now().timestamp())
         if patience is None:
             return sent, {}
         observer = render.observer(quiet=quiet, title=f"waiting for {len(sent.sent)} node(s)")
         observer.begin()
         try:
-            return sent, await _ends(fleet, kv, sent, patience)
+            return sent, await ends(fleet, kv, sent, sent_at, patience)
         finally:
             observer.close()
-    finally:
-        await kv.close()
 
 
-async def _ends(
-    fleet: "FleetParts", kv: "KeyValue", sent: "Sent", patience: float
-) -> dict[str, dict[str, Any] | None]:
-    """Return how the trigger ended on each node; `None` where nothing was heard in time."""
+async def _send(fleet: "FleetParts", kv: "KeyValue", call: "Call") -> "Sent":
+    """Send it; in a run of this node's, along the paths of that run's causes.
+
+    A program that a run starts must not begin a new chain: two nodes whose Puppet code does would
+    trigger each other for ever.
+    """
     from localpuppet import bus
-    from localpuppet.cli.nodes import believe
+    from localpuppet.cli.fleet import paths_of
 
-    ends: dict[str, dict[str, Any] | None] = dict.fromkeys(sent.sent)
+    run = os.environ.get("LOCALPUPPET_RUN")
+    socket = os.environ.get("LOCALPUPPET_SOCKET")
+    if run is None and socket is not None and Path(socket).is_socket():
+        return await _through_agent(socket, call)
+    return await bus.send(
+        call,
+        kv=kv,
+        signer=fleet.signer,
+        paths=paths_of(fleet.parts.records, run),
+        clock=fleet.parts.clock,
+        uuid=str(uuid.uuid4()),
+    )
+
+
+async def _through_agent(socket: str, call: "Call") -> "Sent":
+    """Have the agent send it, which knows the causes of the command that it runs (`run_cmd`)."""
+    from localpuppet.bus import Sent
+    from localpuppet.calls import trigger_line
+
     try:
-        async with asyncio.timeout(patience), aclosing(kv.watch(bus.PRESENCE)) as changes:
-            async for change in changes:
-                for entry in bus.entries(change):
-                    name = entry.key.removeprefix(bus.PRESENCE)
-                    said = believe(fleet.verifier, name, entry.value)
-                    for settled in said.get("settled", []):
-                        if settled["uuid"] == sent.uuid and name in ends:
-                            ends[name] = settled
-                if all(end is not None for end in ends.values()):
-                    break
-    except TimeoutError:
-        return ends
-    return ends
+        async with asyncio.timeout(PATIENCE):
+            reader, writer = await asyncio.open_unix_connection(socket)
+            writer.write(trigger_line(call))
+            answer = json.loads(await reader.read())
+            writer.close()
+    except (OSError, TimeoutError, ValueError) as error:
+        raise UnavailableError(f"the agent does not answer: {error}", where=socket) from error
+    if not answer["ok"]:
+        raise UnavailableError(str(answer["error"]), where=socket)
+    return Sent(
+        uuid=answer["uuid"],
+        sent=tuple(NodeName(name) for name in answer["sent"]),
+        dropped={NodeName(drop["node"]): drop["reason"] for drop in answer["dropped"]},
+    )
 
 
 def _good(end: dict[str, Any]) -> bool:

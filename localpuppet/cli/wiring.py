@@ -224,6 +224,7 @@ class Parts:
             InvalidInputError: A setting is refused.
         """
         from localpuppet.cli.fitting import check_kept
+        from localpuppet.cli.telling import telling
         from localpuppet.supervisor import Node, Supervisor
 
         settings = self.settings
@@ -244,11 +245,7 @@ class Parts:
             keep_days=settings.keep_days,
             metrics=settings.metrics,
             fits=partial(check_kept, self),
-            telling={
-                "LOCALPUPPET_ROOT": str(settings.root),
-                "LOCALPUPPET_SOCKET": str(settings.socket),
-                "LOCALPUPPET_COMMAND": own_command(),
-            },
+            telling=telling(settings),
         )
         return Supervisor(
             node,
@@ -390,9 +387,3 @@ class Parts:
 
         source = str(self.settings.input)
         return read_input(source, documents=self.documents, fetch=self.fetch()).input.app
-
-
-def own_command() -> str:
-    """Return the words that call this very program, from whatever environment."""
-    script = Path(__file__).parents[2] / "localpuppet.py"
-    return f"{sys.executable} {script if script.is_file() else '-m localpuppet'}"

@@ -95,16 +95,17 @@ class Cause:
             StateError: It is not one that this version wrote.
         """
         try:
-            if not (isinstance(raw["tags"], list) and isinstance(raw["path"], list)):
-                raise TypeError("tags and path must be lists")
+            if not all(isinstance(raw[key], list) for key in ("tags", "path", "only")):
+                raise TypeError("tags, path and only must be lists")
+            if not isinstance(raw["noop"], bool):
+                raise TypeError("noop must be true or false")
             cause = cls(
                 **{
                     **raw,
                     "kind": Kind(raw["kind"]),
                     "tags": tuple(parse_tag(tag, where="tags") for tag in raw["tags"]),
                     "path": tuple(NodeName.parse(name) for name in raw["path"]),
-                    "noop": raw.get("noop") is True,
-                    "only": tuple(parse_tag(tag, where="only") for tag in raw.get("only", ())),
+                    "only": tuple(parse_tag(tag, where="only") for tag in raw["only"]),
                 }
             )
             parse_line(cause.sender, what="sender")

@@ -56,7 +56,7 @@ class Batch:
     """
 
     def __init__(self) -> None:
-        self._owed: dict[str, tuple[int | None, Path, Wanted]] = {}
+        self._owed: dict[str, tuple[int | None, Path, Wanted, int]] = {}
         self._paths: dict[Path, Path] = {}
         self._spelt: dict[str, Cause] = {}
         self._earliest: int | None = None
@@ -72,6 +72,11 @@ class Batch:
     def ids(self) -> tuple[str, ...]:
         """All ids."""
         return tuple(self._owed)
+
+    @property
+    def timestamps(self) -> dict[str, int]:
+        """All ids, each with the time at which its sender sent it."""
+        return {cause_id: owed[3] for cause_id, owed in self._owed.items()}
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -111,7 +116,7 @@ class Batch:
         path = self._paths.setdefault(cause.path, cause.path)
         wanted = (cause.noop, cause.only)
         self._wishes.add(wanted)
-        self._owed[cause.id] = (cause.expires, path, wanted)
+        self._owed[cause.id] = (cause.expires, path, wanted, cause.timestamp)
         if len(self._spelt) < SPELT:
             self._spelt[cause.id] = cause
         if cause.expires is not None and (self._earliest is None or cause.expires < self._earliest):
@@ -124,16 +129,16 @@ class Batch:
             return []
         late = [
             cause_id
-            for cause_id, (expires, _, _) in self._owed.items()
+            for cause_id, (expires, _, _, _) in self._owed.items()
             if expires is not None and second > expires
         ]
         for cause_id in late:
             del self._owed[cause_id]
             self._spelt.pop(cause_id, None)
         left = list(self._owed.values())
-        self._paths = {path: path for _, path, _ in left}
-        self._wishes = {wanted for _, _, wanted in left}
-        self._earliest = min((end for end, _, _ in left if end is not None), default=None)
+        self._paths = {path: path for _, path, _, _ in left}
+        self._wishes = {wanted for _, _, wanted, _ in left}
+        self._earliest = min((end for end, _, _, _ in left if end is not None), default=None)
         return late
 
     def before(self, later: "Batch") -> "Batch":

@@ -1,32 +1,11 @@
-"""Engines and servers for the tests of the bus; coroutine tests run in a loop of their own."""
+"""Engines and servers for the tests of the bus."""
 
-import asyncio
-import inspect
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.bus.engines import Engine, EtcdEngine, NatsEngine, ServerEngine, SqliteEngine
 from tests.bus.servers import NEW_NATS, OLD_NATS
-
-# A test that needs longer hangs.
-PATIENCE = 120.0
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a coroutine test: one loop a test, so that nothing of it outlives it."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    arguments = {name: pyfuncitem.funcargs[name] for name in names}
-
-    async def run() -> None:
-        async with asyncio.timeout(PATIENCE):
-            await pyfuncitem.obj(**arguments)
-
-    asyncio.run(run())
-    return True
 
 
 def _sqlite(factory: pytest.TempPathFactory) -> Iterator[Engine]:

@@ -42,11 +42,12 @@ class Tls:
 
 
 class Server:
-    """A process that is started, killed and stopped by its id."""
+    """A process that is started, killed and stopped by its id; clients find it at `host`."""
 
     def __init__(self, directory: Path, health: int) -> None:
         self.directory = directory
         self.health = health
+        self.host = "127.0.0.1"
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
@@ -152,7 +153,7 @@ class EtcdServer(Server):
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
 
     def command(self) -> Sequence[str]:
         tls = []
@@ -237,11 +238,11 @@ class NatsServer(Server):
 
     @property
     def url(self) -> str:
-        return f"{'tls' if self.config.tls else 'nats'}://127.0.0.1:{self.port}"
+        return f"{'tls' if self.config.tls else 'nats'}://{self.host}:{self.port}"
 
     def command(self) -> Sequence[str]:
         lines = [
-            f"listen: 127.0.0.1:{self.port}",
+            f"listen: {self.host}:{self.port}",
             f"http: 127.0.0.1:{self.health}",
             f"max_payload: {self.config.max_payload}",
             f'jetstream: {{ store_dir: "{self.directory / "data"}" }}',

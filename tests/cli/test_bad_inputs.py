@@ -23,7 +23,7 @@ CASES = yaml.safe_load((Path(__file__).parent.parent / "data" / "bad-inputs.yaml
 ]
 KINDS = ("input_yaml", "manifest_yaml", "node_name", "enc_output", "cli")
 # Verbs of later issues: nothing of them exists that a case could be held against.
-LATER = {"cl-timeout-neg": "runonce", "cl-batch-zero": "orchestrate"}
+LATER = {"cl-batch-zero": "orchestrate"}
 PWNED = Path("/tmp/localpuppet-pwned")  # the path that the corpus uses
 MEMORY = 200 * 1024 * 1024
 

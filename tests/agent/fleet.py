@@ -1,0 +1,389 @@
+"""A fleet of real agents on one machine: roots of their own, keys trusted crosswise, one bus.
+
+Agents are processes that are started, killed and frozen by their ids. What happened is in one log
+a node (`reading.py`); `Fleet.settle` waits until the history is whole and holds it against what
+docs/triggers.md guarantees.
+"""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from localpuppet import bus as recipes
+from localpuppet.adapters.system import SystemClock
+from localpuppet.errors import UnavailableError
+from localpuppet.key_value import KeyValue
+from localpuppet.keys import OwnKey, TrustedKeys
+from localpuppet.model.bus_settings import KEYPREFIX
+from localpuppet.model.names import NodeName, SignerName
+from localpuppet.signing import Signer
+from tests.agent.buses import Bus
+from tests.agent.reading import LogReader
+from tests.conftest import COMMAND, REPOSITORY, Done, Node, make_node
+from tests.history import check, check_arrivals
+
+# Enough for anything that ends at all on a busy machine.
+PATIENCE = 25.0
+RUN_SCRIPT = Path(__file__).with_name("run_script.py")
+RUN_COMMAND = [sys.executable, "-I", "-S", str(RUN_SCRIPT)]
+
+
+def wait_until(condition: Callable[[], Any], what: Callable[[], str]) -> Any:
+    """Return the first true value of `condition`; `what` says what was waited for in vain."""
+    deadline = time.monotonic() + PATIENCE
+    while not (value := condition()):
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.01)
+    return value
+
+
+@dataclass
+class Member:
+    """One node of a fleet.
+
+    Attributes:
+        name: Its full name.
+        node: Its root.
+        command: What its agent is started with.
+    """
+
+    name: NodeName
+    node: Node
+    command: list[str] = field(default_factory=lambda: [*COMMAND])
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def root(self) -> Path:
+        return self.node.root
+
+    @property
+    def log_file(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text("utf-8") if self.log_file.exists() else ""
+
+    @property
+    def key(self) -> OwnKey:
+        return OwnKey(self.root / "var" / "keys" / "node.pem")
+
+    def behave(self, **how: Any) -> None:
+        """Say what runs do from now on: see `run_script.py`."""
+        kill = how.pop("kill", None)
+        if kill:
+            (self.root / f"kill-{kill}").touch()
+        if how.get("gate") and not (self.root / "gate").exists():
+            os.mkfifo(self.root / "gate")
+        self.node.write("behaviour.json.new", json.dumps(how)).replace(self.root / "behaviour.json")
+
+    def open_gate(self) -> None:
+        """Let the run that waits, or will, go on."""
+        with (self.root / "gate").open("wb"):
+            pass
+
+    def start(self, *, before: Sequence[str] = (), debug: bool = True) -> None:
+        """Start the agent.
+
+        Args:
+            before: Words in front of its command line.
+            debug: Whether every line is logged: what a history is read from.
+        """
+        assert self.process is None
+        options = ["--debug"] if debug else []
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*before, *self.command, "agent", *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=self.node.environment(PYTHONPATH=str(REPOSITORY)),
+            )
+
+    def say(self, **event: Any) -> None:
+        """Write an event into the history."""
+        with self.log_file.open("a") as log:
+            log.write(f"history {json.dumps(event)}\n")
+
+    def kill(self) -> None:
+        """End the agent as a crash would."""
+        self._end(signal.SIGKILL)
+        self.say(what="killed")
+
+    def killed(self) -> None:
+        """Wait until something else has killed the agent."""
+        assert self.process is not None
+        code = self.process.wait(PATIENCE)
+        assert code in (-signal.SIGKILL, 128 + signal.SIGKILL), self.log
+        self.process = None
+
+    def stop(self) -> int:
+        """End the agent in good order; return its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE)
+        self.process = None
+        return code
+
+    def freeze(self) -> None:
+        """Let the agent hang."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let the agent go on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def wait_log(self, pattern: str, count: int = 1) -> list[str]:
+        """Wait until so many matches are in the log; return all."""
+        found: list[str] = wait_until(
+            lambda: (
+                matches
+                if len(matches := re.findall(pattern, self.log, re.MULTILINE)) >= count
+                else None
+            ),
+            lambda: f"{self.name}: nothing like {pattern!r} in\n{self.log}",
+        )
+        return found
+
+    def events(self) -> list[dict[str, Any]]:
+        return list(LogReader(self.name).events(self.log))
+
+    def count(self, what: str) -> int:
+        return sum(event["what"] == what for event in self.events())
+
+    def memory(self, field: str = "VmRSS") -> int:
+        """Return the agent's memory in bytes."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.findall(rf"{field}:\s+(\d+) kB", status)[0]) * 1024
+
+    def run(self, *arguments: str, **more: str) -> Done:
+        """Run the command line."""
+        return self.node.run(*arguments, **more)
+
+    def clean(self) -> None:
+        """End what is left of the agent, of its runs, and of commands."""
+        if self.process is not None:
+            self.thaw()
+            self.kill()
+        for event in self.events():
+            if event["what"] == "started":
+                _kill_run(int(event["run"].partition("-")[0]), self.root)
+        for process in self.node.running:
+            process.kill()
+            process.communicate()
+
+
+def _kill_run(pid: int, root: Path) -> None:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return
+    if f"LOCALPUPPET_ROOT={root}".encode() in environment:
+        os.kill(pid, signal.SIGKILL)
+
+
+async def _until_taken(call: recipes.Call, kv: KeyValue, signer: Signer) -> recipes.Sent:
+    while True:
+        try:
+            return await recipes.send(
+                call,
+                kv=kv,
+                signer=signer,
+                paths=[()],
+                clock=SystemClock(),
+                uuid=str(uuid.uuid4()),
+            )
+        except UnavailableError:
+            await asyncio.sleep(0.05)
+
+
+class Fleet:
+    """Nodes on one bus.
+
+    Args:
+        directory: For their roots.
+        sockets: For their sockets: a short name.
+        bus: The bus.
+        probe: What is known of Puppet.
+    """
+
+    def __init__(self, directory: Path, sockets: Path, bus: Bus, probe: str) -> None:
+        self.directory = directory
+        self.sockets = sockets
+        self.bus = bus
+        self.probe = probe
+        self.members: list[Member] = []
+
+    def add(self, *names: str, **settings: Any) -> list[Member]:
+        """Make nodes, whose keys all others trust; see `add_one`."""
+        return [self.add_one(name, **settings) for name in names]
+
+    def add_one(
+        self, name: str, *, puppet: bool = False, trusted: bool = True, **settings: Any
+    ) -> Member:
+        """Make a node NAME.example.com.
+
+        Args:
+            name: The first part of its name.
+            puppet: Whether its runs are Puppet's; otherwise `run_script.py` is run.
+            trusted: Whether the others trust its key.
+            settings: More of its settings.
+        """
+        root = self.directory / name
+        node = make_node(root, self.probe) if puppet else Node(root)
+        member = Member(NodeName.parse(f"{name}.example.com"), node)
+        member.root.mkdir(exist_ok=True)
+        if not puppet:  # but `disable` asks for its directories
+            (root / "var" / "cache").mkdir(parents=True, mode=0o700)
+            node.write("var/cache/puppet.json", self.probe.replace("@ROOT@", str(root)), 0o600)
+            (root / "puppet" / "var" / "state").mkdir(parents=True)
+        agent = {"every": False, **({} if puppet else {"run_cmd": RUN_COMMAND})}
+        node.settings(
+            node=str(member.name),
+            socket=str(self.sockets / name),
+            agent={**agent, **settings.pop("agent", {})},
+            **self.bus.settings,
+            **settings,
+        )
+        member.behave()
+        key = member.key.make(replace=False).public_key()
+        for other in self.members if trusted else ():
+            TrustedKeys(other.root / "trusted").pin(SignerName(member.name), key)
+        for other in self.members:
+            TrustedKeys(member.root / "trusted").pin(
+                SignerName(other.name), other.key.load().public_key()
+            )
+        self.members.append(member)
+        return member
+
+    def start(self) -> None:
+        """Start all agents that do not run, and wait until each is on the bus."""
+        for member in self.members:
+            if member.process is None:
+                member.start()
+        self.present(*self.members)
+
+    def present(self, *members: Member) -> None:
+        """Wait until these are on the bus."""
+
+        async def wait() -> None:
+            async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
+                while not {member.name for member in members} <= set(await recipes.nodes(kv)):
+                    await asyncio.sleep(0.02)
+
+        asyncio.run(wait())
+
+    def send(
+        self, sender: Member, *to: Member, ttl: int = 180, count: int = 1, late: bool = False
+    ) -> list[str]:
+        """Send triggers as `sender` would, by hand, again while the bus is away.
+
+        Returns their uuids.
+
+        Args:
+            sender: In whose name.
+            to: The receivers.
+            ttl: For how long they are good.
+            count: How many, each with a uuid of its own.
+            late: Whether the receivers may be away for longer than that.
+        """
+        return asyncio.run(self._send(sender, to, ttl, count, late=late))
+
+    async def _send(
+        self, sender: Member, to: Sequence[Member], ttl: int, count: int, *, late: bool
+    ) -> list[str]:
+        call = recipes.Call(
+            hosts=tuple(member.name for member in to),
+            tags=(),
+            ttl=ttl,
+            keyprefix=KEYPREFIX,
+            keyttl=ttl,
+        )
+        signer = Signer(SignerName(sender.name), sender.key.load())
+        slots = asyncio.Semaphore(recipes.AT_ONCE)
+        async with self.bus.open() as kv:
+
+            async def one() -> str:
+                async with slots:
+                    sent = await _until_taken(call, kv, signer)
+                    for node in sent.sent:
+                        sender.say(
+                            what="sent",
+                            run=None,
+                            to=node,
+                            uuid=sent.uuid,
+                            path=[sender.name],
+                            late=late,
+                        )
+                    return sent.uuid
+
+            return list(await asyncio.gather(*(one() for _ in range(count))))
+
+    def until_expired(self, sender: Member, to: Member) -> None:
+        """Wait until the bus has forgotten a trigger."""
+
+        async def wait() -> None:
+            async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
+                while await kv.get(recipes.triggers_for(to.name, KEYPREFIX) + sender.name):
+                    await asyncio.sleep(0.05)
+
+        asyncio.run(wait())
+
+    def accepted(self, member: Member, uuid: str) -> None:
+        """Wait until a node has accepted a trigger."""
+        member.wait_log(rf"accepted a .*\({uuid}\)")
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the events of all nodes."""
+        events = [event for member in self.members for event in member.events()]
+        paths = {
+            (event["node"], event["id"]): event["path"]
+            for event in events
+            if event["what"] == "accepted"
+        }
+        for event in events:
+            if event["what"] == "sent":
+                event["id"] = f"{event['node']}/{event['uuid']}"
+                event.setdefault("path", paths.get((event["to"], event["id"])))
+        return events
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the history as it stands."""
+        events = self.history()
+        return [*check(events), *check_arrivals(events)]
+
+    def settle(self) -> list[dict[str, Any]]:
+        """Wait until nothing is left to do, end all agents, and judge; return the history."""
+        wait_until(
+            lambda: not self.problems(),
+            lambda: "\n".join([*self.problems(), *(member.log for member in self.members)]),
+        )
+        for member in self.members:
+            if member.process is not None:
+                assert member.stop() == 0, member.log
+        assert self.problems() == []
+        return self.history()
+
+    def clean(self) -> None:
+        """End everything."""
+        for member in self.members:
+            member.clean()
+        shutil.rmtree(self.sockets)
