@@ -23,7 +23,7 @@ from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.key_value import Change, Entry, Gone, KeyValue, Listing, Put
 from localpuppet.model.chain import Loop, next_path
 from localpuppet.model.names import NodeName
-from localpuppet.model.trigger import MAX_HOSTS, Trigger
+from localpuppet.model.trigger import Trigger
 from localpuppet.ports import Clock
 from localpuppet.signing import Kind, Signer
 
@@ -32,6 +32,9 @@ PRESENCE = f"{BASE}/presence/"
 PRESENCE_TTL = 60.0
 FAREWELL_TTL = 3.0
 AT_ONCE = 64  # writes that are under way together
+# Receivers that one message names: each of them gets all the names, so that a message for all
+# would make the bytes grow with the square of their number; a signature costs as much as 5 kB.
+TOGETHER = 20
 _LEASE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 
 
@@ -96,7 +99,7 @@ async def send(
         signer: This node.
         paths: Those of the causes of the run that sends; `[()]` for a trigger by hand.
         clock: The node's clock.
-        uuid: A new id.
+        uuid: A new id; all messages of the call have it.
 
     Raises:
         UnavailableError: The store did not take all of it; which part it took is unknown.
@@ -114,8 +117,8 @@ async def send(
             by_path.setdefault(path, []).append(host)
     writes = []
     for path, hosts in by_path.items():
-        for start in range(0, len(hosts), MAX_HOSTS):
-            part = tuple(hosts[start : start + MAX_HOSTS])
+        for start in range(0, len(hosts), TOGETHER):
+            part = tuple(hosts[start : start + TOGETHER])
             trigger = Trigger(
                 hostname=me,
                 tags=call.tags,

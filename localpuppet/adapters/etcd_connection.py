@@ -11,7 +11,7 @@ import ssl
 import time
 import urllib.parse
 from collections.abc import Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ try:
     from grpclib.const import Cardinality, Status
     from grpclib.encoding.base import CodecBase
     from grpclib.exceptions import GRPCError, StreamTerminatedError
-    from h2.exceptions import H2Error
+    from h2.exceptions import H2Error, StreamClosedError
 except ModuleNotFoundError as error:
     raise InvalidInputError(
         f"needs the Python package {error.name}",
@@ -211,7 +211,8 @@ class EtcdConnection:
             if answer is None:
                 raise StreamTerminatedError("no answer")
             if not single:
-                await stream.cancel()
+                with suppress(StreamClosedError):  # the server was faster
+                    await stream.cancel()
             return answer
 
     async def ready(self) -> tuple[Channel, dict[str, str]]:

@@ -125,6 +125,9 @@ class NatsConnection:
         Raises:
             UnavailableError: No server can be reached within the deadline, or they refuse us.
         """
+        found = self._client
+        if found is not None and found.is_connected and not self._closed:
+            return found  # the usual case, without a turn in the queue for the lock
         async with self._connecting:
             if self._closed:
                 raise UnavailableError("is closed", where="bus nats")

@@ -105,7 +105,7 @@ async def open_nats(
         connection, name=stream, prefix=prefix, max_bytes=max_bytes, replicas=replicas
     )
     try:
-        await store.state()
+        await store.prepare()
     except BaseException:
         await connection.close()
         raise
@@ -230,8 +230,8 @@ class NatsKeyValue:
         """
         check_prefix(prefix)
         async with NatsFeed(self._stream, prefix) as feed:
-            state = await self._stream.state()
-            if after is None or not self._stream.remembers(after, state):
+            state = None if after is None else await self._stream.state()
+            if after is None or state is None or not self._stream.remembers(after, state):
                 listing = await self._list(prefix)
                 yield listing
                 seen = checked = listing.revision
@@ -286,8 +286,9 @@ class NatsKeyValue:
         return entry is not None and entry.revision == revision
 
     async def _list(self, prefix: str) -> Listing:
-        state = await self._stream.state()
-        messages = await self._stream.read(prefix)
+        state = await self._stream.state(prefix)
+        # A consumer is dear for the server; most agents find that nothing waits for them.
+        messages = [] if state.empty else await self._stream.read(prefix)
         newest = {one.entry.key: one for one in messages}  # one may have been replaced meanwhile
         entries = sorted(
             (one.entry for one in newest.values() if self._stream.alive(one)),

@@ -41,10 +41,17 @@ _NO_STREAM = 10059
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The stream at one moment: its last sequence, and what tells it from one made later."""
+    """The stream at one moment.
+
+    Attributes:
+        last: Its last sequence.
+        created: What tells it from one made later.
+        empty: Whether it has no message below the prefix that was asked for.
+    """
 
     last: int
     created: str
+    empty: bool
 
 
 class NatsStream:
@@ -126,18 +133,21 @@ class NatsStream:
             config["allow_msg_ttl"] = True
         return config
 
-    async def state(self) -> State:
-        """Return where the stream is.
+    async def state(self, keys: str | None = None) -> State:
+        """Return where the stream is, and with a prefix of keys whether it has any of those.
 
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
         await self.prepare()
         began = time.monotonic()
-        answer = await self._api(f"STREAM.INFO.{self._name}", {}) or {}
+        asked = {"subjects_filter": subjects_below(self._prefix, keys)} if keys else {}
+        answer = await self._api(f"STREAM.INFO.{self._name}", asked) or {}
+        found = answer.get("state", {})
         state = State(
-            last=int(answer.get("state", {}).get("last_seq", 0)),
+            last=int(found.get("last_seq", 0)),
             created=str(answer.get("created", "")),
+            empty=keys is not None and not found.get("subjects"),
         )
         if state.created != self._created:  # another stream: nothing we knew holds for it
             self._created = state.created

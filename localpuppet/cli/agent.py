@@ -30,7 +30,9 @@ def agent_command(parts: Parts, now: bool, debug: bool) -> None:
     it. What was accepted survives the agent: it is on the disk until its run is over.
     """
     from localpuppet.cli.agent_log import AgentLog
+    from localpuppet.cli.agent_run import learn
     from localpuppet.cli.agent_service import Service
     from localpuppet.cli.fleet import FleetParts, run
 
+    learn(parts.root_option)
     run(Service(FleetParts(parts), AgentLog(debug=debug), now=now).serve())
