@@ -56,16 +56,9 @@ async def listen_to(
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if _user(writer) not in allowed:
-                return
-            async with peers:
-                async with asyncio.timeout(PATIENCE):
-                    line = await reader.readline()
-                async with aclosing(answer(line)) as lines:
-                    async for said in lines:
-                        writer.write(said)
-                        async with asyncio.timeout(PATIENCE):
-                            await writer.drain()
+            if _user(writer) in allowed:
+                async with peers:
+                    await _serve(reader, writer, answer)
         except (TimeoutError, ConnectionError, ValueError):
             return  # a peer that went away, was too slow, or said too much: its own loss
         finally:
@@ -91,6 +84,42 @@ async def listen_to(
         raise StateError(
             f"cannot listen: {error.strerror or error}", where=str(place), hint="run as root?"
         ) from error
+
+
+async def _serve(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Stream
+) -> None:
+    """Answer one peer's line.
+
+    What it asked for is done also when it does not wait for that; but who follows something, and
+    is gone, is not told more.
+    """
+    async with asyncio.timeout(PATIENCE):
+        line = await reader.readline()
+    begun = asyncio.Event()
+
+    async def say() -> None:
+        async with aclosing(answer(line)) as lines:
+            async for said in lines:
+                writer.write(said)
+                async with asyncio.timeout(PATIENCE):
+                    await writer.drain()
+                begun.set()
+
+    async def end() -> None:
+        await reader.read(1)
+        await begun.wait()
+        saying.cancel()
+
+    saying = asyncio.create_task(say())
+    ending = asyncio.create_task(end())
+    try:
+        await asyncio.wait({saying})
+    finally:
+        ending.cancel()
+        saying.cancel()
+    if not saying.cancelled():
+        saying.result()
 
 
 async def ask(path: Path, line: bytes, *, patience: float) -> AsyncGenerator[bytes, None]:

@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.bus.engines import Engine, EtcdEngine, NatsEngine, ServerEngine, SqliteEngine
+from tests.bus.engines import (
+    Engine,
+    EtcdEngine,
+    NatsEngine,
+    RelayEngine,
+    ServerEngine,
+    SqliteEngine,
+)
 from tests.bus.servers import NEW_NATS, OLD_NATS
 
 # A test that needs longer hangs.
@@ -31,6 +38,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 def _sqlite(factory: pytest.TempPathFactory) -> Iterator[Engine]:
     yield SqliteEngine(factory.mktemp("sqlite"))
+
+
+def _relay(factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    yield RelayEngine(factory.mktemp("relay"))
 
 
 def _served(engine: ServerEngine) -> Iterator[ServerEngine]:
@@ -58,6 +69,7 @@ SERVED: dict[str, Callable[[pytest.TempPathFactory], Iterator[ServerEngine]]] = 
 }
 MAKERS: dict[str, Callable[[pytest.TempPathFactory], Iterator[Engine]]] = {
     "sqlite": _sqlite,
+    "relay": _relay,
     **SERVED,
 }
 
