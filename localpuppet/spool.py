@@ -88,9 +88,15 @@ class SpoolReader:
             link = error.errno in (errno.ELOOP, errno.ENOTDIR)
             what = "is a symlink" if link else error.strerror or str(error)
             raise InvalidInputError(f"cannot be read: {what}", where=where) from error
-        with os.fdopen(fd, "rb") as file:
+        try:
             self._check(os.fstat(fd), where)
-            data = file.read(MAX_TOKEN + 1)
+            with open(fd, "rb", closefd=False) as file:
+                data = file.read(MAX_TOKEN + 1)
+        except OSError as error:
+            what = error.strerror or str(error)
+            raise InvalidInputError(f"cannot be read: {what}", where=where) from error
+        finally:
+            os.close(fd)
         if len(data) > MAX_TOKEN or message_id(data) != identifier:
             raise IntegrityError("its bytes are not those of its name", where=where)
         return data
