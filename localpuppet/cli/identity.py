@@ -79,8 +79,8 @@ class Identity:
 
         certificate = self.certificate()
         if certificate is None:
-            key = self.own_key.ensure() if make else self.own_key.load()
-            return Signer(self.name(), key)
+            name = self.name()  # first: a name that is refused is what the user has to hear of
+            return Signer(name, self.own_key.ensure() if make else self.own_key.load())
         from localpuppet.authority import der
 
         return Signer(self.name(), self._certified_key(certificate), certificate=der(certificate))
