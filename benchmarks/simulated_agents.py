@@ -18,11 +18,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from bare_clients import open_bare
 
-from localpuppet.agent import Agent
 from localpuppet.key_value import KeyValue
 from localpuppet.model.names import NodeName
 from localpuppet.session import Session
@@ -93,10 +92,17 @@ class Listener:
         self.me = me
         self._receipts = receipts
 
-    def hear(self, tokens: Sequence[bytes]) -> None:
+    async def hear(self, tokens: Sequence[bytes]) -> None:
         """Note receipt."""
         if tokens:
             self._receipts.heard(self.me)
+
+    async def serve(self, _token: bytes) -> None:
+        """Answer nobody."""
+
+    async def describe(self) -> bytes:
+        """Return a presence entry of the usual size."""
+        return PRESENCE
 
     def subscribe(self) -> asyncio.Event:
         """Return an event that is never set again: nothing changes here."""
@@ -114,17 +120,11 @@ class Quiet:
     warning = debug = info
 
 
-async def _nothing(_token: bytes) -> None:
-    return None
-
-
 async def ours(spec: dict[str, Any], node: str, receipts: Receipts, delay: float) -> None:
     """Be an agent until cancelled."""
     session = Session(
-        cast(Agent, Listener(NodeName.parse(node), receipts)),
+        Listener(NodeName.parse(node), receipts),
         connect=partial(open_store, spec["engine"], spec["url"]),
-        serve=_nothing,
-        describe=lambda: PRESENCE,
         log=Quiet(),
         keyprefix=KEYPREFIX,
     )

@@ -121,6 +121,7 @@ class Agent:
         clock: The node's clock.
         log: What it says.
         alive: Called from the work loop: it goes on.
+        pulse: Seconds within which `alive` is to be called again.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class Agent:
         clock: Clock,
         log: Log,
         alive: Callable[[], None],
+        pulse: float = LONGEST_SLEEP,
     ) -> None:
         self.me = me
         self._verifier = verifier
@@ -144,6 +146,7 @@ class Agent:
         self._clock = clock
         self._log = log
         self._alive = alive
+        self._longest = min(pulse, LONGEST_SLEEP)
         self._admission = Admission(me=me, may=may, seen=inbox.seen)
         owed = inbox.causes()
         self._coalescer = Coalescer.restore(owed)
@@ -364,7 +367,7 @@ class Agent:
             waits.add(stopping)
         await asyncio.wait(
             waits,
-            timeout=AGAIN if blocked else LONGEST_SLEEP,
+            timeout=min(AGAIN, self._longest) if blocked else self._longest,
             return_when=asyncio.FIRST_COMPLETED,
         )
         wake.cancel()

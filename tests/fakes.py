@@ -54,3 +54,19 @@ class FakeProcesses:
 
     def cancellations(self) -> int:
         return 0
+
+
+class FakeLog:
+    """A log that is kept."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def info(self, text: str) -> None:
+        self.lines.append(f"info: {text}")
+
+    def warning(self, text: str) -> None:
+        self.lines.append(f"warning: {text}")
+
+    def debug(self, text: str) -> None:
+        self.lines.append(f"debug: {text}")

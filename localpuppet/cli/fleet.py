@@ -29,10 +29,12 @@ class FleetParts:
 
     Args:
         parts: The wiring of the node.
+        node: The node's name, where it is known already.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, *, node: NodeName | None = None) -> None:
         self.parts = parts
+        self._node = node
         self.identity = Identity(parts)
 
     @cached_property
@@ -43,7 +45,7 @@ class FleetParts:
     @cached_property
     def node(self) -> NodeName:
         """This node's name."""
-        return self.parts.node_name()
+        return self._node or self.parts.node_name()
 
     @cached_property
     def signer(self) -> "Signer":

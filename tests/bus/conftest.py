@@ -4,12 +4,23 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.bus.engines import Engine, EtcdEngine, NatsEngine, ServerEngine, SqliteEngine
+from tests.bus.engines import (
+    Engine,
+    EtcdEngine,
+    NatsEngine,
+    RelayEngine,
+    ServerEngine,
+    SqliteEngine,
+)
 from tests.bus.servers import NEW_NATS, OLD_NATS
 
 
 def _sqlite(factory: pytest.TempPathFactory) -> Iterator[Engine]:
     yield SqliteEngine(factory.mktemp("sqlite"))
+
+
+def _relay(factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    yield RelayEngine(factory.mktemp("relay"))
 
 
 def _served(engine: ServerEngine) -> Iterator[ServerEngine]:
@@ -37,6 +48,7 @@ SERVED: dict[str, Callable[[pytest.TempPathFactory], Iterator[ServerEngine]]] = 
 }
 MAKERS: dict[str, Callable[[pytest.TempPathFactory], Iterator[Engine]]] = {
     "sqlite": _sqlite,
+    "relay": _relay,
     **SERVED,
 }
 

@@ -182,22 +182,6 @@ def test_a_locked_release_depends_on_tags_only(node: Node) -> None:
     assert "dist/trunk is mutable" in done.err
 
 
-def test_units_are_valid_for_systemd(node: Node, tmp_path: Path) -> None:
-    texts = node.run("units", "--json").json
-    assert set(texts) == {"localpuppet.service", "localpuppet.timer"}
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text.replace("/usr/bin/env localpuppet", "/bin/true"))
-        assert node.run("units", name).out.strip() == text.strip()
-    done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", *(tmp_path / name for name in texts)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert not [line for line in done.stderr.splitlines() if "localpuppet" in line], done.stderr
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(node: Node, shell: str) -> None:
     assert "_LOCALPUPPET_COMPLETE" in node.run("completion", shell).out
