@@ -202,8 +202,9 @@ class Predecessor:
     @property
     def watcher(self) -> int:
         """The process id of its etcdctl."""
-        children = Path(f"/proc/{self._loop.pid}/task/{self._loop.pid}/children").read_text()
-        return int(children.split()[0])
+        children = Path(f"/proc/{self._loop.pid}/task/{self._loop.pid}/children")
+        wait_until(lambda: bool(children.read_text()), "etcdctl did not start")
+        return int(children.read_text().split()[0])
 
     def rest(self) -> None:
         """Return when its queue is empty."""

@@ -23,6 +23,7 @@ etcd, nats-server and task-spooler, and takes some ten minutes.
 import argparse
 import asyncio
 import resource
+import signal
 import statistics
 import sys
 import tempfile
@@ -392,6 +393,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of each measurement [3]")
     parser.add_argument("--directory", type=Path, default=DISK, help="[/var/tmp]")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended, then, too
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     parts: dict[str, Callable[[Options], Coroutine[Any, Any, None]]] = {
