@@ -210,9 +210,7 @@ class NatsStream:
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
-        headers = {}
-        if ttl is not None:
-            headers[TTL] = f"{ttl:.3f}"
+        headers = {} if ttl is None else {TTL: f"{ttl:.3f}"}
         return await self._publish(key, value, headers, ttl, expected)
 
     async def publish_removal(self, key: str, expected: int) -> int | None:
