@@ -127,8 +127,9 @@ def weakness(version: str) -> str | None:
         return None
     fix = ", ".join(f"{a}.{b}.{patch}" for (a, b), patch in _SAFE.items())
     return (
-        f"etcd {version} lets any of its users read every key, through nested transactions and"
-        f" watches (repaired in {fix}): its roles do not keep nodes apart"
+        f"etcd {version} lets any of its users read every key, and in older releases write it,"
+        f" through nested transactions and watches (repaired in {fix}): its roles do not keep nodes"
+        f" apart"
     )
 
 

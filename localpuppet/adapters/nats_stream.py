@@ -176,7 +176,8 @@ class NatsStream:
         """
         await self.prepare()
         subject = subject_of(self._prefix, key)
-        answer = await self.connection.request(f"$JS.API.DIRECT.GET.{self._name}.{subject}")
+        api = self.connection.api
+        answer = await self.connection.request(f"{api}.DIRECT.GET.{self._name}.{subject}")
         headers = answer.headers or {}
         status = headers.get("Status")
         if status == "404":
@@ -209,9 +210,7 @@ class NatsStream:
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
-        headers = {}
-        if ttl is not None:
-            headers[TTL] = f"{ttl:.3f}"
+        headers = {} if ttl is None else {TTL: f"{ttl:.3f}"}
         return await self._publish(key, value, headers, ttl, expected)
 
     async def publish_removal(self, key: str, expected: int) -> int | None:
@@ -316,7 +315,7 @@ class NatsStream:
 
     async def _fetched(self, consumer: str) -> AsyncGenerator[Message, None]:
         async for part in self.connection.batches(
-            f"$JS.API.CONSUMER.MSG.NEXT.{self._name}.{consumer}",
+            f"{self.connection.api}.CONSUMER.MSG.NEXT.{self._name}.{consumer}",
             {"batch": BATCH, "max_bytes": BATCH_BYTES, "no_wait": True},
             size=BATCH,
         ):
@@ -383,7 +382,8 @@ class NatsStream:
     ) -> dict[str, Any] | None:
         """Call JetStream; return its answer, `None` for an error that is expected."""
         payload = json.dumps(body).encode() if body else b""
-        return self._result(await self.connection.request(f"$JS.API.{method}", payload), accept)
+        subject = f"{self.connection.api}.{method}"
+        return self._result(await self.connection.request(subject, payload), accept)
 
     def _result(self, answer: Msg, accept: tuple[int, ...]) -> dict[str, Any] | None:
         try:

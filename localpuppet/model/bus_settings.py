@@ -35,6 +35,7 @@ class Servers:
         password_file: The file with its password.
         credentials: A NATS credentials file (JWT and nkey).
         stream: The NATS stream.
+        api: The prefix of NATS's JetStream API.
     """
 
     urls: tuple[str, ...]
@@ -45,6 +46,7 @@ class Servers:
     password_file: Path | None = None
     credentials: Path | None = None
     stream: str = "localpuppet"
+    api: str = "$JS.API"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +209,7 @@ def _servers(raw: Mapping[str, Any], root: Path, *, where: str, engine: str) -> 
         urls=tuple(raw["servers"]),
         user=raw.get("user"),
         stream=raw.get("stream", "localpuppet"),
+        api=raw.get("api", "$JS.API"),
         **{key: root / raw[key] for key in files if key in raw},
     )
 

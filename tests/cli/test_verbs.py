@@ -50,6 +50,8 @@ def test_every_verb_has_help_and_every_option_says_what_it_does(node: Node) -> N
         (["disable", "-m", "x", "--owner", "a\nb"], "owner"),
         (["enc", "../x"], "node name"),
         (["units", "nope"], "nope"),
+        (["permissions", "nats", "/nonexistent.yaml"], "/nonexistent.yaml"),
+        (["permissions", "kafka", "roster.yaml"], "kafka"),
         (["apply", "http://enc.example.com/x"], "only https://"),
         (["apply", "https://bob:hunter2@enc.example.com/x"], "credentials"),
         (["apply", "/dev/zero"], "not a regular file"),
