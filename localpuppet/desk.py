@@ -81,7 +81,7 @@ class Desk:
             if found.request is None:
                 return None
             return self._reply(found.request, found.reason)
-        self._log.info(f"{found.caller.caller} asks for {found.action}")
+        self._log.info(f"asked for {found.action} by {found.caller.caller}")
         try:
             return self._reply(found, self._do(found))
         except LocalpuppetError as error:

@@ -2,11 +2,12 @@
 
 import sys
 import time
-from collections import deque
+from collections import Counter, defaultdict, deque
 
 from localpuppet.model.text import one_line
 
-# In WINDOW seconds no more than MOST lines of a kind; what is left out is counted.
+# In WINDOW seconds no more than MOST lines that begin with the same word; what is left out is
+# counted. By the word, so that ten thousand triggers that were accepted do not hide the run.
 WINDOW = 10.0
 MOST = 50
 _PRIORITY = {"warning": 4, "info": 6, "debug": 7}
@@ -24,8 +25,8 @@ class AgentLog:
     def __init__(self, *, debug: bool) -> None:
         self._debug = debug
         self._terminal = sys.stderr.isatty()
-        self._recent: dict[str, deque[float]] = {kind: deque() for kind in _PRIORITY}
-        self._left_out: dict[str, int] = dict.fromkeys(_PRIORITY, 0)
+        self._recent: defaultdict[str, deque[float]] = defaultdict(deque)
+        self._left_out: Counter[str] = Counter()
 
     def info(self, text: str) -> None:
         """Say what happened."""
@@ -42,16 +43,17 @@ class AgentLog:
 
     def _say(self, kind: str, text: str) -> None:
         now = time.monotonic()
-        recent = self._recent[kind]
+        word = text.partition(" ")[0]
+        recent = self._recent[word]
         while recent and now - recent[0] > WINDOW:
             recent.popleft()
         if len(recent) >= MOST and not self._debug:
-            self._left_out[kind] += 1
+            self._left_out[word] += 1
             return
         recent.append(now)
-        left_out, self._left_out[kind] = self._left_out[kind], 0
+        left_out = self._left_out.pop(word, 0)
         if left_out:
-            self._write(kind, f"{left_out} more lines like these were left out")
+            self._write(kind, f"{left_out} more lines like the next were left out")
         self._write(kind, text)
 
     def _write(self, kind: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from localpuppet.adapters.sqlite_kv import open_sqlite
 from localpuppet.key_value import KeyValue
 from tests.bus.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer, etcd_cluster
 
+LOCAL = "127.0.0.1"
 TIMEOUT = 2.0  # of each call, of agents and tests
 
 
@@ -58,8 +60,9 @@ class Bus:
             await store.close()
 
 
-def _running(bus: Bus) -> Iterator[Bus]:
+def _running(bus: Bus, host: str) -> Iterator[Bus]:
     for server in bus.servers:
+        server.host = host
         server.start(wait=False)
     for server in bus.servers:
         server.wait_healthy()
@@ -73,29 +76,25 @@ def sqlite(directory: Path) -> Iterator[Bus]:
     yield Bus("sqlite", directory / "bus" / "bus.sqlite", list[EtcdServer]())
 
 
-def etcd(directory: Path) -> Iterator[Bus]:
+def etcd(directory: Path, *, host: str = LOCAL) -> Iterator[Bus]:
     """One member."""
-    yield from _running(Bus("etcd", None, [EtcdServer(directory / "etcd")]))
+    yield from _running(Bus("etcd", None, [EtcdServer(directory / "etcd")]), host)
 
 
 def etcd_three(directory: Path) -> Iterator[Bus]:
     """Three members."""
-    yield from _running(Bus("etcd", None, [*etcd_cluster(directory, 3)]))
+    yield from _running(Bus("etcd", None, etcd_cluster(directory, 3)), LOCAL)
 
 
-def nats(directory: Path) -> Iterator[Bus]:
-    """The current server."""
-    yield from _running(Bus("nats", None, [NatsServer(directory / "nats", program=NEW_NATS)]))
+def nats(directory: Path, *, host: str = LOCAL, program: Path = NEW_NATS) -> Iterator[Bus]:
+    """The current server, unless another is asked for."""
+    server = NatsServer(directory / "nats", program=program)
+    yield from _running(Bus("nats", None, [server]), host)
 
 
-def old_nats(directory: Path) -> Iterator[Bus]:
-    """Debian's server."""
-    yield from _running(Bus("nats", None, [NatsServer(directory / "nats", program=OLD_NATS)]))
-
-
-SERVED: dict[str, Callable[[Path], Iterator[Bus]]] = {
+SERVED: dict[str, Callable[..., Iterator[Bus]]] = {
     "etcd": etcd,
-    "nats-2.9": old_nats,
+    "nats-2.9": partial(nats, program=OLD_NATS),
     "nats": nats,
 }
-BUSES: dict[str, Callable[[Path], Iterator[Bus]]] = {"sqlite": sqlite, **SERVED}
+BUSES: dict[str, Callable[..., Iterator[Bus]]] = {"sqlite": sqlite, **SERVED}

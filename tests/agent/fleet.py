@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -177,6 +177,17 @@ class Member:
     def run(self, *arguments: str, **more: str) -> Done:
         """Run the command line."""
         return self.node.run(*arguments, **more)
+
+    def wait_nodes(self, states: Mapping[str, str]) -> None:
+        """Wait until `nodes` shows these nodes in these states, and no others."""
+        seen: list[dict[str, str]] = [{}]
+
+        def look() -> bool:
+            found = self.run("nodes", "--json").json["nodes"]
+            seen[0] = {node["node"]: node["state"] for node in found}
+            return seen[0] == states
+
+        wait_until(look, lambda: f"not {states}, but {seen[0]}")
 
     def clean(self) -> None:
         """End what is left of the agent, of its runs, and of commands."""
@@ -357,7 +368,7 @@ class Fleet:
         paths = {
             (event["node"], event["id"]): event["path"]
             for event in events
-            if event["what"] == "accepted"
+            if event["what"] in ("accepted", "refused")
         }
         for event in events:
             if event["what"] == "sent":

@@ -13,9 +13,8 @@ from localpuppet.agent import Agent
 from localpuppet.cli.main import main
 from localpuppet.inbox import Inbox
 from localpuppet.key_value import Change, Entry, Listing
-from localpuppet.model import chain
 from localpuppet.model.cause import Cause
-from localpuppet.model.coalescing import Coalescer
+from localpuppet.model.coalescing import Coalescer, Path
 
 
 def nothing_on_the_disk() -> None:
@@ -78,7 +77,7 @@ def two_at_once() -> None:
 def no_end_of_loops() -> None:
     """It sends on to whoever is asked for, also along a path that was there already."""
 
-    def next_path(known: Iterable[chain.Path], *, me: Any, receiver: Any) -> chain.Path:
+    def next_path(known: Iterable[Path], *, me: Any, receiver: Any) -> Path:
         _ = receiver
         return (*next(iter(known), ()), me)
 

@@ -84,7 +84,9 @@ class LogReader:
         elif what == "refused" and "a duplicate" not in said["reason"]:
             # That a message comes again is no answer to it: the first time counts.
             known = f"{said['sender']}/{said['uuid']}" if said["uuid"] else ""
-            yield {"what": "refused", "id": known, "reason": said["reason"]}
+            way = re.search(r" is in the path (.+)$", said["reason"])
+            path = tuple(way[1].split(" -> ")) if way else None
+            yield {"what": "refused", "id": known, "reason": said["reason"], "path": path}
         elif what == "over":  # a run of our own supervisor, told of when it is over
             yield {"what": "started", "run": said["run"], "causes": tuple(self._causes)}
             yield {"what": "ended", "run": said["run"]}

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.buses import Bus
+from tests.agent.buses import SERVED
 from tests.agent.conftest import fleet_on
 from tests.agent.fleet import Fleet
-from tests.bus.servers import NEW_NATS, EtcdServer, NatsServer
 
 
 def ip(*words: str) -> None:
@@ -74,25 +73,14 @@ def apart(
 ) -> Iterator[tuple[Fleet, Island]]:
     """A fleet, and a network for one of its agents."""
     with island() as made:
-        server = (
-            EtcdServer(tmp_path / "etcd")
-            if request.param == "etcd"
-            else NatsServer(tmp_path / "nats", program=NEW_NATS)
-        )
-        server.host = made.address
-        server.start()
-        try:
-            servers = [server] if isinstance(server, EtcdServer) else [server]
-            bus = Bus(request.param, None, servers)  # type: ignore[arg-type]
+        for bus in SERVED[request.param](tmp_path, host=made.address):
             for fleet in fleet_on(tmp_path, bus, puppet_probe):
                 yield fleet, made
-        finally:
-            server.stop()
 
 
 @pytest.mark.parametrize("ttl", [1, 180])
 def test_a_partition(apart: tuple[Fleet, Island], ttl: int) -> None:
-    """What was sent meanwhile is heard once it is over, or is too late; what comes then is heard."""
+    """What was sent meanwhile is heard once it is over, or is too late; then all is as before."""
     fleet, far = apart
     a, b, c = fleet.add("a", "b", "c")
     b.start(before=far.inside)

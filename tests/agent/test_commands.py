@@ -1,0 +1,331 @@
+"""The verbs of the bus, as operators call them, against real agents."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.agent.fleet import Fleet, Member
+from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Done
+
+POLICY = "policy default deny\nallow\tchoria=a.example.com\t*\t*\t*\n"
+
+
+def allow(member: Member, text: str = POLICY) -> None:
+    member.node.write("policies/puppet.policy", text)
+
+
+@pytest.fixture
+def two(fleet: Fleet) -> Sequence[Member]:
+    """Two nodes whose agents run; `a` may ask `b` for everything."""
+    a, b = fleet.add("a", "b")
+    allow(b)
+    fleet.start()
+    return a, b
+
+
+def call(member: Member, line: object) -> Done:
+    """Ask as Puppet code does where no agent listens."""
+    text = line if isinstance(line, str) else json.dumps(line)
+    done = subprocess.run(
+        [*COMMAND, "call"],
+        input=text + "\n",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=member.node.environment(PYTHONPATH=str(REPOSITORY)),
+        check=False,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def test_trigger_without_waiting(two: Sequence[Member]) -> None:
+    a, b = two
+    done = a.run("trigger", b.name, "--tag", "haproxy")
+    assert done.code == 0, done.err
+    assert done.out.startswith(f"sent to {b.name}\nuuid: ")
+    b.wait_log("history .*ended")
+
+
+def test_trigger_with_waiting(two: Sequence[Member]) -> None:
+    a, b = two
+    done = a.run("trigger", b.name, "--wait")
+    assert (done.code, done.out) == (0, f"{b.name}  ended\n"), done.err
+    b.behave(exit=3)
+    done = a.run("trigger", b.name, "--wait", "--json")
+    assert done.code == 1
+    assert done.json["ends"][b.name]["outcome"] == "failed"
+    assert done.json["sent"] == [b.name]
+
+
+def test_trigger_whose_end_nobody_tells(two: Sequence[Member]) -> None:
+    a, _ = two
+    done = a.run("trigger", "nobody.example.com", "--wait", "--timeout", "0.2")
+    assert (done.code, done.out) == (
+        75,
+        "nobody.example.com  unknown: nothing was heard of it in time\n",
+    )
+
+
+def test_trigger_of_the_sender_itself_is_dropped(two: Sequence[Member]) -> None:
+    a, _ = two
+    done = a.run("trigger", a.name)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith(f"not sent to {a.name}: the loop ends here")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["trigger", "*"],
+        ["trigger", "b.example.com", "--ttl", "2h"],
+        ["trigger", "b.example.com", "--ttl", "-1"],
+        ["trigger", "b.example.com", "--wait", "--timeout", "0"],
+        ["trigger", "b.example.com", "--tag", "a b"],
+        ["runonce"],
+        ["runonce", "-n", "b..example.com"],
+        ["runonce", "-n", "b.example.com", "--timeout", "6m"],
+        ["last-run", "-n", "B_"],
+        ["status", "-n", "b.example.com", "--wait"],
+        ["status", "20261120T000000", "-n", "b.example.com"],
+        ["disable", "-n", "b.example.com", "-m", "x", "--owner", "y"],
+        ["disable", "-n", "b.example.com", "-m", "x\ny"],
+        ["disable", "-n", "b.example.com", "-m", "x", "--for", "soon"],
+        ["enable", "-n", "b.example.com", "--owner", "y"],
+        ["lease", "a/b", "--", "true"],
+        ["lease", "a", "--wait", "x", "--", "true"],
+        ["lease", "a", "--", "/nonexistent"],
+        ["lease", "a"],
+        ["nodes", "extra"],
+        ["agent", "extra"],
+    ],
+)
+def test_what_is_refused_is_one_line(fleet: Fleet, words: list[str]) -> None:
+    (a,) = fleet.add("a")
+    done = a.run(*words)
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1
+
+
+def test_nodes(fleet: Fleet) -> None:
+    a, b = fleet.add("a", "b")
+    (eve,) = fleet.add("eve", trusted=False)
+    empty = a.run("nodes")
+    assert (empty.code, empty.out) == (
+        0,
+        "no agent is there; 'localpuppet agent' on a node starts one\n",
+    )
+    b.behave(gate=True)
+    fleet.start()
+    fleet.send(a, b)
+    b.wait_log("history .*started")
+    a.wait_nodes({a.name: "idle", b.name: "applying", eve.name: "not trusted"})
+    rows = [row.split() for row in a.run("nodes").out.splitlines()]
+    assert rows[0][:2] == ["NODE", "STATE"]
+    assert [row[0] for row in rows[1:]] == [a.name, b.name, eve.name]
+    b.behave()
+    b.open_gate()
+    assert b.run("disable", "-m", "migration").code == 0
+    b.wait_log("run .*ended")
+    a.wait_nodes({a.name: "idle", b.name: "on hold", eve.name: "not trusted"})
+    assert "migration" in a.run("nodes").out
+    # An agent that leaves in good order is gone soon, one that was killed when its entry expires.
+    eve.stop()
+    b.stop()
+    a.wait_nodes({a.name: "idle"})
+
+
+def test_nodes_watched(two: Sequence[Member]) -> None:
+    a, b = two
+    watching = a.node.start("nodes", "--watch", "--json")
+    assert watching.stdout is not None
+    seen = {json.loads(watching.stdout.readline())["node"] for _ in range(2)}
+    assert seen == {a.name, b.name}
+    b.behave(gate=True)
+    b.node.run("trigger", a.name)
+    a.run("trigger", b.name)
+    states = []
+    while "applying" not in states:
+        said = json.loads(watching.stdout.readline())
+        states += [said["state"]] if said["node"] == b.name else []
+    b.behave()
+    b.open_gate()
+    watching.send_signal(signal.SIGINT)
+    assert a.node.finish(watching).code == 130
+
+
+def test_a_bus_that_is_away_is_an_error_and_never_empty(served_fleet: Fleet) -> None:
+    (a,) = served_fleet.add("a")
+    served_fleet.bus.server.kill()
+    for words in (
+        ["nodes"],
+        ["nodes", "--json"],
+        ["nodes", "--watch"],
+        ["trigger", "b.example.com"],
+        ["runonce", "-n", "b.example.com"],
+        ["status", "-n", "b.example.com"],
+        ["lease", "x", "--", "true"],
+    ):
+        done = a.run(*words)
+        assert (done.code, done.out) == (69, ""), words
+        assert len(done.err.splitlines()) == 1
+    answer = call(a, {"verb": "trigger", **TRIGGER, "hosts": ["b.example.com"]})
+    assert answer.code == 0
+    assert answer.json["ok"] is False
+    assert "\n" not in answer.json["error"]
+    served_fleet.bus.server.start()
+
+
+def test_runonce_and_last_run(two: Sequence[Member]) -> None:
+    a, b = two
+    done = a.run("runonce", "--node", b.name)
+    assert (done.code, done.out) == (0, f"{b.name}: ok\n  accepted: true\n"), done.err
+    b.wait_log("history .*ended")
+    asked = a.run("last-run", "-n", b.name, "--json")
+    assert asked.code == 0, "a run_cmd has no record"
+    assert asked.json["replies"][b.name] == {"ok": True, "result": {}, "error": None}
+
+
+def test_requests_to_many(two: Sequence[Member]) -> None:
+    a, b = two
+    done = a.run("status", "-n", b.name, "-n", a.name, "-n", b.name, "--json")
+    assert done.code == 1
+    assert list(done.json["replies"]) == [b.name, a.name]
+    assert done.json["replies"][b.name]["result"]["state"] == "idle"
+    assert "denied" in done.json["replies"][a.name]["error"], "no policy denies"
+    silent = a.run("runonce", "-n", "nobody.example.com", "--timeout", "0.3")
+    assert silent.code == 69
+    assert "did not answer in time" in silent.err
+
+
+def test_disable_and_enable_another(two: Sequence[Member]) -> None:
+    a, b = two
+    done = a.run("disable", "-m", "rollout 42", "--for", "1h", "-n", b.name)
+    assert done.code == 0, done.err
+    (hold,) = b.run("status", "--json").json["holds"]
+    assert (hold["owner"], hold["reason"]) == ("choria=a.example.com", "rollout 42")
+    a.wait_nodes({a.name: "idle", b.name: "on hold"})
+    a.run("trigger", b.name)
+    b.wait_log("accepted a trigger")
+    assert b.run("disable", "-m", "another's").code == 0
+    ended = a.run("enable", "-n", b.name, "--json")
+    assert [one["reason"] for one in ended.json["replies"][b.name]["result"]["ended"]] == [
+        "rollout 42"
+    ], "only its own"
+    assert b.count("started") == 0
+    assert b.run("enable").code == 0
+    b.wait_log("history .*ended")
+
+
+def test_a_policy_decides_who_may_trigger(fleet: Fleet) -> None:
+    a, b, c = fleet.add("a", "b", "c")
+    allow(b, "policy default deny\nallow\tchoria=c.example.com\ttrigger\t*\t*\n")
+    fleet.start()
+    (denied,) = fleet.send(a, b)
+    b.wait_log(rf"dropped a trigger of {a.name} \({denied}\): not allowed to trigger this node")
+    (allowed,) = fleet.send(c, b)
+    fleet.accepted(b, allowed)
+    fleet.settle()
+
+
+def test_a_lease_is_had_by_one_at_a_time(two: Sequence[Member], tmp_path: Path) -> None:
+    a, b = two
+    os.mkfifo(tmp_path / "gate")
+    held = a.node.start("lease", "db", "--", "sh", "-c", f"echo mine; cat {tmp_path}/gate; exit 7")
+    assert held.stdout is not None
+    assert held.stdout.readline() == "mine\n"
+    busy = b.run("lease", "db", "--", "echo", "never")
+    assert (busy.code, busy.out) == (75, "")
+    assert f"{a.name} has it" in busy.err
+    assert b.run("lease", "other", "--", "echo", "free").out == "free\n"
+    waiting = b.node.start("lease", "db", "--wait", "1m", "--", "echo", "at last")
+    (tmp_path / "gate").write_bytes(b"")
+    assert a.node.finish(held).code == 7
+    done = b.node.finish(waiting)
+    assert (done.code, done.out) == (0, "at last\n"), done.err
+
+
+def test_a_command_that_a_signal_ends_gives_its_lease_back(two: Sequence[Member]) -> None:
+    a, b = two
+    held = a.node.start("lease", "db", "--", "sh", "-c", "echo mine; sleep 600 & wait")
+    assert held.stdout is not None
+    held.stdout.readline()
+    held.terminate()
+    assert a.node.finish(held).code == 128 + signal.SIGTERM
+    assert b.run("lease", "db", "--", "true").code == 0
+
+
+TRIGGER: dict[str, object] = {
+    "name": "test",
+    "tags": [],
+    "ttl": None,
+    "keyprefix": "/puppet_trigger/events",
+    "keyttl": 180,
+    "engine": None,
+    "run": None,
+}
+
+
+def test_call_where_no_agent_listens(two: Sequence[Member]) -> None:
+    a, b = two
+    a.stop()
+    answer = call(a, {"verb": "trigger", **TRIGGER, "hosts": [b.name, a.name]})
+    assert answer.code == 0
+    assert (answer.json["ok"], answer.json["sent"]) == (True, [b.name])
+    assert [drop["node"] for drop in answer.json["dropped"]] == [a.name]
+    b.wait_log("history .*ended")
+    refused = call(a, {"verb": "lock", "name": "x", "wait": 0, "run": None})
+    assert refused.json == {
+        "ok": False,
+        "error": "lock: nobody on this node would renew the lease (start 'localpuppet agent')",
+    }
+    for line in ("", "no JSON", "[]", "{}", '{"verb":"x"}', "[" * 100_000):
+        answer = call(a, line)
+        assert (answer.code, answer.err) == (0, "")
+        assert answer.json["ok"] is False
+
+
+def test_real_puppet_is_run_and_recorded(fleet: Fleet) -> None:
+    """Through the supervisor, in a forked child: the record names its causes."""
+    (a,) = fleet.add("a")
+    (b,) = fleet.add("b", puppet=True)
+    allow(b)
+    b.node.app("notify { 'hello': }")
+    fleet.start()
+    done = a.run("trigger", b.name, "--wait", "--json")
+    assert done.code == 0, b.log
+    end = done.json["ends"][b.name]
+    assert end["outcome"] == "changed"
+    request = json.loads((b.root / "var" / "runs" / end["run"] / "request.json").read_text())
+    assert request["cause"] == f"trigger from {a.name}"
+    assert request["causes"]["paths"] == [[a.name]]
+    assert (
+        a.run("last-run", "-n", b.name, "--json").json["replies"][b.name]["result"]["id"]
+        == (end["run"])
+    )
+    b.node.write("input.yaml", "app: nonsense\n")
+    dropped = a.run("trigger", b.name, "--wait")
+    assert (dropped.code, dropped.out) == (1, f"{b.name}  dropped\n")
+    b.wait_log("no run could be started: ")
+    fleet.settle()
+
+
+def test_a_run_by_hand_makes_the_agents_wait(fleet: Fleet, tmp_path: Path) -> None:
+    (a,) = fleet.add("a")
+    (b,) = fleet.add("b", puppet=True)
+    os.mkfifo(tmp_path / "gate")
+    b.node.app(f"exec {{ '/bin/cat {tmp_path}/gate': }}")
+    fleet.start()
+    by_hand = b.node.start("apply")
+    b.node.wait_running()
+    (uuid,) = fleet.send(a, b)
+    fleet.accepted(b, uuid)
+    b.wait_log("not now, again soon: busy: run ")
+    b.node.app("notify { 'hello': }")
+    (tmp_path / "gate").write_bytes(b"")
+    assert b.node.finish(by_hand).code == 0
+    fleet.settle()
