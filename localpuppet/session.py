@@ -60,7 +60,7 @@ class Session:
         self._requests = bus.requests_for(side.me)
         self._changed = side.subscribe()
         self._kv: KeyValue | None = None
-        self._away = False
+        self._away = ""
         self._warned: set[str] = set()
 
     async def store(self) -> KeyValue:
@@ -119,7 +119,7 @@ class Session:
     def _back(self) -> None:
         if self._away:
             self._log.info("the bus is back")
-        self._away = False
+        self._away = ""
 
     def _warn(self, kv: KeyValue) -> None:
         """Say once what an operator should know of the server, not at each connection."""
@@ -129,12 +129,13 @@ class Session:
                 self._log.warning(warning)
 
     def _lost(self, error: BaseException) -> None:
-        if not self._away:
-            what = "the bus is away, runs go on by the timer"
-            if isinstance(error, RunSideAwayError):
-                what = "nothing is handed over for now, the bus keeps it"
+        """Say once for each outage, and each of its two kinds, that there is one."""
+        what = "the bus is away, runs go on by the timer"
+        if isinstance(error, RunSideAwayError):
+            what = "nothing is handed over for now, the bus keeps it"
+        if self._away != what:
             self._log.warning(f"{what}: {error}")
-        self._away = True
+        self._away = what
 
     async def _close(self) -> None:
         kv, self._kv = self._kv, None

@@ -154,6 +154,14 @@ def test_what_came_while_the_network_side_was_away_is_heard(split: Split) -> Non
     assert list(split.spool.iterdir()) == []
 
 
+def test_a_bus_that_root_makes_first_is_the_network_sides_all_the_same(split: Split) -> None:
+    assert split.other.run("trigger", "a.example.com").code == 0
+    assert split.bus.stat().st_uid == NETWORK.pw_uid
+    run_side = split.run_side()
+    split.network_side()
+    split.wait_for(run_side, " changed")
+
+
 def test_the_network_side_is_not_to_be_root(split: Split) -> None:
     done = split.node.run("agent", "--side", "network")
     assert done.code == 2
