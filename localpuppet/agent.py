@@ -156,6 +156,7 @@ class Agent:
             log.debug(f"still owed: a {_shown(cause)}")
         self._wake = asyncio.Event()
         self._again_at = 0.0
+        self._blocked = False  # the node was busy when a run was last tried
         self._changed: list[asyncio.Event] = []
         self.last: RunEnd | None = None
         self.settled: deque[Settled] = deque(maxlen=MOST)
@@ -269,8 +270,9 @@ class Agent:
         return event
 
     def poke(self) -> None:
-        """Have the work loop look again: a hold began or ended."""
+        """Look again, and tell others: somebody else ran Puppet here, or a hold changed."""
         self._wake.set()
+        self._tell()
 
     async def work(self, stop: asyncio.Event) -> None:
         """Do runs until `stop` is set and the run that is on has ended.
@@ -307,7 +309,8 @@ class Agent:
             noop=batch.noop,
             only=batch.only,
         )
-        self._log.info(f"running for {batch}")
+        say = self._log.debug if self._blocked else self._log.info
+        say(f"running for {batch}")
         for start in range(0, len(batch.ids), IDS_A_LINE):
             self._log.debug(f"this run's causes: {' '.join(batch.ids[start : start + IDS_A_LINE])}")
         self._tell()
@@ -322,7 +325,8 @@ class Agent:
     def _settle(self, end: RunEnd) -> None:
         batch = self.running
         if end.fate is Fate.BUSY:
-            self._log.info(f"not now, again soon: {end.reason}")
+            say = self._log.debug if self._blocked else self._log.info
+            say(f"not now, again soon: {end.reason}")
             self._coalescer.put_back()
             self._again_at = self._clock.monotonic() + AGAIN
         elif end.fate is Fate.IMPOSSIBLE:
@@ -334,7 +338,8 @@ class Agent:
             sent = batch.timestamps if batch else {}
             self._inbox.forget(self._coalescer.ended())
             self.settled.extend(of_run(sent, run=end.run, outcome=end.outcome))
-        self.last = end if end.fate is not Fate.BUSY else self.last
+        self._blocked = end.fate is Fate.BUSY
+        self.last = self.last if self._blocked else end
         self._tell()
 
     def _drop(self, dropped: Sequence[Drop]) -> None:

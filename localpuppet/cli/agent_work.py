@@ -30,7 +30,7 @@ from localpuppet.model.names import NodeName
 from localpuppet.model.run import State
 from localpuppet.sides import Here
 
-# How often it is looked whether a run of somebody else's, which has a lock, is over.
+# How often it is looked whether others have run Puppet here, and whether runs with locks are over.
 LOOK = 5.0
 # The timer looks at the clock so often, in case somebody has set it.
 LONGEST = 60.0
@@ -205,15 +205,30 @@ class Work:
         self._runner.end()
 
     async def _give_back(self, keeper: Keeper) -> None:
-        """Give back the locks of runs that are over."""
+        """Give back the locks of runs that are over; notice runs and holds that are not ours."""
         changed = self._agent.subscribe()
+        seen = self._traces()
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), LOOK)
             changed.clear()
+            if seen != self._traces():
+                seen = self._traces()
+                self._agent.poke()
             for run in keeper.runs():
                 if self._over(run):
                     await keeper.over(run)
+
+    def _traces(self) -> list[int]:
+        """Return what changes when anybody on this node has run Puppet, or holds it."""
+        state = self._parts.settings.state
+        found = []
+        for path in (state / "lock", state / "runs", state / "holds"):
+            try:
+                found.append(path.stat().st_mtime_ns)
+            except FileNotFoundError:
+                found.append(0)
+        return found
 
     def _over(self, run: str) -> bool:
         records = self._parts.records
