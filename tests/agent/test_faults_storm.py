@@ -48,7 +48,8 @@ def test_a_storm_during_a_slow_run(served_fleet: Fleet) -> None:
     wait_until(lambda: not ask("SELECT id FROM causes"), lambda: b.log)
     sys.stdout.write(
         f"{fleet.bus.engine}: {STORM} triggers, {owed} causes,"
-        f" {(after - before) / MEBIBYTE:.1f} MiB more memory, {(most - before) / MEBIBYTE:.1f} MiB at the most\n"
+        f" {(after - before) / MEBIBYTE:.1f} MiB more memory,"
+        f" {(most - before) / MEBIBYTE:.1f} MiB at the most\n"
     )
     assert b.stop() == 0
     assert b.count("started") == 2
