@@ -32,8 +32,9 @@ from localpuppet.signing import Verifier, claimed_payload
 # How soon a run is tried again while somebody else's has the node, and how soon a hold that
 # somebody ends is noticed, in seconds.
 AGAIN = 1.0
-# Nothing of ours sleeps longer: the watchdog is fed, and a clock that was set is noticed.
-LONGEST_SLEEP = 10.0
+# Nothing of ours sleeps longer: the watchdog is fed; a clock that was set is noticed, and a hold
+# that somebody has put on this node: the others are told.
+LONGEST_SLEEP = 2.0
 MANY = 10  # more causes that are dropped for one reason share a line
 IDS_A_LINE = 20
 
@@ -157,6 +158,7 @@ class Agent:
         self._wake = asyncio.Event()
         self._again_at = 0.0
         self._blocked = False  # the node was busy when a run was last tried
+        self._was_held: str | None = None
         self._changed: list[asyncio.Event] = []
         self.last: RunEnd | None = None
         self.settled: deque[Settled] = deque(maxlen=MOST)
@@ -285,6 +287,7 @@ class Agent:
         try:
             while not (stop.is_set() and run is None):
                 self._alive()
+                self._notice_hold()
                 if run is not None and run.done():
                     self._settle(run.result())
                     run = None
@@ -315,6 +318,12 @@ class Agent:
             self._log.debug(f"this run's causes: {' '.join(batch.ids[start : start + IDS_A_LINE])}")
         self._tell()
         return asyncio.create_task(self._runner.run(order))
+
+    def _notice_hold(self) -> None:
+        held = self._hold()
+        if held != self._was_held:
+            self._was_held = held
+            self._tell()
 
     def _hold(self) -> str | None:
         try:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.cli import render
-from localpuppet.cli.rest_command import REST, RestCommand
 from localpuppet.cli.wiring import Parts
 from localpuppet.errors import BusyError, InvalidInputError, UnavailableError
 from localpuppet.model.duration import parse_duration
@@ -26,12 +25,11 @@ RETRY = 1.0
 # Where a lease cannot be renewed, the command is asked to end when so much of its time is left,
 # and is killed a second before the lease is another's.
 MARGIN = 0.3
+_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @click.command(
     "lease",
-    cls=RestCommand,
-    rest="COMMAND…",
     epilog="""\b
 Examples:
   localpuppet lease db-migrate -- /usr/local/bin/migrate
@@ -44,16 +42,13 @@ was lost while the command ran (it is ended then, before another could have the 
 )
 @click.argument("name")
 @click.option("--wait", metavar="TIME", help="Wait so long for the lease.  [default: do not]")
-@click.pass_context
-def lease_command(ctx: click.Context, name: str, wait: str | None) -> int:
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_obj
+def lease_command(parts: Parts, name: str, wait: str | None, command: tuple[str, ...]) -> int:
     """Run COMMAND with the lease NAME, which one in the fleet can have at a time."""
     from localpuppet.bus import parse_lease_name
     from localpuppet.cli.fleet import FleetParts, run
 
-    parts: Parts = ctx.obj
-    command: tuple[str, ...] = ctx.meta.get(REST, ())
-    if not command:
-        raise click.UsageError("there is no command: write it behind '--'", ctx)
     patience = 0.0 if wait is None else parse_duration(wait, what="wait")
     return run(_with_lease(FleetParts(parts), parse_lease_name(name), patience, list(command)))
 
@@ -83,19 +78,10 @@ async def _with_lease(fleet: "FleetParts", name: str, patience: float, command: 
 
 async def _run(fleet: "FleetParts", leases: "Leases", held: "Held", command: list[str]) -> int:
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            env={**os.environ, "LOCALPUPPET_LEASE_REVISION": str(held.revision)},
-            # A group of its own, so that what it starts ends with it; on a terminal that would
-            # keep it from reading what is typed.
-            process_group=None if sys.stdin.isatty() else 0,
-        )
+        process = await _start(command, held)
     except OSError as error:
         await leases.give_back(held)
         raise InvalidInputError(f"cannot be run: {error.strerror}", where=command[0]) from error
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, _pass_on, process, number)
     clock = fleet.parts.clock
     ended = asyncio.create_task(process.wait())
     pause = held.ttl / 3
@@ -119,6 +105,33 @@ async def _run(fleet: "FleetParts", leases: "Leases", held: "Held", command: lis
         return 1
     code = ended.result()
     return code if code >= 0 else 128 - code
+
+
+async def _start(command: list[str], held: "Held") -> asyncio.subprocess.Process:
+    """Start the command; signals that would end us are its, from before it is there."""
+    loop = asyncio.get_running_loop()
+    early: list[signal.Signals] = []
+    started: list[asyncio.subprocess.Process] = []
+
+    def came(number: signal.Signals) -> None:
+        if started:
+            _pass_on(started[0], number)
+        else:
+            early.append(number)
+
+    for number in _PASSED_ON:
+        loop.add_signal_handler(number, came, number)
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env={**os.environ, "LOCALPUPPET_LEASE_REVISION": str(held.revision)},
+        # A group of its own, so that what it starts ends with it; on a terminal that would keep it
+        # from reading what is typed.
+        process_group=None if sys.stdin.isatty() else 0,
+    )
+    started.append(process)
+    for number in early:
+        _pass_on(process, number)
+    return process
 
 
 async def _renew(leases: "Leases", held: "Held", clock: "Clock") -> "Held | None":

@@ -195,7 +195,7 @@ class Member:
             self.thaw()
             self.kill()
         for event in self.events():
-            if event["what"] == "started":
+            if event["what"] == "started" and "cause" in event:  # a run of run_script.py
                 _kill_run(int(event["run"].partition("-")[0]), self.root)
         for process in self.node.running:
             process.kill()

@@ -161,17 +161,20 @@ def test_nodes_watched(two: Sequence[Member]) -> None:
 def test_a_bus_that_is_away_is_an_error_and_never_empty(served_fleet: Fleet) -> None:
     (a,) = served_fleet.add("a")
     served_fleet.bus.server.kill()
-    for words in (
-        ["nodes"],
-        ["nodes", "--json"],
-        ["nodes", "--watch"],
-        ["trigger", "b.example.com"],
-        ["runonce", "-n", "b.example.com"],
-        ["status", "-n", "b.example.com"],
-        ["lease", "x", "--", "true"],
-    ):
-        done = a.run(*words)
-        assert (done.code, done.out) == (69, ""), words
+    asked = [
+        a.node.start(*words)
+        for words in (
+            ["nodes"],
+            ["nodes", "--watch", "--json"],
+            ["trigger", "b.example.com"],
+            ["runonce", "-n", "b.example.com"],
+            ["status", "-n", "b.example.com"],
+            ["lease", "x", "--", "true"],
+        )
+    ]
+    for process in asked:
+        done = a.node.finish(process)
+        assert (done.code, done.out) == (69, ""), process.args
         assert len(done.err.splitlines()) == 1
     answer = call(a, {"verb": "trigger", **TRIGGER, "hosts": ["b.example.com"]})
     assert answer.code == 0
@@ -318,10 +321,10 @@ def test_a_run_by_hand_makes_the_agents_wait(fleet: Fleet, tmp_path: Path) -> No
     (a,) = fleet.add("a")
     (b,) = fleet.add("b", puppet=True)
     os.mkfifo(tmp_path / "gate")
-    b.node.app(f"exec {{ '/bin/cat {tmp_path}/gate': }}")
+    b.node.app(f"exec {{ '/bin/sh -c \"touch {tmp_path}/here; cat {tmp_path}/gate\"': }}")
     fleet.start()
     by_hand = b.node.start("apply")
-    b.node.wait_running()
+    b.node.wait_until((tmp_path / "here").exists)
     (uuid,) = fleet.send(a, b)
     fleet.accepted(b, uuid)
     b.wait_log("not now, again soon: busy: run ")
