@@ -4,12 +4,23 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.bus.engines import Engine, EtcdEngine, NatsEngine, ServerEngine, SqliteEngine
+from tests.bus.engines import (
+    Engine,
+    EtcdEngine,
+    MemoryEngine,
+    NatsEngine,
+    ServerEngine,
+    SqliteEngine,
+)
 from tests.bus.servers import NEW_NATS, OLD_NATS
 
 
 def _sqlite(factory: pytest.TempPathFactory) -> Iterator[Engine]:
     yield SqliteEngine(factory.mktemp("sqlite"))
+
+
+def _memory(_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    yield MemoryEngine()
 
 
 def _served(engine: ServerEngine) -> Iterator[ServerEngine]:
@@ -36,6 +47,7 @@ SERVED: dict[str, Callable[[pytest.TempPathFactory], Iterator[ServerEngine]]] = 
     "nats": _nats,
 }
 MAKERS: dict[str, Callable[[pytest.TempPathFactory], Iterator[Engine]]] = {
+    "memory": _memory,
     "sqlite": _sqlite,
     **SERVED,
 }

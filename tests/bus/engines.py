@@ -10,6 +10,7 @@ from localpuppet.adapters.nats_kv import open_nats
 from localpuppet.adapters.sqlite_kv import open_sqlite
 from localpuppet.key_value import KeyValue
 from tests.bus.servers import NEW_NATS, EtcdServer, NatsServer, Server
+from tests.fakes_key_value import MemoryKeyValue, MemoryStore
 
 TIMEOUT = 5.0
 
@@ -88,3 +89,16 @@ class SqliteEngine(Engine):
 
     async def connect(self, timeout: float) -> KeyValue:
         return await open_sqlite(self.path, timeout=timeout)
+
+
+class MemoryEngine(Engine):
+    """The fake that is used above the port: it is held against the contract like the others."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+
+    async def connect(self, timeout: float) -> KeyValue:
+        _ = timeout
+        return MemoryKeyValue(self.store)
