@@ -4,6 +4,7 @@ Owns: where the root is, every path below it, every limit. Cross-field errors ar
 adjusted.
 """
 
+import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -166,10 +167,20 @@ def load(root: Path, documents: Documents) -> Settings:
         identity=_identity(raw, root, state, file),
         trusted=path("trusted", "trusted"),
         policy=path("policy", "policies/puppet.policy"),
-        socket=path("socket", SYSTEM_SOCKET if root == SYSTEM_ROOT else state / "agent.sock"),
+        socket=path("socket", _socket(root, state)),
     )
     _check(settings, file)
     return settings
+
+
+def _socket(root: Path, state: Path) -> Path:
+    """Return where the agent of a root listens: below its state, where the name is short enough."""
+    if root == SYSTEM_ROOT:
+        return SYSTEM_SOCKET
+    path = state / "agent.sock"
+    if len(os.fsencode(path)) <= MAX_SOCKET:
+        return path
+    return SYSTEM_SOCKET.parent / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.sock"
 
 
 def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> dict[str, Source]:

@@ -1,9 +1,11 @@
 """Fakes of our own ports."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from localpuppet.agent import Order, RunEnd
 from localpuppet.ports import Child, Output, ProcessId
 
 
@@ -57,16 +59,45 @@ class FakeProcesses:
 
 
 class FakeLog:
-    """A log that is kept."""
+    """Keeps what is said."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self.lines: list[tuple[str, str]] = []
 
     def info(self, text: str) -> None:
-        self.lines.append(f"info: {text}")
+        self.lines.append(("info", text))
 
     def warning(self, text: str) -> None:
-        self.lines.append(f"warning: {text}")
+        self.lines.append(("warning", text))
 
     def debug(self, text: str) -> None:
-        self.lines.append(f"debug: {text}")
+        self.lines.append(("debug", text))
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line for _, line in self.lines)
+
+
+class FakeRunner:
+    """Runs that begin when the agent says and end when the test says."""
+
+    def __init__(self) -> None:
+        self.orders: asyncio.Queue[Order] = asyncio.Queue()
+        self.ends: asyncio.Queue[RunEnd | Exception] = asyncio.Queue()
+        self.on = False
+        self.ended_by_us = 0
+
+    async def run(self, order: Order) -> RunEnd:
+        assert not self.on, "never two at once"
+        self.on = True
+        self.orders.put_nowait(order)
+        try:
+            end = await self.ends.get()
+            if isinstance(end, Exception):
+                raise end
+            return end
+        finally:
+            self.on = False
+
+    def end(self) -> None:
+        self.ended_by_us += 1

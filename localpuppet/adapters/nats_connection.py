@@ -187,6 +187,7 @@ class NatsConnection:
                             url,
                             **options,  # type: ignore[arg-type]
                             allow_reconnect=False,
+                            reconnect_time_wait=RETRY,  # type: ignore[arg-type]
                             connect_timeout=share,  # type: ignore[arg-type]
                             ping_interval=self.timeout / 3,  # type: ignore[arg-type]
                             max_outstanding_pings=1,

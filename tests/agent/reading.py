@@ -15,6 +15,7 @@ _CAUSE = rf"a (?P<cause>\S+(?: from \S+)?) \((?P<uuid>{_UUID})\)(?: along (?P<wa
 _LINES = {
     "accepted": re.compile(rf"accepted {_CAUSE}"),
     "owed": re.compile(rf"still owed: {_CAUSE}"),
+    "running": re.compile(r"running for "),
     "causes": re.compile(r"this run's causes: (?P<ids>.+)"),
     "dropped": re.compile(rf"dropped (?P<id>\S+/{_UUID}): (?P<reason>.+)"),
     "refused": re.compile(
@@ -69,13 +70,15 @@ class LogReader:
             yield {**event, "causes": tuple(self._causes)}
         else:
             yield event
-        if event["what"] in ("started", "killed"):
+        if event["what"] == "started":
             self._causes = []
 
     def _events_of(self, what: str, said: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if what in ("accepted", "owed"):
             # A cause that was on the disk before its agent could say so counts when the next does.
             yield from self._accept(**said)
+        elif what == "running":  # an agent before it may have been killed at this point
+            self._causes = []
         elif what == "causes":
             self._causes += said["ids"].split()
             self._told_taken = False

@@ -77,7 +77,7 @@ def test_away_for_less_than_the_ttl(any_fleet: Fleet) -> None:
     a, b, c = fleet.add("a", "b", "c")
     fleet.start()
     b.kill()
-    sent = [*fleet.send(a, b), *fleet.send(c, b, count=3)]
+    sent = [*fleet.send(a, b), *fleet.send(c, b), *fleet.send(c, b)]
     b.start()
     fleet.accepted(b, sent[0])
     fleet.settle()

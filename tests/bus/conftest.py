@@ -7,6 +7,7 @@ import pytest
 from tests.bus.engines import (
     Engine,
     EtcdEngine,
+    MemoryEngine,
     NatsEngine,
     RelayEngine,
     ServerEngine,
@@ -21,6 +22,10 @@ def _sqlite(factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 def _relay(factory: pytest.TempPathFactory) -> Iterator[Engine]:
     yield RelayEngine(factory.mktemp("relay"))
+
+
+def _memory(_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    yield MemoryEngine()
 
 
 def _served(engine: ServerEngine) -> Iterator[ServerEngine]:
@@ -47,6 +52,7 @@ SERVED: dict[str, Callable[[pytest.TempPathFactory], Iterator[ServerEngine]]] = 
     "nats": _nats,
 }
 MAKERS: dict[str, Callable[[pytest.TempPathFactory], Iterator[Engine]]] = {
+    "memory": _memory,
     "sqlite": _sqlite,
     "relay": _relay,
     **SERVED,

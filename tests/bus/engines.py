@@ -14,6 +14,7 @@ from localpuppet.adapters.sqlite_kv import open_sqlite
 from localpuppet.key_value import KeyValue
 from localpuppet.relay import Relay
 from tests.bus.servers import NEW_NATS, EtcdServer, NatsServer, Server
+from tests.fakes_key_value import MemoryKeyValue, MemoryStore
 
 TIMEOUT = 5.0
 
@@ -130,3 +131,16 @@ class _Lent(RelayKeyValue):
         await super().close()
         self._server.close()
         await self._store.close()
+
+
+class MemoryEngine(Engine):
+    """The fake that is used above the port: it is held against the contract like the others."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+
+    async def connect(self, timeout: float) -> KeyValue:
+        _ = timeout
+        return MemoryKeyValue(self.store)

@@ -1,0 +1,175 @@
+"""A `KeyValue` in memory, for what is above the port; the contract is run over it, too."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+
+from localpuppet.errors import UnavailableError
+from localpuppet.key_value import (
+    Change,
+    Entry,
+    Gone,
+    Listing,
+    Put,
+    check_key,
+    check_prefix,
+    check_value,
+)
+
+
+@dataclass
+class _Kept:
+    entry: Entry
+    until: float | None
+
+
+@dataclass
+class MemoryStore:
+    """What several clients share.
+
+    Attributes:
+        now: Tells when values expire.
+        away: Nobody is reached: every call raises, every watch ends with an error.
+    """
+
+    now: Callable[[], float] = time.monotonic
+    away: bool = False
+    revision: int = 0
+    kept: dict[str, _Kept] = field(default_factory=dict)
+    log: list[tuple[int, str]] = field(default_factory=list)
+    watchers: set[asyncio.Event] = field(default_factory=set)
+
+    def get(self, key: str) -> Entry | None:
+        kept = self.kept.get(key)
+        if kept is None or (kept.until is not None and self.now() >= kept.until):
+            self.kept.pop(key, None)
+            return None
+        return kept.entry
+
+    def write(self, key: str, value: bytes, ttl: float | None) -> int:
+        self.revision += 1
+        until = None if ttl is None else self.now() + ttl
+        self.kept[key] = _Kept(Entry(key=key, value=value, revision=self.revision), until)
+        self._tell(key)
+        return self.revision
+
+    def remove(self, key: str) -> None:
+        self.revision += 1
+        del self.kept[key]
+        self._tell(key)
+
+    def _tell(self, key: str) -> None:
+        self.log.append((self.revision, key))
+        self.wake()
+
+    def wake(self) -> None:
+        """Have watchers look: something changed, or the store went away."""
+        for event in self.watchers:
+            event.set()
+
+    def below(self, prefix: str) -> Listing:
+        found = [self.get(key) for key in sorted(self.kept) if key.startswith(prefix)]
+        return Listing(
+            entries=tuple(entry for entry in found if entry is not None), revision=self.revision
+        )
+
+    def since(self, prefix: str, revision: int) -> list[Change]:
+        """Return the last change of each key after a revision."""
+        last = {key: number for number, key in self.log if number > revision}
+        changes: list[tuple[int, Change]] = []
+        for key, number in last.items():
+            if not key.startswith(prefix):
+                continue
+            entry = self.get(key)
+            if entry is not None:
+                changes.append((number, Put(entry=entry)))
+            elif key not in self.kept:
+                changes.append((number, Gone(key=key, revision=number)))
+        return [change for _, change in sorted(changes, key=lambda pair: pair[0])]
+
+
+class MemoryKeyValue:
+    """One client of a store.
+
+    Args:
+        store: The store.
+    """
+
+    warnings: tuple[str, ...] = ()
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+        self.closed = False
+
+    async def get(self, key: str) -> Entry | None:
+        check_key(key)
+        await self._reach()
+        return self.store.get(key)
+
+    async def list(self, prefix: str) -> Listing:
+        check_prefix(prefix)
+        await self._reach()
+        return self.store.below(prefix)
+
+    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
+        check_key(key)
+        check_value(value)
+        await self._reach()
+        return self.store.write(key, value, ttl)
+
+    async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
+        check_value(value)
+        if await self.get(key) is not None:
+            return None
+        return self.store.write(key, value, ttl)
+
+    async def set_if_revision(
+        self, key: str, value: bytes, revision: int, *, ttl: float | None = None
+    ) -> int | None:
+        check_value(value)
+        entry = await self.get(key)
+        if entry is None or entry.revision != revision:
+            return None
+        return self.store.write(key, value, ttl)
+
+    async def remove_if_revision(self, key: str, revision: int) -> bool:
+        entry = await self.get(key)
+        if entry is None or entry.revision != revision:
+            return False
+        self.store.remove(key)
+        return True
+
+    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
+        check_prefix(prefix)
+        await self._reach()
+        news = asyncio.Event()
+        self.store.watchers.add(news)
+        try:
+            seen = self.store.revision
+            if after is None or after > seen:
+                yield self.store.below(prefix)
+            else:
+                seen = after
+            while True:
+                changes = self.store.since(prefix, seen)
+                seen = self.store.revision
+                for change in changes:
+                    yield change
+                if seen == self.store.revision:
+                    await news.wait()
+                    news.clear()
+                await self._reach()
+        finally:
+            self.store.watchers.discard(news)
+
+    async def close(self) -> None:
+        self.closed = True
+        self.store.wake()
+
+    async def _reach(self) -> None:
+        await asyncio.sleep(0)  # others get their turn, as with a real one
+        if self.closed:
+            raise UnavailableError("is closed", where="bus memory")
+        if self.store.away:
+            raise UnavailableError("cannot be reached", where="bus memory")
