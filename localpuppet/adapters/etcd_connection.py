@@ -158,7 +158,8 @@ class EtcdConnection:
         """
         deadline = time.monotonic() + self.timeout
         problem = self._problem("does not answer")
-        for left in range(len(self._endpoints), 0, -1):
+        # One turn more than there are endpoints: a cluster that changes its leader says so at once.
+        for left in range(len(self._endpoints) + 1, 0, -1):
             share = (deadline - time.monotonic()) / left
             channel = self._opened()
             try:
@@ -270,8 +271,11 @@ class EtcdConnection:
 
     def drop(self, channel: Channel | None) -> None:
         """Give up a connection; if it is still the one in use, the next endpoint's turn comes."""
-        if channel is not None and channel is self._channel:
-            channel.close()
+        if channel is None:
+            return
+        # Also one that another call gave up before: ours may have opened it again meanwhile.
+        channel.close()
+        if channel is self._channel:
             self._channel = None
             self._endpoints.append(self._endpoints.pop(0))
 
