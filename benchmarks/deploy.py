@@ -8,7 +8,8 @@ imports and locks the same Puppetfile as releases of localpuppet, and measures f
     bump      one module has another tag
     second    one more release on the node, which shares all modules but one
 
-`git clone --depth 1 --branch TAG`, four at a time, is the limit for cold. After every step every
+`git clone --depth 1 --branch TAG`, four at a time, is the limit for cold; a release pack is the way
+around it: one transfer. After every step every
 byte of every module is compared with its repository. Medians of alternating rounds; wall and CPU
 seconds include all children; the peak is that of the largest process, and no less than this
 script's own; disk is what the step added. Beside other work a tool with many processes gets more of
@@ -173,7 +174,19 @@ class Localpuppet(Tool):
         return self.directory / "modules" / "site" / "tags" / RELEASES[step]
 
 
-TOOLS = (Localpuppet, G10k, GitClone, R10k)
+class LocalpuppetPack(Localpuppet):
+    """localpuppet, cold, from a release pack: one file instead of a fetch a module."""
+
+    name = "localpuppet pack"
+    steps = ("cold",)
+
+    def command(self, step: str) -> list[str]:
+        """Return the command of a step."""
+        (pack,) = (self.world.home / "packs").glob("*.tar.gz")
+        return [*super().command(step), "--pack", str(pack)]
+
+
+TOOLS = (Localpuppet, G10k, GitClone, LocalpuppetPack, R10k)
 
 
 def localpuppet(root: Path, *arguments: str) -> list[str]:
@@ -220,6 +233,15 @@ def make_world(home: Path, count: int) -> World:
         git(site, "add", "-A")
         git(site, "commit", "--quiet", "-m", RELEASES[step])
         git(site, "tag", "-a", "-m", RELEASES[step], RELEASES[step])
+    (maker / "localpuppet.yaml").write_text(
+        f"allow_file_urls: true\nsources: {{site: {{git: 'file://{site}'}}}}\n"
+    )
+    release = f"site/tags/{RELEASES['cold']}"
+    packs = home / "packs"
+    packs.mkdir()
+    run(
+        localpuppet(maker, "release", "package", release, "--format", "tar", "-o", str(packs)), home
+    )
     return world
 
 

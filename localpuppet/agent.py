@@ -122,6 +122,7 @@ class Agent:
         clock: The node's clock.
         log: What it says.
         alive: Called from the work loop: it goes on.
+        pulse: Seconds within which `alive` is to be called again.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Agent:
         clock: Clock,
         log: Log,
         alive: Callable[[], None],
+        pulse: float = LONGEST_SLEEP,
     ) -> None:
         self.me = me
         self._verifier = verifier
@@ -145,6 +147,7 @@ class Agent:
         self._clock = clock
         self._log = log
         self._alive = alive
+        self._longest = min(pulse, LONGEST_SLEEP)
         self._admission = Admission(me=me, may=may, seen=inbox.seen)
         owed = inbox.causes()
         self._coalescer = Coalescer.restore(owed)
@@ -154,6 +157,7 @@ class Agent:
             log.debug(f"still owed: a {_shown(cause)}")
         self._wake = asyncio.Event()
         self._again_at = 0.0
+        self._blocked = False  # the node was busy when a run was last tried
         self._was_held: str | None = None
         self._changed: list[asyncio.Event] = []
         self.last: RunEnd | None = None
@@ -268,8 +272,9 @@ class Agent:
         return event
 
     def poke(self) -> None:
-        """Have the work loop look again: a hold began or ended."""
+        """Look again, and tell others: somebody else ran Puppet here, or a hold changed."""
         self._wake.set()
+        self._tell()
 
     async def work(self, stop: asyncio.Event) -> None:
         """Do runs until `stop` is set and the run that is on has ended.
@@ -307,7 +312,8 @@ class Agent:
             noop=batch.noop,
             only=batch.only,
         )
-        self._log.info(f"running for {batch}")
+        say = self._log.debug if self._blocked else self._log.info
+        say(f"running for {batch}")
         for start in range(0, len(batch.ids), IDS_A_LINE):
             self._log.debug(f"this run's causes: {' '.join(batch.ids[start : start + IDS_A_LINE])}")
         self._tell()
@@ -328,7 +334,8 @@ class Agent:
     def _settle(self, end: RunEnd) -> None:
         batch = self.running
         if end.fate is Fate.BUSY:
-            self._log.info(f"not now, again soon: {end.reason}")
+            say = self._log.debug if self._blocked else self._log.info
+            say(f"not now, again soon: {end.reason}")
             self._coalescer.put_back()
             self._again_at = self._clock.monotonic() + AGAIN
         elif end.fate is Fate.IMPOSSIBLE:
@@ -340,7 +347,8 @@ class Agent:
             sent = batch.timestamps if batch else {}
             self._inbox.forget(self._coalescer.ended())
             self.settled.extend(of_run(sent, run=end.run, outcome=end.outcome))
-        self.last = end if end.fate is not Fate.BUSY else self.last
+        self._blocked = end.fate is Fate.BUSY
+        self.last = self.last if self._blocked else end
         self._tell()
 
     def _drop(self, dropped: Sequence[Drop]) -> None:
@@ -373,7 +381,7 @@ class Agent:
             waits.add(stopping)
         await asyncio.wait(
             waits,
-            timeout=AGAIN if blocked else LONGEST_SLEEP,
+            timeout=min(AGAIN, self._longest) if blocked else self._longest,
             return_when=asyncio.FIRST_COMPLETED,
         )
         wake.cancel()

@@ -23,15 +23,19 @@ from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.key_value import Change, Entry, Gone, KeyValue, Listing, Put
 from localpuppet.model.chain import Loop, next_path
 from localpuppet.model.names import NodeName
-from localpuppet.model.trigger import MAX_HOSTS, Trigger
+from localpuppet.model.trigger import Trigger
 from localpuppet.ports import Clock
 from localpuppet.signing import Kind, Signer
 
 BASE = "/localpuppet"
 PRESENCE = f"{BASE}/presence/"
+LEASES = f"{BASE}/leases/"
 PRESENCE_TTL = 60.0
 FAREWELL_TTL = 3.0
 AT_ONCE = 64  # writes that are under way together
+# Receivers that one message names: each of them gets all the names, so that a message for all
+# would make the bytes grow with the square of their number; a signature costs as much as 5 kB.
+TOGETHER = 20
 _LEASE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 
 
@@ -43,6 +47,21 @@ def triggers_for(node: NodeName, keyprefix: str) -> str:
 def requests_for(node: NodeName) -> str:
     """Return the prefix of the requests to a node."""
     return f"{BASE}/requests/{node}/"
+
+
+def requests_of(caller: str, node: NodeName) -> str:
+    """Return the prefix of a caller's requests to a node."""
+    return f"{requests_for(node)}{caller}/"
+
+
+def replies_to(caller: str) -> str:
+    """Return the prefix of the replies to a caller."""
+    return f"{BASE}/replies/{caller}/"
+
+
+def replies_of(node: NodeName, caller: str) -> str:
+    """Return the prefix of a node's replies to a caller."""
+    return f"{replies_to(caller)}{node}/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +115,7 @@ async def send(
         signer: This node.
         paths: Those of the causes of the run that sends; `[()]` for a trigger by hand.
         clock: The node's clock.
-        uuid: A new id.
+        uuid: A new id; all messages of the call have it.
 
     Raises:
         UnavailableError: The store did not take all of it; which part it took is unknown.
@@ -114,8 +133,8 @@ async def send(
             by_path.setdefault(path, []).append(host)
     writes = []
     for path, hosts in by_path.items():
-        for start in range(0, len(hosts), MAX_HOSTS):
-            part = tuple(hosts[start : start + MAX_HOSTS])
+        for start in range(0, len(hosts), TOGETHER):
+            part = tuple(hosts[start : start + TOGETHER])
             trigger = Trigger(
                 hostname=me,
                 tags=call.tags,
@@ -231,7 +250,7 @@ class Leases:
         """Wait until a lease is let go of, at most so long: an expiry may be told to nobody."""
         try:
             async with asyncio.timeout(seconds):
-                async with aclosing(self._kv.watch(f"{BASE}/leases/")) as changes:
+                async with aclosing(self._kv.watch(LEASES)) as changes:
                     async for change in changes:
                         if isinstance(change, Gone) and change.key == _lease_key(name):
                             return
@@ -286,7 +305,7 @@ def parse_lease_name(text: str) -> str:
 
 
 def _lease_key(name: str) -> str:
-    return f"{BASE}/leases/{parse_lease_name(name)}"
+    return LEASES + parse_lease_name(name)
 
 
 def _lease_holder(entry: Entry) -> str:
@@ -314,7 +333,7 @@ async def ask(
     Raises:
         UnavailableError: The store cannot be asked.
     """
-    replies = f"{BASE}/replies/{caller}/{node}/"
+    replies = replies_of(node, caller)
     async with aclosing(kv.watch(replies)) as changes:
         asked = False
         async for change in changes:
@@ -322,7 +341,7 @@ async def ask(
                 if entry.key == replies + request:
                     yield entry.value
             if not asked:  # watching by now: the reply cannot be missed
-                await kv.put(f"{requests_for(node)}{caller}/{request}", token, ttl=ttl)
+                await kv.put(requests_of(caller, node) + request, token, ttl=ttl)
                 asked = True
 
 
@@ -334,7 +353,7 @@ async def reply(
     Raises:
         UnavailableError: The store cannot be reached.
     """
-    await kv.put(f"{BASE}/replies/{caller}/{node}/{request}", token, ttl=ttl)
+    await kv.put(replies_of(node, caller) + request, token, ttl=ttl)
 
 
 async def announce(

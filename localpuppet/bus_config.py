@@ -5,6 +5,7 @@ operator's, and that a key stands in one of them only. Apart from `config`, so t
 bus does not pay for its settings.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +73,20 @@ def load(settings: config.Settings, documents: Documents) -> Fleet:
         bus=BusSettings.from_dict(
             merged, root=root, sqlite=settings.state / "bus" / "bus.sqlite", where=place("bus")
         ),
-        agent=AgentSettings.from_dict(merged, where=place("agent")),
+        agent=AgentSettings.from_dict(
+            merged,
+            root=root,
+            run=Path("/run") if root == config.SYSTEM_ROOT else root / "run",
+            where=place("agent"),
+        ),
     )
+    for path in (fleet.agent.sides.socket, fleet.agent.sides.relay):
+        if len(os.fsencode(path)) > config.MAX_SOCKET:
+            raise InvalidInputError(
+                f"the socket {path} has more than {config.MAX_SOCKET} bytes",
+                where=f"{place('agent')}: agent.network",
+                hint="name a shorter one",
+            )
     try:
         check_key(fleet.agent.keyprefix)
     except InvalidInputError as error:

@@ -109,34 +109,40 @@ class Importer:
             BusyError: Another process stages.
             StateError: The disk refused; nothing was switched.
         """
+        split(app)
+        return self._staging.switch(
+            app, lambda known: self._packed(app, known, pack, accept_moved=accept_moved)
+        )
+
+    def _packed(
+        self, app: ReleasePath, known: Staged | None, pack: Path, *, accept_moved: bool
+    ) -> Staged:
         from localpuppet import packages, packs  # a release from git needs neither, nor tarfile
 
-        split(app)
-
-        def obtain(known: Staged | None) -> Staged:
-            scratch = self._store.staging()
-            try:
-                package = packages.load(packs.unpack(pack, scratch), ours=True)
-                if package.app != app:
-                    raise InvalidInputError(
-                        f"is a pack of {str(package.app)[:80]!r}, not of {app}", where=str(pack)
-                    )
-                return self._take(app, known, package, scratch, accept_moved=accept_moved)
-            finally:
-                remove_tree(scratch)
-
-        return self._staging.switch(app, obtain)
+        scratch = self._store.staging()
+        try:
+            package = packages.load(packs.unpack(pack, scratch), ours=True)
+            if package.app != app:
+                raise InvalidInputError(
+                    f"is a pack of {str(package.app)[:80]!r}, not of {app}", where=str(pack)
+                )
+            return self._take(app, known, package, scratch, accept_moved=accept_moved)
+        finally:
+            remove_tree(scratch)
 
     def _installed(self, app: ReleasePath, known: Staged | None, *, accept_moved: bool) -> Staged:
         from localpuppet import packages
 
         package = packages.find(self._directories, app)
         if package is None:
+            pack = packages.find_pack(self._directories, app)
+            if pack is not None:
+                return self._packed(app, known, pack, accept_moved=accept_moved)
             raise InvalidInputError(
-                f"{app.source!r} is no source that localpuppet.yaml declares, and no package of"
-                f" {app} is installed"
+                f"{app.source!r} is no source that localpuppet.yaml declares, and no package or"
+                f" pack of {app} is there"
                 if app.source not in self._sources
-                else f"no package of {app} is installed",
+                else f"no package or pack of {app} is there",
                 where=", ".join(map(str, self._directories)),
                 hint=did_you_mean(app.source, list(self._sources)),
             )

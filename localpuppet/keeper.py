@@ -64,6 +64,7 @@ class Keeper:
         self._session = session
         self._lost = lost
         self._kept: dict[str, _Kept] = {}
+        self._more = asyncio.Event()
 
     async def _leases(self) -> Leases:
         kv = await self._store()
@@ -137,12 +138,20 @@ class Keeper:
 
     async def keep(self, stop: asyncio.Event) -> None:
         """Renew what is ours until `stop` is set, and give back all of it then."""
-        while not stop.is_set():
-            await self.step()
-            try:
-                await asyncio.wait_for(stop.wait(), STEP)
-            except TimeoutError:
-                continue
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            while not stop.is_set():
+                await self.step()
+                self._more.clear()
+                # Nothing to renew, nothing to wake for: most agents hold no lease.
+                more = asyncio.create_task(self._more.wait())
+                seconds = STEP if self._kept else None
+                await asyncio.wait(
+                    {stopping, more}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+                more.cancel()
+        finally:
+            stopping.cancel()
         for name in list(self._kept):
             try:
                 await self.unlock(name)
@@ -175,6 +184,7 @@ class Keeper:
 
     def _keep(self, held: Held, *, run: str | None, lock: bool) -> None:
         self._kept[held.name] = _Kept(held=held, run=run, lock=lock)
+        self._more.set()
 
     def _valid(self, held: Held) -> bool:
         return self._clock.monotonic() < held.until - held.ttl * (1 - GIVE_UP_AT)

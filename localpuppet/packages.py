@@ -24,6 +24,7 @@ from pathlib import Path
 from localpuppet.errors import IntegrityError, LocalpuppetError
 from localpuppet.files import read_user_file, state_problem
 from localpuppet.model.names import ReleasePath
+from localpuppet.model.package import PREFIX, package_name
 
 RECORD = "release.json"
 SUMS = "SHA256SUMS"
@@ -138,6 +139,32 @@ def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
             return found[0]
     if problem is not None:
         raise problem
+    return None
+
+
+def find_pack(directories: Sequence[Path], app: ReleasePath) -> Path | None:
+    """Return the file of a release pack, by its name; `None` when there is none.
+
+    Args:
+        directories: Where to look, in this order.
+        app: The release.
+
+    Raises:
+        IntegrityError: A directory has two of it.
+    """
+    # A version has no `-`; a name that could be taken for a longer one ends in a digest.
+    name = re.compile(rf"{re.escape(package_name(app))}-[^-]+\.tar(?:\.gz)?\Z")
+    for directory in directories:
+        found = sorted(directory.glob(f"{PREFIX}*.tar*")) if directory.is_dir() else []
+        packs = [path for path in found if name.match(path.name)]
+        if len(packs) > 1:
+            raise IntegrityError(
+                f"{packs[0].name} and {packs[1].name} are both packs of {app}",
+                where=str(directory),
+                hint="remove the one that is wrong",
+            )
+        if packs:
+            return packs[0]
     return None
 
 

@@ -15,9 +15,10 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from localpuppet import bus
-from localpuppet.agent import Agent, Log
+from localpuppet.agent import Log
 from localpuppet.errors import UnavailableError
 from localpuppet.key_value import Entry, KeyValue
+from localpuppet.sides import RunSide, RunSideAwayError
 
 FIRST_DELAY = 0.1
 LONGEST_DELAY = 1.0
@@ -38,35 +39,28 @@ class Session:
     """The agent's side of the bus.
 
     Args:
-        agent: Hears the triggers.
+        side: Hears the triggers, does the requests, says how this node is.
         connect: Connects to the store.
-        serve: Looks at a request; returns the caller's name, the request's id and the reply, or
-            `None` where nothing is to be said.
-        describe: Returns how this node is, signed.
         log: What it says.
         keyprefix: Where triggers are.
     """
 
     def __init__(
         self,
-        agent: Agent,
+        side: RunSide,
         *,
         connect: Callable[[], Awaitable[KeyValue]],
-        serve: Callable[[bytes], Awaitable[tuple[str, str, bytes] | None]],
-        describe: Callable[[], bytes],
         log: Log,
         keyprefix: str,
     ) -> None:
-        self._agent = agent
+        self._side = side
         self._connect = connect
-        self._serve = serve
-        self._describe = describe
         self._log = log
-        self._triggers = bus.triggers_for(agent.me, keyprefix)
-        self._requests = bus.requests_for(agent.me)
-        self._changed = agent.subscribe()
+        self._triggers = bus.triggers_for(side.me, keyprefix)
+        self._requests = bus.requests_for(side.me)
+        self._changed = side.subscribe()
         self._kv: KeyValue | None = None
-        self._away = False
+        self._away = ""
         self._warned: set[str] = set()
 
     async def store(self) -> KeyValue:
@@ -117,15 +111,15 @@ class Session:
         if self._kv is None:
             return
         try:
-            token = self._describe()
-            await _ours(bus.announce(self._kv, self._agent.me, token, ttl=bus.FAREWELL_TTL))
+            token = await _ours(self._side.describe())
+            await _ours(bus.announce(self._kv, self._side.me, token, ttl=bus.FAREWELL_TTL))
         except UnavailableError as error:
             self._log.debug(f"left the bus without a word: {error}")
 
     def _back(self) -> None:
         if self._away:
             self._log.info("the bus is back")
-        self._away = False
+        self._away = ""
 
     def _warn(self, kv: KeyValue) -> None:
         """Say once what an operator should know of the server, not at each connection."""
@@ -135,9 +129,13 @@ class Session:
                 self._log.warning(warning)
 
     def _lost(self, error: BaseException) -> None:
-        if not self._away:
-            self._log.warning(f"the bus is away, runs go on by the timer: {error}")
-        self._away = True
+        """Say once for each outage, and each of its two kinds, that there is one."""
+        what = "the bus is away, runs go on by the timer"
+        if isinstance(error, RunSideAwayError):
+            what = "nothing is handed over for now, the bus keeps it"
+        if self._away != what:
+            self._log.warning(f"{what}: {error}")
+        self._away = what
 
     async def _close(self) -> None:
         kv, self._kv = self._kv, None
@@ -175,7 +173,7 @@ class Session:
             tokens = [await heard.get()]
             while not heard.empty():
                 tokens.append(heard.get_nowait())
-            self._agent.hear(tokens)
+            await self._side.hear(tokens)
 
     async def _reconcile(self, kv: KeyValue, heard: asyncio.Queue[bytes]) -> None:
         """Look from time to time whether the watch has missed something: it is only a hint."""
@@ -193,14 +191,14 @@ class Session:
     async def _answer(self, kv: KeyValue, asked: asyncio.Queue[Entry]) -> None:
         while True:
             entry = await asked.get()
-            answer = await self._serve(entry.value)
+            answer = await self._side.serve(entry.value)
             if answer is not None:
                 caller, request, token = answer
                 await bus.reply(
                     kv,
                     token,
                     caller=caller,
-                    node=self._agent.me,
+                    node=self._side.me,
                     request=request,
                     ttl=bus.PRESENCE_TTL,
                 )
@@ -210,7 +208,7 @@ class Session:
         """Tell how this node is: at once when it changes, and often enough not to be forgotten."""
         while True:
             self._changed.clear()
-            await bus.announce(kv, self._agent.me, self._describe())
+            await bus.announce(kv, self._side.me, await self._side.describe())
             self._back()
             try:
                 await asyncio.wait_for(self._changed.wait(), bus.PRESENCE_TTL / 3)

@@ -1,5 +1,6 @@
 """A certificate authority as Puppet Server makes one: a root, an intermediate, lists of both."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -73,6 +74,7 @@ class Ca:
     name: str = "Puppet CA: ca.example.com"
     parent: "Ca | None" = None
     key: PrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+    since: datetime = NOW - 500 * DAY
     until: datetime = NOW + 1000 * DAY
     certificate: x509.Certificate = field(init=False)
 
@@ -84,7 +86,7 @@ class Ca:
             .issuer_name(named(issuer.name))
             .public_key(self.key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(NOW - 500 * DAY)
+            .not_valid_before(self.since)
             .not_valid_after(self.until)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(usage(signs=False, authority=True), critical=True)
@@ -107,12 +109,16 @@ class Ca:
         purpose: x509.ObjectIdentifier = ExtendedKeyUsageOID.CLIENT_AUTH,
         subject: x509.Name | None = None,
         critical: bool = False,
+        dns: Sequence[str] = (),
     ) -> Issued:
         """Return a certificate as Puppet Server issues it, but for what the test wants."""
         key = key or ec.generate_private_key(ec.SECP256R1())
+        builder = x509.CertificateBuilder()
+        if dns:
+            names = x509.SubjectAlternativeName([x509.DNSName(one) for one in dns])
+            builder = builder.add_extension(names, critical=False)
         certificate = (
-            x509.CertificateBuilder()
-            .subject_name(subject or named(name))
+            builder.subject_name(subject or named(name))
             .issuer_name(named(self.name))
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())

@@ -10,9 +10,10 @@ import asyncio
 import ssl
 import time
 import urllib.parse
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from localpuppet.adapters import etcd_messages as messages
 from localpuppet.errors import InvalidInputError, UnavailableError
@@ -23,7 +24,7 @@ try:
     from grpclib.const import Cardinality, Status
     from grpclib.encoding.base import CodecBase
     from grpclib.exceptions import GRPCError, StreamTerminatedError
-    from h2.exceptions import H2Error
+    from h2.exceptions import H2Error, StreamClosedError
 except ModuleNotFoundError as error:
     raise InvalidInputError(
         f"needs the Python package {error.name}",
@@ -38,10 +39,12 @@ __all__ = [
     "CompactedError",
     "Endpoint",
     "EtcdConnection",
+    "in_a_task",
     "open_stream",
 ]
 
 Bytes = Stream[bytes, bytes]
+_Result = TypeVar("_Result")
 
 # What a connection raises that breaks: a stream that the other side closes while we use it comes
 # as an error of the HTTP/2 library itself.
@@ -187,14 +190,16 @@ class EtcdConnection:
         request: bytes,
         seconds: float,
     ) -> bytes:
-        async with asyncio.timeout(seconds):
-            try:
-                return await self._once(channel, method, request)
-            except GRPCError as error:
-                if not any(text in (error.message or "") for text in _TOKEN_PROBLEMS):
-                    raise
-                self._token = ""  # expired, or users were changed: nothing was done, so once more
-                return await self._once(channel, method, request)
+        return await in_a_task(self._with_token(channel, method, request), seconds)
+
+    async def _with_token(self, channel: Channel, method: str, request: bytes) -> bytes:
+        try:
+            return await self._once(channel, method, request)
+        except GRPCError as error:
+            if not any(text in (error.message or "") for text in _TOKEN_PROBLEMS):
+                raise
+            self._token = ""  # expired, or users were changed: nothing was done, so once more
+            return await self._once(channel, method, request)
 
     async def _once(self, channel: Channel, method: str, request: bytes) -> bytes:
         single = method != messages.KEEP_ALIVE  # a stream, of which one exchange is wanted
@@ -206,7 +211,8 @@ class EtcdConnection:
             if answer is None:
                 raise StreamTerminatedError("no answer")
             if not single:
-                await stream.cancel()
+                with suppress(StreamClosedError):  # the server was faster
+                    await stream.cancel()
             return answer
 
     async def ready(self) -> tuple[Channel, dict[str, str]]:
@@ -221,9 +227,8 @@ class EtcdConnection:
             share = (deadline - time.monotonic()) / left
             channel = self._opened()
             try:
-                async with asyncio.timeout(share):
-                    await self._connect(channel, share)
-                    return channel, await self._metadata(channel)
+                await self._connect(channel, share)
+                return channel, await in_a_task(self._metadata(channel), share)
             except GRPCError as error:
                 problem = self.refusal(error)
             except BROKEN as error:
@@ -243,8 +248,7 @@ class EtcdConnection:
 
     async def _connect(self, channel: Channel, seconds: float) -> None:
         """Do what the first call would do: to know that nothing was sent when it fails."""
-        async with asyncio.timeout(seconds):
-            await channel.__connect__()
+        await in_a_task(channel.__connect__(), seconds)
         if channel is not self._channel:  # given up by another call, or closed
             channel.close()
             raise ConnectionAbortedError("the connection was given up")
@@ -290,6 +294,35 @@ class EtcdConnection:
 
     def _problem(self, what: str, hint: str = "") -> UnavailableError:
         return UnavailableError(what, where=self.where, hint=hint)
+
+
+async def in_a_task(step: Coroutine[Any, Any, _Result], seconds: float) -> _Result:
+    """Return what `step` returns, run in a task of its own, within `seconds`.
+
+    grpclib ends calls of a lost connection by cancelling the task that waits for them, also when
+    that has just stopped waiting: in a task of ours the cancellation would hit whatever comes next.
+
+    Raises:
+        TimeoutError: It took longer.
+        StreamTerminatedError: The connection was lost.
+    """
+    task = asyncio.create_task(step)
+    try:
+        await asyncio.wait({task}, timeout=max(0.0, seconds))
+        if not task.done():
+            raise TimeoutError
+        if task.cancelled():
+            raise StreamTerminatedError("the connection was lost")
+        return task.result()
+    finally:
+        task.cancel()
+        task.add_done_callback(_retrieve)
+
+
+def _retrieve(task: "asyncio.Task[Any]") -> None:
+    """Take note of how a task ended that nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def open_stream(

@@ -1,7 +1,8 @@
 """The bus on etcd: `KeyValue` over version 3 of its API.
 
-Owns: what a verb means in etcd's terms. A ttl is a lease of its own for each write; conditions are
-transactions on the key's modification revision; a watch is a stream that starts after a revision.
+Owns: what a verb means in etcd's terms. A ttl is a lease, which writes of the same moment share
+(each lease costs the cluster a write of its own); conditions are transactions on the key's
+modification revision; a watch is a stream that starts after a revision.
 
 Invariants: reads are linearizable, so a cluster without a quorum raises, and never answers from
 what an isolated member remembers. A listing of many pages is read at one revision. A watch that
@@ -49,6 +50,8 @@ FIRST_PAGE = 32
 LARGEST_PAGE = 2000
 # Seconds that a lease lives beyond its ttl, for the time between it and the write.
 SPARE = 1
+# Seconds for which a lease is given to further writes: the rest of SPARE is for those writes.
+SHARED = 0.25
 # First releases in which users cannot read every key through nested transactions and watches.
 _SAFE = {(3, 5): 33, (3, 6): 14}
 
@@ -124,8 +127,9 @@ def weakness(version: str) -> str | None:
         return None
     fix = ", ".join(f"{a}.{b}.{patch}" for (a, b), patch in _SAFE.items())
     return (
-        f"etcd {version} lets any of its users read every key, through nested transactions and"
-        f" watches (repaired in {fix}): its roles do not keep nodes apart"
+        f"etcd {version} lets any of its users read every key, and in older releases write it,"
+        f" through nested transactions and watches (repaired in {fix}): its roles do not keep nodes"
+        f" apart"
     )
 
 
@@ -143,6 +147,7 @@ class EtcdKeyValue:
         found = weakness(version)
         self._warnings = () if found is None else (found,)
         self._watches: set[asyncio.Task[None]] = set()
+        self._leases: dict[int, tuple[float, asyncio.Task[Lease]]] = {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -333,9 +338,17 @@ class EtcdKeyValue:
     async def _grant(self, ttl: float | None) -> Lease:
         if ttl is None:
             return Lease(id=0, began=math.inf)
+        seconds = math.ceil(ttl) + SPARE
+        began, task = self._leases.get(seconds, (-math.inf, None))
+        if task is None or time.monotonic() - began > SHARED or _failed(task):
+            task = asyncio.create_task(self._new_lease(seconds))
+            self._leases[seconds] = time.monotonic(), task
+        # A writer that is cancelled takes the lease from nobody else.
+        return await asyncio.shield(task)
+
+    async def _new_lease(self, seconds: int) -> Lease:
         began = time.monotonic()
-        # The lease begins before the write does: SPARE seconds are for that.
-        request = messages.grant_request(math.ceil(ttl) + SPARE)
+        request = messages.grant_request(seconds)
         lease = await self._call(messages.GRANT, request, messages.read_lease, again=True)
         return Lease(id=lease, began=began)
 
@@ -360,3 +373,7 @@ class EtcdKeyValue:
             raise UnavailableError(
                 f"does not answer as etcd does: {error}", where=self._connection.where
             ) from error
+
+
+def _failed(task: "asyncio.Task[Lease]") -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

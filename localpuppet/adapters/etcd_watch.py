@@ -22,6 +22,7 @@ from localpuppet.adapters.etcd_connection import (
     Channel,
     CompactedError,
     EtcdConnection,
+    in_a_task,
     open_stream,
 )
 from localpuppet.errors import UnavailableError
@@ -71,6 +72,7 @@ class EtcdWatch:
 
     async def __aenter__(self) -> "EtcdWatch":
         self.task = asyncio.create_task(self._read())
+        self.task.add_done_callback(self._ended)
         return self
 
     async def __aexit__(
@@ -110,25 +112,22 @@ class EtcdWatch:
                 break
             if self._stream is not None:
                 with suppress(*BROKEN):
-                    async with asyncio.timeout(half):
-                        await self._stream.send_message(messages.PROGRESS_REQUEST)
+                    await in_a_task(self._stream.send_message(messages.PROGRESS_REQUEST), half)
         self._connection.drop(self._channel)
         raise self._problem(f"the watch was silent for {self._connection.timeout:g} s")
 
     async def _taken(self) -> messages.Watched:
         if self._queue.empty() and self.task.done():
-            raise UnavailableError("is closed", where="bus etcd")
-        taking = asyncio.ensure_future(self._queue.get())
-        try:
-            await asyncio.wait({taking, self.task}, return_when=asyncio.FIRST_COMPLETED)
-            if not taking.done() and self._queue.empty():
-                raise UnavailableError("is closed", where="bus etcd")
-            message = await taking
-        finally:
-            taking.cancel()
+            raise self._closed()
+        message = await self._queue.get()
         if isinstance(message, UnavailableError):
             raise message
         return message
+
+    def _ended(self, _task: "asyncio.Task[None]") -> None:
+        """Wake who waits, also where the task was cancelled and said nothing."""
+        if self._queue.empty():
+            self._queue.put_nowait(self._closed())
 
     async def _read(self) -> None:
         problem: UnavailableError
@@ -149,6 +148,9 @@ class EtcdWatch:
             problem = self._problem(f"the watch broke: {one_line(str(error)) or 'no reason given'}")
             self._connection.drop(self._channel)
         await self._queue.put(problem)
+
+    def _closed(self) -> UnavailableError:
+        return self._problem("the watch was ended: the connection was lost, or closed")
 
     def _problem(self, what: str) -> UnavailableError:
         return UnavailableError(what, where=self._connection.where)

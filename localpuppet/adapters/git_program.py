@@ -4,11 +4,11 @@ Owns: its safety: no configuration but ours, no hooks, no prompts, only the tran
 allowed. Refuses to know: mirrors and tags.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localpuppet import share
 from localpuppet.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.model.text import one_line
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     import subprocess
 
 _KEPT = ("PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "LANG", "TMPDIR")
-# Packs stay packs: 66 loose objects a module cost more than the transfer. A pack is indexed by one
-# thread: several are fetched at a time, and starting threads costs a tenth. What cleans up mirrors
+# Packs stay packs: 66 loose objects a module cost more than the transfer. What cleans up mirrors
 # is `gc`, not a background process of git's.
 _CONFIG = (
     "core.hooksPath=/dev/null",
@@ -26,7 +25,6 @@ _CONFIG = (
     "core.fsmonitor=false",
     "fetch.fsckObjects=true",
     "fetch.unpackLimit=1",
-    "pack.threads=1",
     "gc.auto=0",
     "maintenance.auto=false",
 )
@@ -48,7 +46,7 @@ class GitProgram:
         self.timeout = timeout
         self.env = {name: env[name] for name in _KEPT if name in env} | {
             "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_GLOBAL": str(share.path("gitconfig")),
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ALLOW_PROTOCOL": "https:ssh:file" if allow_file else "https:ssh",
             "GIT_NO_REPLACE_OBJECTS": "1",

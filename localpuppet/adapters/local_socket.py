@@ -1,65 +1,171 @@
-"""The agent's UNIX socket: where Puppet code on this node finds it.
+"""UNIX sockets of the agent: who may speak there, for how long, and how one is asked.
 
-Owns: the socket's file, its permissions, limits on who speaks how long. Refuses to know: what is
-said. Invariants: only the agent's own user (root) may connect; a peer that says nothing, or too
-much, holds up nobody; a socket file of a dead agent is replaced, a living agent's is not.
+Owns: a socket's file, its permissions, its peers' users, limits on how much and how long they say.
+Refuses to know: what is said. A connection is one line, and one or more that answer it.
+
+Invariants: nobody but the users named may connect, by the file's mode and by the kernel's word on
+who is there (SO_PEERCRED); a peer that says nothing, or too much, holds up nobody; a socket file of
+a dead agent is replaced, a living agent's is not.
 """
 
 import asyncio
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+import struct
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import aclosing
 from pathlib import Path
 
-from localpuppet.errors import BusyError, StateError
+from localpuppet.errors import BusyError, StateError, UnavailableError
 from localpuppet.files import make_private
 
 MAX_LINE = 1024 * 1024
-PATIENCE = 10.0  # seconds for a peer to say its line
+PATIENCE = 10.0  # seconds for a peer to say its line, and to take an answer
 MAX_PEERS = 64
+
+Stream = Callable[[bytes], AsyncGenerator[bytes, None]]
 
 
 async def listen(path: Path, answer: Callable[[bytes], Awaitable[bytes]]) -> asyncio.Server:
-    """Return a server that answers one line a connection.
+    """Return a server for our own user that answers a line with a line; see `listen_to`."""
+
+    async def stream(line: bytes) -> AsyncGenerator[bytes, None]:
+        yield await answer(line)
+
+    return await listen_to(path, stream, users=())
+
+
+async def listen_to(
+    place: Path | socket.socket, answer: Stream, *, users: Collection[int], group: int | None = None
+) -> asyncio.Server:
+    """Return a server that answers each connection's line.
 
     Args:
-        path: The socket's file.
-        answer: From a line to the line that answers it; raises for bugs only.
+        place: The socket's file, or the socket itself where a service manager made it.
+        answer: From a line to the lines that answer it; raises for bugs only.
+        users: Whose processes may ask, besides root's and our own user's.
+        group: Who may connect to the file besides our own user; nobody for `None`.
 
     Raises:
         BusyError: Another agent listens there.
         StateError: The file cannot be made.
     """
+    allowed = {0, os.geteuid(), *users}
     peers = asyncio.Semaphore(MAX_PEERS)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with peers:
-                async with asyncio.timeout(PATIENCE):
-                    line = await reader.readline()
-                writer.write(await answer(line))
-                async with asyncio.timeout(PATIENCE):
-                    await writer.drain()
+            if _user(writer) in allowed:
+                async with peers:
+                    await _serve(reader, writer, answer)
         except (TimeoutError, ConnectionError, ValueError):
             return  # a peer that went away, was too slow, or said too much: its own loss
         finally:
             writer.close()
 
+    if isinstance(place, socket.socket):
+        return await asyncio.start_unix_server(serve, sock=place, limit=MAX_LINE)
     try:
-        if not path.parent.is_dir():
-            make_private(path.parent)
-        _refuse_living(path)
-        path.unlink(missing_ok=True)
+        if not place.parent.is_dir():
+            make_private(place.parent)
+        _refuse_living(place)
+        place.unlink(missing_ok=True)
         before = os.umask(0o177)
         try:
-            return await asyncio.start_unix_server(serve, path, limit=MAX_LINE)
+            server = await asyncio.start_unix_server(serve, place, limit=MAX_LINE)
         finally:
             os.umask(before)
+        if group is not None:
+            os.chown(place, -1, group)
+            place.chmod(0o660)
+        return server
     except OSError as error:
         raise StateError(
-            f"cannot listen: {error.strerror or error}", where=str(path), hint="run as root?"
+            f"cannot listen: {error.strerror or error}", where=str(place), hint="run as root?"
         ) from error
+
+
+async def _serve(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Stream
+) -> None:
+    """Answer one peer's line.
+
+    What it asked for is done also when it does not wait for that; but who follows something, and
+    is gone, is not told more.
+    """
+    async with asyncio.timeout(PATIENCE):
+        line = await reader.readline()
+    begun = asyncio.Event()
+
+    async def say() -> None:
+        async with aclosing(answer(line)) as lines:
+            async for said in lines:
+                writer.write(said)
+                async with asyncio.timeout(PATIENCE):
+                    await writer.drain()
+                begun.set()
+
+    async def end() -> None:
+        await reader.read(1)
+        await begun.wait()
+        saying.cancel()
+
+    saying = asyncio.create_task(say())
+    ending = asyncio.create_task(end())
+    try:
+        await asyncio.wait({saying})
+    finally:
+        ending.cancel()
+        saying.cancel()
+    if not saying.cancelled():
+        saying.result()
+
+
+async def ask(path: Path, line: bytes, *, patience: float) -> AsyncGenerator[bytes, None]:
+    """Put a line before a socket and yield the lines that answer, at least one.
+
+    Args:
+        path: The socket's file.
+        line: What to say, with its newline.
+        patience: Seconds within which the first answer must have come.
+
+    Raises:
+        UnavailableError: Nobody listens, or what listens did not answer in time.
+    """
+    where = str(path)
+    try:
+        async with asyncio.timeout(patience):
+            reader, writer = await asyncio.open_unix_connection(path, limit=MAX_LINE)
+    except TimeoutError as error:
+        raise UnavailableError(f"does not answer within {patience:g} s", where=where) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UnavailableError(f"cannot be reached: {reason}", where=where) from error
+    try:
+        async with asyncio.timeout(patience):
+            writer.write(line)
+            await writer.drain()
+            said = await reader.readline()
+        while said.endswith(b"\n"):
+            yield said
+            said = await reader.readline()
+        raise UnavailableError("closed the connection", where=where)
+    except TimeoutError as error:
+        raise UnavailableError(f"did not answer within {patience:g} s", where=where) from error
+    except ValueError as error:
+        raise UnavailableError(f"a line of more than {MAX_LINE} bytes", where=where) from error
+    except OSError as error:
+        raise UnavailableError(f"the connection broke: {error.strerror}", where=where) from error
+    finally:
+        writer.close()
+
+
+def _user(writer: asyncio.StreamWriter) -> int:
+    """Return the user id of a peer when it connected."""
+    peer: socket.socket = writer.get_extra_info("socket")
+    packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", packed)[1])
 
 
 def _refuse_living(path: Path) -> None:

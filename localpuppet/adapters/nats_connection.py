@@ -4,11 +4,15 @@ Owns: when to connect. nats-py's own reconnecting is off: it hides an outage fro
 holds back what they publish, and takes its time. A connection that is lost ends all that wait on it
 at once, and the next call makes a new one, trying all servers until its deadline.
 
-A dead peer that keeps the connection open is found by pings within the timeout.
+A dead peer that keeps the connection open is found by pings within the timeout. A server that does
+not speak TLS where it must is left before it is told who we are. What a user may not do is an error
+at once: the server says so beside the connection, and the request itself gets no answer.
 """
 
 import asyncio
 import json
+import logging
+import re
 import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -33,10 +37,12 @@ except ModuleNotFoundError as error:
         hint="pip install 'localpuppet[nats]'",
     ) from error
 
-__all__ = ["Client", "Credentials", "Msg", "NatsConnection", "Subscription"]
+__all__ = ["API", "Client", "Credentials", "Msg", "NatsConnection", "StalledError", "Subscription"]
 
 # Seconds between two rounds over servers that are away.
 RETRY = 0.1
+API = "$JS.API"
+_REFUSED = re.compile('permissions violation for publish to "([^"]*)"', re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +85,24 @@ class Credentials:
         return options
 
 
+class StalledError(Exception):
+    """A consumer promised more than it sends: what it counted was replaced or removed meanwhile."""
+
+
+def _worth_saying(record: logging.LogRecord) -> bool:
+    """Drop asyncio's note about how nats-py came to its TLS: it means nothing, and comes always."""
+    return not record.getMessage().startswith("returning true from eof_received()")
+
+
+class _TlsClient(Client):
+    """nats-py would do without TLS where the first line of a server, in clear text, says so."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and not info.get("tls_required"):
+            raise NatsError("the server does not speak TLS, and is told nothing")
+        await super()._process_info(info, initial_connection)
+
+
 class NatsConnection:
     """The connection of one client.
 
@@ -87,11 +111,24 @@ class NatsConnection:
         credentials: Who we are.
         inbox: The prefix of the subjects that answers come to.
         timeout: The deadline of each call in seconds.
+        api: The prefix of JetStream's API.
+        must_be_tls: Whether a server without TLS is refused; else TLS is up to the server.
     """
 
     def __init__(
-        self, servers: Sequence[str], *, credentials: Credentials, inbox: str, timeout: float
+        self,
+        servers: Sequence[str],
+        *,
+        credentials: Credentials,
+        inbox: str,
+        timeout: float,
+        api: str = API,
+        must_be_tls: bool = False,
     ) -> None:
+        self.api = api
+        self._must_be_tls = must_be_tls
+        logging.getLogger("asyncio").addFilter(_worth_saying)
+        self._refusals: dict[str, set[asyncio.Future[Any]]] = {}
         self._servers = list(servers)
         self._credentials = credentials
         self._inbox = inbox
@@ -121,6 +158,9 @@ class NatsConnection:
         Raises:
             UnavailableError: No server can be reached within the deadline, or they refuse us.
         """
+        found = self._client
+        if found is not None and found.is_connected and not self._closed:
+            return found  # the usual case, without a turn in the queue for the lock
         async with self._connecting:
             if self._closed:
                 raise UnavailableError("is closed", where="bus nats")
@@ -138,7 +178,7 @@ class NatsConnection:
         while True:
             for left, url in zip(range(len(self._servers), 0, -1), self._servers, strict=True):
                 share = max(0.05, (deadline - time.monotonic()) / left)
-                client = Client()
+                client = _TlsClient() if self._must_be_tls else Client()
                 gone = asyncio.get_running_loop().create_future()
                 self._said = ""
                 try:
@@ -186,10 +226,16 @@ class NatsConnection:
 
     async def _waited(self, answer: "asyncio.Future[Msg]", subject: str) -> Msg:
         gone = self._gone
+        refusal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        refusals = self._refusals.setdefault(subject.lower(), set())
+        refusals.add(refusal)
         try:
-            # The library would let a request wait for what a lost connection cannot bring.
-            both: set[asyncio.Future[Any]] = {answer, gone}
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            # The library would let a request wait for what a lost connection, or a server that
+            # refuses it, cannot bring.
+            ends: set[asyncio.Future[Any]] = {answer, gone, refusal}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if refusal.done():
+                raise self.problem(refusal.result(), _hint(refusal.result()))
             # It cancels what waits for an answer when it notices the loss itself.
             if not answer.done() or answer.cancelled():
                 raise self.problem("the connection was lost")
@@ -198,11 +244,13 @@ class NatsConnection:
             hint = "is JetStream on, and may this user use it?"
             raise self.problem(f"nobody answers {subject}", hint) from error
         except (NatsError, OSError, TimeoutError) as error:
-            raise self.problem(
-                self._said or f"no answer within {self.timeout:g} s", _hint(self._said)
-            ) from error
+            raise self.problem(f"no answer within {self.timeout:g} s") from error
         finally:
             answer.cancel()
+            refusal.cancel()
+            refusals.discard(refusal)
+            if not refusals:
+                self._refusals.pop(subject.lower(), None)
 
     async def batches(
         self, subject: str, body: Mapping[str, object], *, size: int
@@ -210,7 +258,8 @@ class NatsConnection:
         """Ask a pull consumer for batches, until it has no more; yield their messages.
 
         Raises:
-            UnavailableError: The connection is lost, or nothing comes within the deadline.
+            UnavailableError: The connection is lost, or not everything came within the deadline.
+            StalledError: Nothing came for a quarter of that.
         """
         client = await self.client()
         inbox = client.new_inbox()
@@ -249,10 +298,11 @@ class NatsConnection:
         taking = asyncio.ensure_future(queue.get())
         try:
             both: set[asyncio.Future[Any]] = {taking, self._gone}
-            await asyncio.wait(both, timeout=self.timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(both, timeout=self.timeout / 4, return_when=asyncio.FIRST_COMPLETED)
             if not taking.done():
-                lost = self._gone.done()
-                raise self.problem("the connection was lost" if lost else "no answer in time")
+                if not self._gone.done():
+                    raise StalledError
+                raise self.problem("the connection was lost")
             return taking.result()
         finally:
             taking.cancel()
@@ -269,7 +319,10 @@ class NatsConnection:
         self._said = ""
         try:
             subscription = await client.subscribe(subject, cb=heard)
-            await client.flush(timeout=self.timeout)  # type: ignore[arg-type]
+            # A refusal comes before the answer to our ping. The library may take the answer to an
+            # earlier ping of its own for that, but only once.
+            for _ in range(2):
+                await client.flush(timeout=self.timeout)  # type: ignore[arg-type]
         except (NatsError, OSError, TimeoutError) as error:
             raise self.problem(f"the connection was lost: {_reason(error)}") from error
         if "permissions violation" in self._said.lower():
@@ -295,6 +348,10 @@ class NatsConnection:
 
     async def _on_error(self, error: Exception) -> None:
         self._said = _reason(error)
+        refused = _REFUSED.search(self._said)
+        for refusal in self._refusals.get(refused[1].lower(), ()) if refused else ():
+            if not refusal.done():
+                refusal.set_result(self._said)
         if isinstance(error, SlowConsumerError):
             self._tell()
 

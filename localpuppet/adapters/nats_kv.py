@@ -5,7 +5,8 @@ subscribes to what the server repeats of all that it stores (its *republish*), t
 there, and then follows; every repeated message carries its sequence, so nothing is told twice.
 Repeated messages are core NATS, which may lose some: with the connection, then the watch ends with
 an error; without it (a full buffer, a route between servers), so each watch reads again from time
-to time what was stored since the last look.
+to time what was stored since the last look. On some set-ups a client can forge one; it is a hint:
+whoever is told checks signatures, and a forged sequence makes a watch list anew, not deaf.
 
 nats-py's own key-value watch and its fetch wait 19 to 29 s after a crash of the server; neither is
 used.
@@ -20,8 +21,9 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from localpuppet.adapters.nats_connection import Credentials, Msg, NatsConnection, Subscription
-from localpuppet.adapters.nats_stream import Message, NatsStream, release
+from localpuppet.adapters.nats_connection import API, Credentials, Msg, NatsConnection, Subscription
+from localpuppet.adapters.nats_message import Message, release
+from localpuppet.adapters.nats_stream import NatsStream
 from localpuppet.adapters.tls import tls_context
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.key_value import (
@@ -35,6 +37,8 @@ from localpuppet.key_value import (
     check_value,
 )
 
+# How many looks pass before a watcher sweeps what has expired on a server that does not.
+SWEEP = 60
 # Seconds between two looks of a watch at what was stored: core NATS does not say what it lost.
 LOOK = 60.0
 _MAX_BYTES = 1024**3
@@ -51,6 +55,7 @@ async def open_nats(
     user: str | None = None,
     password: str | None = None,
     inbox: str = "_INBOX",
+    api: str = API,
     stream: str = "localpuppet",
     prefix: str = "lp",
     max_bytes: int = _MAX_BYTES,
@@ -68,6 +73,7 @@ async def open_nats(
         user: A user's name.
         password: Its password.
         inbox: The prefix of subjects for answers; permissions can name one for each node.
+        api: The prefix of JetStream's API; another one where it is imported from an account.
         stream: The stream's name.
         prefix: The first token of its subjects.
         max_bytes: How large a stream that we make may grow.
@@ -97,12 +103,14 @@ async def open_nats(
         ),
         inbox=inbox,
         timeout=timeout,
+        api=api,
+        must_be_tls=secure,
     )
     store = NatsStream(
         connection, name=stream, prefix=prefix, max_bytes=max_bytes, replicas=replicas
     )
     try:
-        await store.state()
+        await store.prepare()
     except BaseException:
         await connection.close()
         raise
@@ -227,17 +235,19 @@ class NatsKeyValue:
         """
         check_prefix(prefix)
         async with NatsFeed(self._stream, prefix) as feed:
-            state = await self._stream.state()
-            if after is None or not self._stream.remembers(after, state):
+            state = None if after is None else await self._stream.state()
+            if after is None or state is None or not self._stream.remembers(after, state):
                 listing = await self._list(prefix)
                 yield listing
                 seen = checked = listing.revision
+                behind = False
             else:
                 seen = checked = after
-                feed.look_now()
+                behind = True  # what was stored since is older than what is heard by now
             told: set[int] = set()
             while True:
-                heard = await feed.next()
+                heard = None if behind else await feed.next()
+                behind = False
                 if heard is None:
                     upto = (await self._stream.state()).last
                     news = await self._stream.read(prefix, after=checked) if upto > checked else []
@@ -247,11 +257,12 @@ class NatsKeyValue:
                     at = message.entry.revision
                     if at <= checked or at in told:
                         continue
-                    if at < seen:  # it came late: who follows must see it in its place
+                    # It came late, and who follows must see it in its place; or what seemed newer
+                    # was forged. What is stored decides, also about where we are.
+                    if at < seen:
                         listing = await self._list(prefix)
                         yield listing
-                        seen = max(seen, listing.revision)
-                        upto = seen
+                        seen = upto = listing.revision
                         break
                     told.add(at)
                     seen = at
@@ -283,8 +294,9 @@ class NatsKeyValue:
         return entry is not None and entry.revision == revision
 
     async def _list(self, prefix: str) -> Listing:
-        state = await self._stream.state()
-        messages = await self._stream.read(prefix)
+        state = await self._stream.state(prefix)
+        # A consumer is dear for the server; most agents find that nothing waits for them.
+        messages = [] if state.empty else await self._stream.read(prefix)
         newest = {one.entry.key: one for one in messages}  # one may have been replaced meanwhile
         entries = sorted(
             (one.entry for one in newest.values() if self._stream.alive(one)),
@@ -308,6 +320,7 @@ class NatsFeed:
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
         self._subscription: Subscription | None = None
         self._lost = False
+        self._looks = 0
 
     async def __aenter__(self) -> "NatsFeed":
         await self._stream.prepare()
@@ -346,6 +359,9 @@ class NatsFeed:
             async with asyncio.timeout(LOOK):
                 message = await self._queue.get()
         except TimeoutError:
+            self._looks += 1
+            if self._looks % SWEEP == 0:
+                await self._stream.sweep(self._prefix)
             return None
         if message is None and self._lost:
             raise self._problem()

@@ -5,11 +5,6 @@ it is for the server. Refuses to know: watches (`nats_kv`).
 
 Reading many keys takes a consumer that lives for the one read and is removed after it: it is
 created on a subject that names the filter, so that permissions can say who may read what.
-
-Time: a message of an older server (before 2.11, or a stream without `allow_msg_ttl`) stays for
-ever, with its ttl in a header. It has expired when the *server's* clock says so: the server tells
-its time when it makes a consumer, and from then on our monotonic clock counts, less SLACK. Our time
-of day plays no part: a node whose clock is wrong neither sees ghosts nor loses what is there.
 """
 
 import json
@@ -18,12 +13,12 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from localpuppet.adapters.nats_connection import Client, Msg, NatsConnection
+from localpuppet.adapters.nats_connection import Client, Msg, NatsConnection, StalledError
+from localpuppet.adapters.nats_message import Message, ServerClock, release, seconds
 from localpuppet.errors import UnavailableError
 from localpuppet.key_value import Entry
 from localpuppet.model.nats_subject import key_of, subject_of, subjects_below
@@ -39,37 +34,24 @@ BATCH = 500
 BATCH_BYTES = 8 * 1024 * 1024
 # Dead messages that one read removes at most, where the server does not do that by itself.
 SWEEP = 100
-# Clocks drift: seconds, and parts of the time since we were told the server's.
-SLACK = 0.5
-DRIFT = 0.001
 
 _WRONG_LAST_SEQUENCE = 10071
 _NO_STREAM = 10059
-_NO_MESSAGE = 10037
-_BUSY = (10026, 10004)  # as many consumers as a stream may have
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """The last message of a key.
-
-    Attributes:
-        entry: Its key, value and sequence.
-        removed: Whether it is the trace of a removal.
-        expires: The server's time in seconds since 1970 when its ttl is over, if it has one.
-    """
-
-    entry: Entry
-    removed: bool
-    expires: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """The stream at one moment: its last sequence, and what tells it from one made later."""
+    """The stream at one moment.
+
+    Attributes:
+        last: Its last sequence.
+        created: What tells it from one made later.
+        empty: Whether it has no message below the prefix that was asked for.
+    """
 
     last: int
     created: str
+    empty: bool
 
 
 class NatsStream:
@@ -93,7 +75,7 @@ class NatsStream:
         self._replicas = replicas
         self._prepared: Client | None = None
         self._server_ttl = False
-        self._clock: tuple[float, float] | None = None
+        self._clock = ServerClock()
         self._created = ""
         self._marks: deque[tuple[float, int]] = deque()
 
@@ -151,18 +133,21 @@ class NatsStream:
             config["allow_msg_ttl"] = True
         return config
 
-    async def state(self) -> State:
-        """Return where the stream is.
+    async def state(self, keys: str | None = None) -> State:
+        """Return where the stream is, and with a prefix of keys whether it has any of those.
 
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
         await self.prepare()
         began = time.monotonic()
-        answer = await self._api(f"STREAM.INFO.{self._name}", {}) or {}
+        asked = {"subjects_filter": subjects_below(self._prefix, keys)} if keys else {}
+        answer = await self._api(f"STREAM.INFO.{self._name}", asked) or {}
+        found = answer.get("state", {})
         state = State(
-            last=int(answer.get("state", {}).get("last_seq", 0)),
+            last=int(found.get("last_seq", 0)),
             created=str(answer.get("created", "")),
+            empty=keys is not None and not found.get("subjects"),
         )
         if state.created != self._created:  # another stream: nothing we knew holds for it
             self._created = state.created
@@ -191,7 +176,8 @@ class NatsStream:
         """
         await self.prepare()
         subject = subject_of(self._prefix, key)
-        answer = await self.connection.request(f"$JS.API.DIRECT.GET.{self._name}.{subject}")
+        api = self.connection.api
+        answer = await self.connection.request(f"{api}.DIRECT.GET.{self._name}.{subject}")
         headers = answer.headers or {}
         status = headers.get("Status")
         if status == "404":
@@ -200,7 +186,7 @@ class NatsStream:
             said = one_line(f"{status} {headers.get('Description', '')}")
             raise self.connection.problem(f"cannot be read: {said}")
         try:
-            stored = _seconds(headers["Nats-Time-Stamp"])
+            stored = seconds(headers["Nats-Time-Stamp"])
             return self._message(
                 subject, answer, revision=int(headers["Nats-Sequence"]), stored=stored
             )
@@ -224,9 +210,7 @@ class NatsStream:
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
-        headers = {}
-        if ttl is not None:
-            headers[TTL] = f"{ttl:.3f}"
+        headers = {} if ttl is None else {TTL: f"{ttl:.3f}"}
         return await self._publish(key, value, headers, ttl, expected)
 
     async def publish_removal(self, key: str, expected: int) -> int | None:
@@ -235,7 +219,7 @@ class NatsStream:
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
-        return await self._publish(key, b"", {REMOVED: "1"}, TRACE, expected)
+        return await self._publish(key, b"", {REMOVED: "1", TTL: str(TRACE)}, TRACE, expected)
 
     async def _publish(
         self,
@@ -267,7 +251,27 @@ class NatsStream:
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
-        return await self._read(subjects_below(self._prefix, keys), after)
+        subject = subjects_below(self._prefix, keys)
+        deadline = time.monotonic() + self.connection.timeout
+        while True:
+            try:
+                async with self._consumer(subject, after) as (name, pending):
+                    messages = [one async for one in self._fetched(name)] if pending else []
+            except StalledError as error:  # never a shorter list: another consumer counts anew
+                if time.monotonic() < deadline:
+                    continue
+                raise self.connection.problem(f"did not send all below {keys}") from error
+            await self._sweep(messages)
+            return messages
+
+    async def sweep(self, keys: str) -> None:
+        """Remove some of what has expired below a prefix of keys, where the server does not.
+
+        Raises:
+            UnavailableError: The server does not answer, or refuses us.
+        """
+        if not self._server_ttl:
+            await self.read(keys)
 
     async def tell_time(self, key: str) -> None:
         """Learn the server's time, in the only way that 2.9 has, if a key's expiry needs it.
@@ -275,10 +279,16 @@ class NatsStream:
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
-        if self._clock is None:
-            await self._read(subject_of(self._prefix, key), None)
+        if not self._clock.known:
+            subject = subject_of(self._prefix, key)
+            async with self._consumer(subject, None):
+                pass  # the time is in the answer
 
-    async def _read(self, subject: str, after: int | None) -> list[Message]:
+    @asynccontextmanager
+    async def _consumer(
+        self, subject: str, after: int | None
+    ) -> AsyncGenerator[tuple[str, int], None]:
+        """Return the name of a consumer that is made for one read, and what it has to send."""
         await self.prepare()
         name = f"lp-{os.urandom(8).hex()}"
         config: dict[str, Any] = {
@@ -296,20 +306,16 @@ class NatsStream:
             f"CONSUMER.CREATE.{self._name}.{name}.{subject}",
             {"stream_name": self._name, "config": config},
         )
+        self._clock.learn(str((answer or {}).get("created", "")))
         try:
-            self._learn_time(str((answer or {}).get("created", "")))
-            if not (answer or {}).get("num_pending"):
-                return []
-            messages = [message async for message in self._fetched(name)]
+            yield name, int((answer or {}).get("num_pending", 0))
         finally:
             with suppress(UnavailableError):  # it ends by itself when nobody uses it
                 await self._api(f"CONSUMER.DELETE.{self._name}.{name}", {}, accept=(10014,))
-        await self._sweep(messages)
-        return messages
 
     async def _fetched(self, consumer: str) -> AsyncGenerator[Message, None]:
         async for part in self.connection.batches(
-            f"$JS.API.CONSUMER.MSG.NEXT.{self._name}.{consumer}",
+            f"{self.connection.api}.CONSUMER.MSG.NEXT.{self._name}.{consumer}",
             {"batch": BATCH, "max_bytes": BATCH_BYTES, "no_wait": True},
             size=BATCH,
         ):
@@ -348,32 +354,20 @@ class NatsStream:
         """Return whether a message is a value that has not certainly expired."""
         if message.removed:
             return False
-        return message.expires is None or self._clock is None or message.expires > self._now()
+        return message.expires is None or message.expires > self._clock.passed()
 
     def needs_time(self, message: Message) -> bool:
         """Return whether only the server's time can tell if a message has expired."""
-        return message.expires is not None and self._clock is None and not self._server_ttl
-
-    def _now(self) -> float:
-        """Return a time that the server's clock has certainly passed."""
-        if self._clock is None:
-            return 0.0
-        told, at = self._clock
-        gone = time.monotonic() - at
-        return told + gone * (1 - DRIFT) - SLACK
-
-    def _learn_time(self, text: str) -> None:
-        with suppress(ValueError):
-            self._clock = (_seconds(text), time.monotonic())
+        return message.expires is not None and not self._clock.known and not self._server_ttl
 
     async def _sweep(self, messages: list[Message]) -> None:
-        """Remove what is long dead, where the server does not: by sequence, so nothing newer."""
+        """Remove what has expired, where the server does not: by sequence, so nothing newer."""
         if self._server_ttl:
             return
         old = [
             one.entry.revision
             for one in messages
-            if one.expires is not None and one.expires + TRACE < self._now()
+            if one.expires is not None and one.expires < self._clock.passed()
         ]
         for revision in old[:SWEEP]:
             try:
@@ -388,7 +382,8 @@ class NatsStream:
     ) -> dict[str, Any] | None:
         """Call JetStream; return its answer, `None` for an error that is expected."""
         payload = json.dumps(body).encode() if body else b""
-        return self._result(await self.connection.request(f"$JS.API.{method}", payload), accept)
+        subject = f"{self.connection.api}.{method}"
+        return self._result(await self.connection.request(subject, payload), accept)
 
     def _result(self, answer: Msg, accept: tuple[int, ...]) -> dict[str, Any] | None:
         try:
@@ -403,19 +398,3 @@ class NatsStream:
         if problem.get("err_code") in accept:
             return None
         raise self.connection.problem(one_line(f"JetStream: {problem.get('description', problem)}"))
-
-
-def release(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a server's version; zeros when it has none."""
-    parts = version.split(".")
-    numbers = [int(part) for part in parts[:2] if part.isdigit()]
-    return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)
-
-
-def _seconds(text: str) -> float:
-    """Return seconds since 1970 of a time as Go writes it: down to nanoseconds."""
-    head, _, rest = text.partition(".")
-    zone = rest.lstrip("0123456789") if rest else ""
-    fraction = rest[: len(rest) - len(zone)]
-    moment = datetime.fromisoformat(head + (zone or ("" if not rest else "Z")))
-    return moment.timestamp() + (float(f"0.{fraction}") if fraction else 0.0)

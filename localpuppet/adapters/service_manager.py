@@ -1,13 +1,19 @@
-"""The service manager's side of a service: ready, alive, stopping (sd_notify(3)).
+"""The service manager's side of a service: ready, alive, stopping, and sockets that it made.
 
-Owns: the protocol, which is a datagram of `KEY=VALUE` lines to the socket in NOTIFY_SOCKET. Without
-a service manager every call does nothing.
+Owns: the protocols. sd_notify(3) is a datagram of `KEY=VALUE` lines to the socket in NOTIFY_SOCKET;
+sd_listen_fds(3) is open descriptors from 3 on, LISTEN_FDS of them, for the process LISTEN_PID.
+Without a service manager every call does nothing.
 """
 
+import math
 import os
 import socket
 import time
 from collections.abc import MutableMapping
+
+from localpuppet.errors import InvalidInputError
+
+_FIRST = 3  # SD_LISTEN_FDS_START
 
 
 class ServiceManager:
@@ -38,6 +44,11 @@ class ServiceManager:
         watched = microseconds.isdigit() and for_us
         return cls(address, int(microseconds) / 1e6 if watched else 0.0)
 
+    @property
+    def pulse(self) -> float:
+        """Return in how many seconds, at most, it wants to hear of us; infinity for never."""
+        return self._interval or math.inf
+
     def ready(self, status: str) -> None:
         """Say that we are up."""
         self._say(f"READY=1\nSTATUS={status}")
@@ -63,3 +74,34 @@ class ServiceManager:
             except OSError:
                 # Nobody to tell: it will find out, and a service must not end because of that.
                 self._address = ""
+
+
+def given_socket(environment: MutableMapping[str, str] | None = None) -> socket.socket | None:
+    """Return the socket that the service manager listens on for us; `None` where it does not.
+
+    What it said is taken out of the environment: it is not for our children.
+
+    Raises:
+        InvalidInputError: It gave something else than one listening UNIX socket.
+    """
+    env = os.environ if environment is None else environment
+    for_us = env.pop("LISTEN_PID", "") == str(os.getpid())
+    count = env.pop("LISTEN_FDS", "")
+    env.pop("LISTEN_FDNAMES", None)
+    if not for_us:
+        return None
+    try:
+        if count != "1":
+            raise InvalidInputError(f"{count or 'no'} sockets were given", where="LISTEN_FDS")
+        given = socket.socket(fileno=_FIRST)
+    except OSError as error:
+        raise InvalidInputError(
+            f"descriptor {_FIRST} is no socket: {error.strerror}", where="LISTEN_FDS"
+        ) from error
+    given.set_inheritable(False)
+    listens = given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    if given.family != socket.AF_UNIX or given.type != socket.SOCK_STREAM or not listens:
+        raise InvalidInputError(
+            f"descriptor {_FIRST} is no listening UNIX socket", where="LISTEN_FDS"
+        )
+    return given

@@ -360,8 +360,22 @@ def _make_file(path: Path) -> None:
             hint=f"chmod go-w {path.parent}",
         )
     with suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _give_to_owner(fd, path.parent)
+        finally:
+            os.close(fd)
         sync_directory(path.parent)
+
+
+def _give_to_owner(fd: int, directory: Path) -> None:
+    """Give a new file to the directory's owner: of an agent's two sides one is not root.
+
+    Whoever of the two is first makes the file, and both must be able to use it.
+    """
+    owner = directory.stat()
+    if os.geteuid() == 0 and owner.st_uid != 0:
+        os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
 def _identity(path: Path) -> tuple[int, int]:

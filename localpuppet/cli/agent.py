@@ -13,8 +13,20 @@ Examples:
   localpuppet units localpuppet-agent.service > /etc/systemd/system/localpuppet-agent.service
 
 \b
+The two sides apart, each as a service of its own (docs/agent.md):
+  localpuppet agent --side network        as user localpuppet: the bus
+  localpuppet agent --side run            as root: inbox, timer, Puppet
+
+\b
 TERM and INT let a run that is on finish and then end the agent; a second one ends the run, too.
 """,
+)
+@click.option(
+    "--side",
+    type=click.Choice(["both", "network", "run"]),
+    default="both",
+    show_default=True,
+    help="What this process is: both sides in one, the one on the bus, or the one that runs.",
 )
 @click.option("--now", is_flag=True, help="On TERM end the run that is on at once.")
 @click.option(
@@ -23,14 +35,27 @@ TERM and INT let a run that is on finish and then end the agent; a second one en
     help="Log also what is dropped as a matter of course, and every line, however many.",
 )
 @click.pass_obj
-def agent_command(parts: Parts, now: bool, debug: bool) -> None:
+def agent_command(parts: Parts, side: str, now: bool, debug: bool) -> None:
     """Hear triggers and requests for this node, and run Puppet for them and by the timer.
 
     At most one run is on and one waits; a trigger that comes during a run starts one more after
     it. What was accepted survives the agent: it is on the disk until its run is over.
     """
+    from localpuppet.cli import agent_service
     from localpuppet.cli.agent_log import AgentLog
-    from localpuppet.cli.agent_service import Service
+    from localpuppet.cli.agent_run import learn
     from localpuppet.cli.fleet import FleetParts, run
 
-    run(Service(FleetParts(parts), AgentLog(debug=debug), now=now).serve())
+    if side != "network":
+        learn(parts.root_option)
+    fleet, log = FleetParts(parts), AgentLog(debug=debug)
+
+    async def serve() -> None:
+        if side == "both":
+            await agent_service.serve_both(fleet, log, now=now)
+        elif side == "run":
+            await agent_service.serve_run(fleet, log, now=now)
+        else:
+            await agent_service.NetworkSide(fleet, log).serve()
+
+    run(serve())

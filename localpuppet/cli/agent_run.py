@@ -1,10 +1,13 @@
 """One run of the agent's, in the child that was forked for it."""
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from localpuppet.agent import Fate, Order, RunEnd
 from localpuppet.cli import render
 from localpuppet.cli.applying import ready
+from localpuppet.cli.fleet import FleetParts
 from localpuppet.cli.wiring import Parts
 from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.model.run import Status
@@ -62,11 +65,32 @@ def _end(status: Status) -> RunEnd:
     )
 
 
+def learn(root: str | None) -> None:
+    """Read the settings, and ask Puppet for the node's name, once in a child that remembers them.
+
+    What was accepted before is read without YAML, JSON Schema and sh: 5 MiB that the agent would
+    keep for as long as it lives. What goes wrong here goes wrong again in the agent, and is said.
+    """
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    try:
+        with suppress(LocalpuppetError, OSError):
+            parts = Parts(root)
+            fleet = FleetParts(parts)
+            _ = (fleet.settings, fleet.node)
+            parts.documents.remember()
+    finally:
+        os._exit(0)
+
+
 def warm(parts: Parts) -> None:
     """Import what a run needs, so that the children have it already."""
     from localpuppet import importing, interface, packages, staging, supervisor
     from localpuppet.adapters import git, puppet_probe, system
-    from localpuppet.cli import fitting
+    from localpuppet.cli import fetching, fitting
 
-    _ = (importing, interface, packages, staging, supervisor, git, puppet_probe, system, fitting)
+    _ = (importing, interface, packages, staging, supervisor, git, puppet_probe, system)
+    _ = (fetching, fitting)
     _ = parts.settings

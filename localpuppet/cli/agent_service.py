@@ -1,244 +1,221 @@
-"""All parts of the agent, put together, started and ended in order."""
+"""The agent as a service: both sides in one process, or one of the two."""
 
 import asyncio
-import math
+import os
+import pwd
 import signal
-import uuid
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
-from localpuppet.adapters.fork_runner import CommandRunner, ForkRunner
-from localpuppet.adapters.local_socket import listen
-from localpuppet.adapters.service_manager import ServiceManager
-from localpuppet.agent import Agent, Runner
-from localpuppet.calls import Calls
+from localpuppet.adapters.local_socket import ask, listen_to
+from localpuppet.adapters.relay_kv import RelayKeyValue
+from localpuppet.adapters.service_manager import ServiceManager, given_socket
 from localpuppet.cli.agent_log import AgentLog
-from localpuppet.cli.agent_run import do, warm
-from localpuppet.cli.agent_status import Describer
-from localpuppet.cli.fleet import FleetParts, paths_of
-from localpuppet.cli.telling import telling
-from localpuppet.desk import Actions, Desk
-from localpuppet.errors import InvalidInputError
-from localpuppet.inbox import Inbox
-from localpuppet.keeper import Keeper
+from localpuppet.cli.agent_work import Work
+from localpuppet.cli.fleet import FleetParts
+from localpuppet.door import Door
+from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.files import make_public
+from localpuppet.gate import Gate
 from localpuppet.key_value import KeyValue
-from localpuppet.model.bus_settings import splay
-from localpuppet.model.cause import Kind
-from localpuppet.model.duration import show_duration
-from localpuppet.model.names import NodeName
-from localpuppet.model.run import State
+from localpuppet.relay import Relay
 from localpuppet.session import Session
+from localpuppet.spool import Spool, SpoolReader
 
-# How often it is looked whether a run of somebody else's, which has a lock, is over.
-LOOK = 5.0
-# The timer looks at the clock so often, in case somebody has set it.
-LONGEST = 60.0
+# The network side asks so often, in seconds, whether there is a run side.
+AGAIN = 1.0
+# What the run side may take to answer: an fsync on a busy disk.
+PATIENCE = 15.0
+# The network side's loop turns at least so often.
+LONGEST_SLEEP = 10.0
 
 
-class Service:
-    """The agent.
+async def serve_both(fleet: FleetParts, log: AgentLog, *, now: bool) -> None:
+    """Be the agent until a signal ends it.
 
-    Args:
-        fleet: The wiring.
-        log: What it says.
-        now: Whether a signal ends also the run that is on.
+    Raises:
+        BusyError: Another agent is there.
+        StateError: The disk refused.
     """
 
-    def __init__(self, fleet: FleetParts, log: AgentLog, *, now: bool) -> None:
-        self._fleet = fleet
-        self._parts = fleet.parts
-        self._log = log
-        self._now = now
-        self._stop = asyncio.Event()
-        self._leave = asyncio.Event()
+    def lend(engine: str | None) -> AbstractAsyncContextManager[KeyValue]:
+        return _lend(fleet, session, engine)
 
-    async def serve(self) -> None:
-        """Be the agent until a signal ends it.
+    work = Work(fleet, log, now=now, lend=lend, store=lambda: session.store())
+    settings = fleet.settings
+    session = Session(work.side, connect=fleet.connect, log=log, keyprefix=settings.agent.keyprefix)
+    await work.go(session.run, to=f"on {settings.bus.engine}")
 
-        Raises:
-            BusyError: Another agent is there.
-            StateError: The disk refused.
-        """
-        manager = ServiceManager.from_environment()
-        runner = self._runner()
-        agent = self._agent(runner, manager)
-        session, keeper = self._on_the_bus(agent, runner)
-        calls = Calls(
-            store=partial(self._store, session),
-            signer=self._fleet.signer,
-            keeper=keeper,
-            paths=partial(self._paths, agent),
-            clock=self._parts.clock,
-        )
-        socket = self._parts.settings.socket
-        server = await listen(socket, calls.answer)
-        self._on_signals(runner)
-        self._log.info(f"{agent.me} on {self._fleet.settings.bus.engine}, {self._rhythm()}")
-        manager.ready(f"{agent.me}: waiting for triggers")
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(session.run(self._leave))
-                group.create_task(keeper.keep(self._leave))
-                ticking = group.create_task(self._tick(agent))
-                giving = group.create_task(self._give_back(agent, keeper))
-                await agent.work(self._stop)
-                manager.stopping()
-                self._leave.set()
-                ticking.cancel()
-                giving.cancel()
-        finally:
-            server.close()
-            with suppress(FileNotFoundError):
-                socket.unlink()
-        self._log.info("ended")
 
-    def _runner(self) -> Runner:
-        command = self._fleet.settings.agent.run_cmd
-        if command is not None:
-            settings = self._parts.settings
-            return CommandRunner(
-                command,
-                {**self._parts.environment, **telling(settings)},
-                lock=settings.state / "agent" / "run_cmd.lock",
-                timeout=settings.run_timeout,
-                grace=settings.grace,
-            )
-        warm(self._parts)
-        return ForkRunner(partial(do, str(self._parts.settings.root)))
+async def serve_run(fleet: FleetParts, log: AgentLog, *, now: bool) -> None:
+    """Be the run side until a signal ends it.
 
-    def _agent(self, runner: Runner, manager: ServiceManager) -> Agent:
-        parts = self._parts
-        holds = parts.holds(ask=False)
+    Raises:
+        BusyError: Another agent is there.
+        InvalidInputError: There is no such user as the network side's.
+        StateError: The disk refused.
+    """
+    sides = fleet.settings.agent.sides
+    user = _user(sides.user)
+    timeout = fleet.settings.bus.timeout
 
-        def held() -> str | None:
-            active = holds.active()
-            return str(active[0]) if active else None
-
-        return Agent(
-            me=self._fleet.node,
-            may=self._fleet.may,
-            verifier=self._fleet.verifier,
-            inbox=Inbox(parts.settings.state / "agent" / "inbox.sqlite", parts.clock),
-            runner=runner,
-            held=held,
-            clock=parts.clock,
-            log=self._log,
-            alive=manager.alive,
-        )
-
-    def _on_the_bus(self, agent: Agent, runner: Runner) -> tuple[Session, Keeper]:
-        describer = Describer(self._fleet, agent)
-        session = Session(
-            agent,
-            connect=self._fleet.connect,
-            serve=self._desk(agent, describer).serve,
-            describe=describer.signed,
-            log=self._log,
-            keyprefix=self._fleet.settings.agent.keyprefix,
-        )
-        keeper = Keeper(
-            session.store,
-            self._parts.clock,
-            self._log,
-            holder=agent.me,
-            session=str(uuid.uuid4()),
-            lost=lambda run: self._fence(runner, run),
-        )
-        return session, keeper
-
-    def _desk(self, agent: Agent, describer: Describer) -> Desk:
-        def run(caller: str, noop: bool, only: Sequence[str]) -> str | None:
-            return agent.want(Kind.REQUEST, sender=caller, noop=noop, only=only)
-
-        return Desk(
-            reception=self._fleet.identity.reception(),
-            signer=self._fleet.signer,
-            holds=self._parts.holds(ask=False),
-            actions=Actions(
-                status=describer.status,
-                last_run=describer.last_run,
-                run=run,
-                changed=agent.poke,
-            ),
-            clock=self._parts.clock,
-            log=self._log,
-        )
+    async def store() -> KeyValue:
+        return RelayKeyValue(sides.relay, engine=None, timeout=timeout)
 
     @asynccontextmanager
-    async def _store(self, session: Session, engine: str | None) -> AsyncGenerator[KeyValue, None]:
-        """Lend the session's store; for another engine, one of its own."""
-        if engine in (None, self._fleet.settings.bus.engine):
-            yield await session.store()
-            return
-        async with self._fleet.connected(engine) as kv:
-            yield kv
+    async def lend(engine: str | None) -> AsyncGenerator[KeyValue, None]:
+        yield RelayKeyValue(sides.relay, engine=engine, timeout=timeout)
 
-    def _paths(self, agent: Agent, run: str | None) -> Iterable[tuple[NodeName, ...]]:
-        """Return along which paths Puppet code may send on.
+    work = Work(fleet, log, now=now, lend=lend, store=store)
+    door = Door(
+        work.side,
+        read=SpoolReader(sides.spool, user.pw_uid).read,
+        key=fleet.identity.public_key(),
+        log=log,
+    )
+    given = given_socket()
+    if given is None:
+        make_public(sides.socket.parent)
+    server = await listen_to(
+        given or sides.socket, door.answer, users=[user.pw_uid], group=user.pw_gid
+    )
 
-        Without a run's id it is taken for the run that is on: a `run_cmd` may have lost its
-        environment on the way, and must not begin a new chain each time.
+    async def serve(leave: asyncio.Event) -> None:
+        failing = asyncio.create_task(door.guard())
+        leaving = asyncio.create_task(leave.wait())
+        try:
+            await asyncio.wait([failing, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if failing.done():
+                await failing
+        finally:
+            failing.cancel()
+            leaving.cancel()
+            server.close()
+            if given is None:
+                sides.socket.unlink(missing_ok=True)
+
+    await work.go(serve, to=f"for the network side of {sides.user}")
+
+
+class NetworkSide:
+    """The side that talks to the bus, and has no rights on this machine.
+
+    Args:
+        fleet: The wiring; of it only settings and what this user may read.
+        log: What it says.
+    """
+
+    def __init__(self, fleet: FleetParts, log: AgentLog) -> None:
+        self._fleet = fleet
+        self._log = log
+        self._leave = asyncio.Event()
+        self._manager = ServiceManager.from_environment()
+        sides = fleet.settings.agent.sides
+        self._sides = sides
+        self._spool = Spool(sides.spool)
+        self._gate = Gate(
+            self._ask,
+            verifier=lambda own: fleet.identity.verifier(own=own),
+            spool=self._spool,
+            log=log,
+        )
+
+    async def serve(self) -> None:
+        """Be the network side until a signal ends it.
+
+        Raises:
+            InvalidInputError: We are root, or a file is refused.
+            BusyError: Another network side is there.
+            StateError: Our directory is not ours to write.
         """
-        return agent.paths() if run is None else paths_of(self._parts.records, run)
-
-    def _on_signals(self, runner: Runner) -> None:
-        def end() -> None:
-            if self._now or self._stop.is_set():
-                self._log.info("ending the run that is on")
-                runner.end()
-            elif not self._stop.is_set():
-                self._log.info("ending; a run that is on may finish")
-            self._stop.set()
-
+        if os.geteuid() == 0:
+            raise InvalidInputError(
+                "the network side is not to be root",
+                where="agent",
+                hint=f"start it as {self._sides.user}: localpuppet-agent-net.service does",
+            )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, end)
+            loop.add_signal_handler(number, self._leave.set)
+        self._spool.empty()
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(self._beat())]
+            if await self._run_side():
+                others.append(group.create_task(self._gate.follow()))
+                await self._on_the_bus()
+            self._manager.stopping()
+            for other in others:
+                other.cancel()
+        self._log.info("ended")
 
-    def _fence(self, runner: Runner, run: str | None) -> None:
-        """End the run whose lock was lost: another node may rely on that lock from now on."""
-        self._log.warning(f"ending run {run or 'that is on'}: its lock was lost")
-        runner.end()
-
-    async def _give_back(self, agent: Agent, keeper: Keeper) -> None:
-        """Give back the locks of runs that are over."""
-        changed = agent.subscribe()
-        while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), LOOK)
-            changed.clear()
-            for run in keeper.runs():
-                if self._over(run):
-                    await keeper.over(run)
-
-    def _over(self, run: str) -> bool:
-        records = self._parts.records
+    async def _on_the_bus(self) -> None:
+        settings = self._fleet.settings
+        session = Session(
+            self._gate, connect=self._connect, log=self._log, keyprefix=settings.agent.keyprefix
+        )
+        relay = Relay(partial(_lend, self._fleet, session))
+        server = await listen_to(self._sides.relay, relay.answer, users=())
+        self._log.info(f"network side of {self._gate.me} on {settings.bus.engine}")
+        self._manager.ready(f"{self._gate.me}: on the bus")
         try:
-            return records.status(records.get(run)).state is State.FINISHED
-        except InvalidInputError:
-            return True  # there is no such run, or its record was tidied up
+            await session.run(self._leave)
+        finally:
+            server.close()
+            self._sides.relay.unlink(missing_ok=True)
 
-    async def _tick(self, agent: Agent) -> None:
-        """Ask for the periodic run: at this node's own second of each period."""
-        every = self._fleet.settings.agent.every
-        if every is None:
-            return
-        phase = splay(agent.me, every)
-        clock = self._parts.clock
-        due = _next(clock.now().timestamp(), every, phase)
+    async def _connect(self) -> KeyValue:
+        """Connect to the bus, if there is somebody to hear for: it may be another process now."""
+        await self._gate.hello()
+        return await self._fleet.connect()
+
+    async def _run_side(self) -> bool:
+        """Wait for the run side; return whether there is one before we are to leave."""
+        said = False
+        while not self._leave.is_set():
+            try:
+                await self._gate.hello()
+            except UnavailableError as error:
+                if not said:
+                    self._log.warning(f"waiting for the run side: {error}")
+                said = True
+            else:
+                self._fleet = FleetParts(self._fleet.parts, node=self._gate.me)
+                return True
+            try:
+                await asyncio.wait_for(self._leave.wait(), AGAIN)
+            except TimeoutError:
+                continue
+        return False
+
+    async def _beat(self) -> None:
+        """Say that this loop goes on: everything here is done in it."""
         while True:
-            now = clock.now().timestamp()
-            if now >= due:
-                agent.want(Kind.TIMER, good_for=every)
-            if now >= due or due - now > every:  # or somebody set the clock back
-                due = _next(now, every, phase)
-            await asyncio.sleep(min(due - now, LONGEST))
+            self._manager.alive()
+            await asyncio.sleep(min(self._manager.pulse, LONGEST_SLEEP))
 
-    def _rhythm(self) -> str:
-        every = self._fleet.settings.agent.every
-        return "no periodic run" if every is None else f"a run every {show_duration(every)}"
+    def _ask(self, line: bytes) -> AsyncGenerator[bytes, None]:
+        return ask(self._sides.socket, line, patience=PATIENCE)
 
 
-def _next(now: float, every: float, phase: float) -> float:
-    """Return the first second after `now` at which a period of this node begins."""
-    return (math.floor((now - phase) / every) + 1) * every + phase
+@asynccontextmanager
+async def _lend(
+    fleet: FleetParts, session: Session, engine: str | None
+) -> AsyncGenerator[KeyValue, None]:
+    """Lend the session's store; for another engine, one that is closed again."""
+    if engine in (None, fleet.settings.bus.engine):
+        yield await session.store()
+        return
+    async with fleet.connected(engine) as kv:
+        yield kv
+
+
+def _user(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise InvalidInputError(
+            f"there is no user {name}",
+            where="agent.network",
+            hint="class localpuppet::agent makes it; by hand: see docs/agent.md",
+        ) from error

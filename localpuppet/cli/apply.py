@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from localpuppet.cli import render, render_run
+from localpuppet.cli.rest_command import REST, RestCommand
 from localpuppet.cli.wiring import Parts
 from localpuppet.model.duration import parse_duration
 from localpuppet.model.names import RunId, parse_tags
@@ -15,23 +16,10 @@ from localpuppet.model.run import Status
 from localpuppet.model.text import parse_line
 
 
-class _ApplyCommand(click.Command):
-    """Keeps what stands behind `--` for Puppet: it is not ours to parse."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            index = args.index("--")
-            ctx.meta["puppet"] = tuple(args[index + 1 :])
-            args = args[:index]
-        return super().parse_args(ctx, args)
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "[-- PUPPET OPTIONS]"]
-
-
 @click.command(
     "apply",
-    cls=_ApplyCommand,
+    cls=RestCommand,
+    rest="PUPPET OPTIONS",
     epilog="""\b
 Examples:
   localpuppet apply                              input.yaml of the root
@@ -89,7 +77,7 @@ def apply_command(
 
     parts: Parts = ctx.obj
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
-    extra: tuple[str, ...] = ctx.meta.get("puppet", ())
+    extra: tuple[str, ...] = ctx.meta.get(REST, ())
     puppet.check_extra(extra)
     settings = parts.settings
     wish = Wish(

@@ -29,10 +29,12 @@ class FleetParts:
 
     Args:
         parts: The wiring of the node.
+        node: The node's name, where it is known already.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, *, node: NodeName | None = None) -> None:
         self.parts = parts
+        self._node = node
         self.identity = Identity(parts)
 
     @cached_property
@@ -43,7 +45,7 @@ class FleetParts:
     @cached_property
     def node(self) -> NodeName:
         """This node's name."""
-        return self.parts.node_name()
+        return self._node or self.parts.node_name()
 
     @cached_property
     def signer(self) -> "Signer":
@@ -80,7 +82,7 @@ class FleetParts:
             )
         opening = {"etcd": _open_etcd, "nats": _open_nats}[name]
         try:
-            return await opening(servers, found.timeout, self.node)
+            return await opening(servers, found.timeout, self.identity.name())
         except ModuleNotFoundError as error:
             raise InvalidInputError(
                 f"the engine {name} needs the Python module {error.name}",
@@ -141,7 +143,7 @@ def run(work: Coroutine[Any, Any, _Result]) -> _Result:
         raise first from group
 
 
-async def _open_etcd(servers: Servers, timeout: float, _node: NodeName) -> "KeyValue":
+async def _open_etcd(servers: Servers, timeout: float, _who: str) -> "KeyValue":
     from localpuppet.adapters.etcd_kv import open_etcd
 
     return await open_etcd(
@@ -155,8 +157,9 @@ async def _open_etcd(servers: Servers, timeout: float, _node: NodeName) -> "KeyV
     )
 
 
-async def _open_nats(servers: Servers, timeout: float, node: NodeName) -> "KeyValue":
+async def _open_nats(servers: Servers, timeout: float, who: str) -> "KeyValue":
     from localpuppet.adapters.nats_kv import open_nats
+    from localpuppet.model.nats_subject import inbox_of
 
     return await open_nats(
         servers.urls,
@@ -168,7 +171,8 @@ async def _open_nats(servers: Servers, timeout: float, node: NodeName) -> "KeyVa
         user=servers.user,
         password=_password(servers.password_file),
         credentials=servers.credentials,
-        inbox=f"_INBOX_{node.replace('.', '~')}",
+        inbox=inbox_of(who),
+        api=servers.api,
     )
 
 

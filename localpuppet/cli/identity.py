@@ -9,6 +9,7 @@ from localpuppet.keys import OwnKey, TrustedKeys
 from localpuppet.model.names import SignerName
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from cryptography.x509 import Certificate
 
@@ -78,8 +79,8 @@ class Identity:
 
         certificate = self.certificate()
         if certificate is None:
-            key = self.own_key.ensure() if make else self.own_key.load()
-            return Signer(self.name(), key)
+            name = self.name()  # first: a name that is refused is what the user has to hear of
+            return Signer(name, self.own_key.ensure() if make else self.own_key.load())
         from localpuppet.authority import der
 
         return Signer(self.name(), self._certified_key(certificate), certificate=der(certificate))
@@ -98,10 +99,12 @@ class Identity:
             )
         return key
 
-    def verifier(self) -> "Verifier":
+    def verifier(self, *, own: "tuple[SignerName, Ed25519PublicKey] | None" = None) -> "Verifier":
         """Return what verifies: pinned keys, the CA where one is set, and our own key.
 
-        An agent's unprivileged side that may not read the own key does without.
+        Args:
+            own: Our own name and public key, where the private one is not ours to read: for an
+                agent's network side.
 
         Raises:
             InvalidInputError: Our own key is refused.
@@ -110,8 +113,7 @@ class Identity:
         from localpuppet.signing import Verifier
 
         settings = self._settings
-        own = None
-        if settings.certificate is None and os.access(self.own_key.path, os.R_OK):
+        if own is None and settings.certificate is None and os.access(self.own_key.path, os.R_OK):
             own = (self.name(), self.own_key.load().public_key())
         authority = None if settings.ca is None else Authority(settings.ca, settings.crl)
         return Verifier(self.trusted, authority, self._parts.clock, own=own)
@@ -133,3 +135,15 @@ class Identity:
             seen=Seen(parts.settings.state / "seen.sqlite", parts.clock),
             clock=parts.clock,
         )
+
+    def public_key(self) -> str | None:
+        """Return our own public key as PEM; `None` where a certificate stands for it.
+
+        Raises:
+            InvalidInputError: The key is refused.
+        """
+        from localpuppet.keys import public_pem
+
+        if self._settings.certificate is not None:
+            return None
+        return public_pem(self.own_key.load().public_key()).decode("ascii")

@@ -74,9 +74,10 @@ def _own(identity: Identity) -> dict[str, Any]:
 
     certificate = identity.certificate()
     if certificate is None:
+        name = identity.name()  # first: a name that is refused is what the user has to hear of
         public = identity.own_key.load().public_key()
         return {
-            "name": identity.name(),
+            "name": name,
             "kind": "ed25519",
             "fingerprint": fingerprint(public),
             "pem": public_pem(public).decode(),

@@ -28,6 +28,7 @@ VERBS = {
     "lease": "lease",
     "logs": "history",
     "nodes": "nodes",
+    "permissions": "permissions",
     "release": "release",
     "rollback": "rollback",
     "runonce": "requests",

@@ -42,7 +42,9 @@ def _read_once(parts: Parts, path: ReleasePath) -> None:
 
 def _somewhere(parts: Parts, path: ReleasePath) -> bool:
     """Whether staging could find it; where it could not, the run itself says best what is wrong."""
-    from localpuppet.packages import find
+    from localpuppet.packages import find, find_pack
 
     settings = parts.settings
-    return path.source in settings.sources or find(settings.packages, path) is not None
+    if path.source in settings.sources or find(settings.packages, path) is not None:
+        return True
+    return find_pack(settings.packages, path) is not None

@@ -1,4 +1,4 @@
-"""`localpuppet units`: the systemd service and timer that we ship."""
+"""`localpuppet units`: the systemd units that we ship."""
 
 import click
 
@@ -6,23 +6,35 @@ from localpuppet import share
 from localpuppet.cli import render
 from localpuppet.errors import InvalidInputError
 
-NAMES = ("localpuppet.service", "localpuppet.timer")
+TIMER = ("localpuppet.service", "localpuppet.timer")
+AGENT = ("localpuppet-agent.service",)
+SPLIT = (
+    "localpuppet-agent-run.socket",
+    "localpuppet-agent-run.service",
+    "localpuppet-agent-net.service",
+)
+NAMES = (*TIMER, *AGENT, *SPLIT)
 
 
 @click.command(
     "units",
     epilog="""\b
-Install them:
-  for unit in localpuppet.service localpuppet.timer; do
-      localpuppet units $unit > /etc/systemd/system/$unit
-  done
-  systemctl daemon-reload && systemctl enable --now localpuppet.timer
+Three forms, of which a node has one:
+  localpuppet.service, localpuppet.timer     a run every half hour, and no agent
+  localpuppet-agent.service                  the agent in one process
+  localpuppet-agent-run.socket, localpuppet-agent-run.service, localpuppet-agent-net.service
+                                             the agent in two, one of them without rights
+
+\b
+Install one:
+  localpuppet units localpuppet-agent.service > /etc/systemd/system/localpuppet-agent.service
+  systemctl daemon-reload && systemctl enable --now localpuppet-agent.service
 """,
 )
 @click.argument("name", required=False, type=click.Choice(NAMES))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: name to text.")
 def units_command(name: str | None, as_json: bool) -> None:
-    """Print the unit NAME, or both."""
+    """Print the unit NAME, or all."""
     try:
         texts = {
             unit: share.path(f"units/{unit}").read_text("utf-8")

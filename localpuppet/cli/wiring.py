@@ -49,7 +49,7 @@ class Parts:
     """
 
     def __init__(self, root: str | None) -> None:
-        self._root_option = root
+        self.root_option = root
 
     @cached_property
     def clock(self) -> "SystemClock":
@@ -67,7 +67,7 @@ class Parts:
 
     @cached_property
     def _root(self) -> Path:
-        return config.find_root(self._root_option, os.environ)
+        return config.find_root(self.root_option, os.environ)
 
     @cached_property
     def documents(self) -> Documents:

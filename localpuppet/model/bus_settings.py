@@ -19,6 +19,7 @@ ENGINES = ("sqlite", "etcd", "nats")
 KEYPREFIX = "/puppet_trigger/events"
 EVERY = 1800.0
 TIMEOUT = 5.0
+NETWORK_USER = "localpuppet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class Servers:
         password_file: The file with its password.
         credentials: A NATS credentials file (JWT and nkey).
         stream: The NATS stream.
+        api: The prefix of NATS's JetStream API.
     """
 
     urls: tuple[str, ...]
@@ -44,6 +46,7 @@ class Servers:
     password_file: Path | None = None
     credentials: Path | None = None
     stream: str = "localpuppet"
+    api: str = "$JS.API"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,31 @@ class BusSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TwoSides:
+    """Where the two sides of a split agent meet.
+
+    Attributes:
+        user: The network side's user.
+        socket: The run side's socket.
+        directory: The network side's own directory.
+    """
+
+    user: str
+    socket: Path
+    directory: Path
+
+    @property
+    def spool(self) -> Path:
+        """Return the directory in which messages are handed over."""
+        return self.directory / "spool"
+
+    @property
+    def relay(self) -> Path:
+        """Return the socket at which the network side lends the bus."""
+        return self.directory / "bus.sock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
     """The agent of this node.
 
@@ -108,23 +136,40 @@ class AgentSettings:
         every: Seconds between runs that nothing else causes; `None` for none.
         run_cmd: What a cause runs instead of our own supervisor.
         keyprefix: Where on the bus triggers are.
+        sides: Where its two sides meet, if it is split.
     """
 
     every: float | None
     run_cmd: tuple[str, ...] | None
     keyprefix: str
+    sides: TwoSides
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any], *, where: str) -> "AgentSettings":
+    def from_dict(
+        cls, raw: Mapping[str, Any], *, root: Path, run: Path, where: str
+    ) -> "AgentSettings":
         """Return the settings; see `BusSettings.from_dict`.
+
+        Args:
+            raw: The whole document; its shape was checked.
+            root: What relative paths are relative to.
+            run: Where sockets are unless it says otherwise.
+            where: The document, for messages.
 
         Raises:
             InvalidInputError: One of them is refused.
         """
         body = raw.get("agent", {})
         every = body.get("every", "30m")
+        network = body.get("network", {})
+        sides = TwoSides(
+            user=network.get("user", NETWORK_USER),
+            socket=root / network.get("socket", run / "localpuppet" / "run.sock"),
+            directory=root / network.get("directory", run / "localpuppet-net"),
+        )
         try:
             return cls(
+                sides=sides,
                 every=None if every is False else parse_duration(str(every), what="period"),
                 run_cmd=_command(body.get("run_cmd")),
                 keyprefix=body.get("keyprefix", KEYPREFIX),
@@ -164,6 +209,7 @@ def _servers(raw: Mapping[str, Any], root: Path, *, where: str, engine: str) -> 
         urls=tuple(raw["servers"]),
         user=raw.get("user"),
         stream=raw.get("stream", "localpuppet"),
+        api=raw.get("api", "$JS.API"),
         **{key: root / raw[key] for key in files if key in raw},
     )
 

@@ -21,3 +21,8 @@ def subjects_below(prefix: str, keys: str) -> str:
 def key_of(prefix: str, subject: str) -> str:
     """Return the key of a subject below `prefix`."""
     return subject[len(prefix) :].translate(_TO_KEY)
+
+
+def inbox_of(name: str) -> str:
+    """Return the prefix of the subjects that answers to a node or a person come to."""
+    return "_INBOX_" + name.translate(_TO_SUBJECT)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.agent.buses import BUSES, SERVED, Bus, etcd_three, sqlite
 from tests.agent.fleet import Fleet
+from tests.agent.split import Split, two_sides
 
 
 def fleet_on(directory: Path, bus: Bus, probe: str) -> Iterator[Fleet]:
@@ -53,3 +54,9 @@ def quorum_fleet(tmp_path: Path, puppet_probe: str) -> Iterator[Fleet]:
     """Nodes on three members of etcd."""
     for bus in etcd_three(tmp_path):
         yield from fleet_on(tmp_path, bus, puppet_probe)
+
+
+@pytest.fixture
+def split(puppet_probe: str) -> Iterator[Split]:
+    """Two nodes on one SQLite bus, one of them with two sides; nothing runs yet."""
+    yield from two_sides(puppet_probe)

@@ -9,6 +9,7 @@ from tests.bus.engines import (
     EtcdEngine,
     MemoryEngine,
     NatsEngine,
+    RelayEngine,
     ServerEngine,
     SqliteEngine,
 )
@@ -21,6 +22,10 @@ def _sqlite(factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 def _memory(_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     yield MemoryEngine()
+
+
+def _relay(factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    yield RelayEngine(factory.mktemp("relay"))
 
 
 def _served(engine: ServerEngine) -> Iterator[ServerEngine]:
@@ -49,6 +54,7 @@ SERVED: dict[str, Callable[[pytest.TempPathFactory], Iterator[ServerEngine]]] = 
 MAKERS: dict[str, Callable[[pytest.TempPathFactory], Iterator[Engine]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
+    "relay": _relay,
     **SERVED,
 }
 

@@ -1,14 +1,18 @@
 """The engines that the contract is tested over: how to open each, and to break its server."""
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from localpuppet.adapters.etcd_kv import open_etcd
+from localpuppet.adapters.local_socket import listen_to
 from localpuppet.adapters.nats_kv import open_nats
+from localpuppet.adapters.relay_kv import RelayKeyValue
 from localpuppet.adapters.sqlite_kv import open_sqlite
 from localpuppet.key_value import KeyValue
+from localpuppet.relay import Relay
 from tests.bus.servers import NEW_NATS, EtcdServer, NatsServer, Server
 from tests.fakes_key_value import MemoryKeyValue, MemoryStore
 
@@ -102,3 +106,41 @@ class MemoryEngine(Engine):
     async def connect(self, timeout: float) -> KeyValue:
         _ = timeout
         return MemoryKeyValue(self.store)
+
+
+class RelayEngine(Engine):
+    """The bus as a run side has it: lent by another process, here over SQLite."""
+
+    name = "relay"
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.below = SqliteEngine(directory)
+
+    async def connect(self, timeout: float) -> KeyValue:
+        store = await self.below.connect(timeout)
+
+        @asynccontextmanager
+        async def lend(engine: str | None) -> AsyncGenerator[KeyValue, None]:
+            assert engine is None
+            yield store
+
+        socket = self.directory / f"{os.urandom(6).hex()}.sock"
+        server = await listen_to(socket, Relay(lend).answer, users=())
+        return _Lent(socket, timeout, server, store)
+
+
+class _Lent(RelayKeyValue):
+    """Ends the lender, too."""
+
+    def __init__(
+        self, socket: Path, timeout: float, server: asyncio.Server, store: KeyValue
+    ) -> None:
+        super().__init__(socket, timeout=timeout)
+        self._server = server
+        self._store = store
+
+    async def close(self) -> None:
+        await super().close()
+        self._server.close()
+        await self._store.close()

@@ -176,6 +176,8 @@ def agent_class(bench: Bench, *more: str, services: bool = False) -> str:
             f"unit_directory => '{bench.directory}/units'",
             f"command => '{command}'",
             f"manage_service => {json.dumps(services)}",
+            # The users of the machine that runs the tests are not ours to make.
+            *(() if services else ("manage_user => false",)),
             *more,
         )
     )
@@ -197,6 +199,7 @@ def test_the_agents_class_installs_configuration_and_units(bench: Bench) -> None
         agent_class(
             bench,
             "split => true",
+            "group => 'root'",
             "node => 'Web01.Example.com'",
             "run_cmd => 'puppet agent --test'",
             "every => false",
@@ -207,6 +210,7 @@ def test_the_agents_class_installs_configuration_and_units(bench: Bench) -> None
         "--show_diff",
     )
     assert done.code == 2, done.text
+    assert config.stat().st_mode & 0o777 == 0o640
     assert "s3cret" not in done.text
     assert "s3cret" not in json.dumps(done.report)
     assert "\\u2028\\n: x" in config.read_text()
@@ -237,12 +241,16 @@ def test_the_services_fit_the_form(bench: Bench) -> None:
     }
     assert {name for name in changes if name.startswith("Service")} == {one}
 
-    done = bench.apply(agent_class(bench, "split => true", services=True), "--noop")
+    done = bench.apply(
+        agent_class(bench, "split => true", "group => 'root'", services=True), "--noop"
+    )
     assert done.code == 0, done.text
     changes = {
         name for name, status in done.report["resource_statuses"].items() if status["events"]
     }
     assert {name for name in changes if name.startswith("Service")} == set(two)
+    # Whoever runs the tests may have that user already.
+    assert {"User[localpuppet]", "Group[localpuppet]"} <= set(done.report["resource_statuses"])
 
 
 def test_a_localpuppet_that_is_not_installed_is_said(bench: Bench) -> None:

@@ -98,7 +98,7 @@ def test_what_is_to_be_installed_is_looked_at_first(
         "apply", "--install", str(good), str(bare.write("i.yaml", "app: web/tags/r2\n")), PATH=path
     )
     assert release_of_another.code == 2
-    assert "no package of web/tags/r2" in release_of_another.err
+    assert "no package or pack of web/tags/r2" in release_of_another.err
 
 
 def test_a_package_that_was_changed_is_refused(site: Node, bare: Node, scratch: Scratch) -> None:
@@ -224,3 +224,23 @@ def test_a_pack_is_staged_in_one_transfer(site: Node, forge: Forge, bare: Node) 
     shutil.rmtree(bare.state / "objects")
     assert bare.run("stage", PATH=path).code == 0
     shutil.rmtree(bare.state / "objects")
+
+
+def test_a_directory_of_packs_is_a_source(site: Node, forge: Forge, bare: Node) -> None:
+    licensed(site, forge)
+    pack = build(site, "tar", bare.root / "packs")
+    shutil.rmtree(forge.path)
+    path = without_git(bare)
+    bare.settings(allow_file_urls=True, packages=["packs"])
+    (bare.root / "packs" / "localpuppet-release-web-r1-rc1-0a1b2c3d-1.tar.gz").write_bytes(b"")
+    assert bare.run("stage", PATH=path).code == 0
+    assert bare.run("release", "verify", "--all", PATH=path).code == 0
+    assert "web r1" in bare.run("apply", PATH=path).out
+    none = bare.run("stage", "web/tags/r9", PATH=path)
+    assert none.code == 2
+    assert "no package or pack of web/tags/r9 is there" in none.err
+    shutil.copy(pack, pack.with_name(pack.name.replace("-1.tar", "-2.tar")))
+    assert bare.run("stage", PATH=path).code == 0, "what is here and sound is not looked for"
+    two = bare.run("stage", "--refresh", PATH=path)
+    assert two.code == 3
+    assert "are both packs of web/tags/r1" in two.err

@@ -1,7 +1,7 @@
 """The agent's side of the bus, over a store in memory: outages, news, farewells."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ from localpuppet.errors import StateError, UnavailableError
 from localpuppet.key_value import Change, KeyValue, Listing
 from localpuppet.model.names import NodeName
 from localpuppet.session import Session
+from localpuppet.sides import Here
 from tests.fakes_key_value import MemoryKeyValue, MemoryStore
 from tests.unit.test_agent import B, Rig
 
@@ -44,14 +45,11 @@ class Site:
         self.described = 0
         self.stop = asyncio.Event()
         self.odd = ""
-        self.session = Session(
-            self.rig.agent,
-            connect=self.connect,
-            serve=self.serve,
-            describe=self.describe,
-            log=self.rig.log,
-            keyprefix=PREFIX,
-        )
+        self.session = self.connected_by(self.connect)
+
+    def connected_by(self, connect: Callable[[], Awaitable[KeyValue]]) -> Session:
+        side = Here(self.rig.agent, serve=self.serve, describe=self.describe)
+        return Session(side, connect=connect, log=self.rig.log, keyprefix=PREFIX)
 
     async def connect(self) -> KeyValue:
         if self.store.away:
@@ -136,14 +134,7 @@ async def test_it_comes_back_less_and_less_often(directory: Path) -> None:
         tries.append(asyncio.get_running_loop().time())
         return await connect()
 
-    session = Session(
-        site.rig.agent,
-        connect=counted,
-        serve=site.serve,
-        describe=site.describe,
-        log=site.rig.log,
-        keyprefix=PREFIX,
-    )
+    session = site.connected_by(counted)
     task = asyncio.create_task(session.run(site.stop))
     while len(tries) < 4:
         await asyncio.sleep(0.01)
@@ -179,14 +170,7 @@ async def test_time_outs_work_after_many_outages(directory: Path) -> None:
             raise UnavailableError("no answer in time") from error
         return await connect()
 
-    session = Session(
-        site.rig.agent,
-        connect=slow,
-        serve=site.serve,
-        describe=site.describe,
-        log=site.rig.log,
-        keyprefix=PREFIX,
-    )
+    session = site.connected_by(slow)
     task = asyncio.create_task(session.run(site.stop))
     for times in range(1, 4):
         await site.until("the bus is back", times - 1)

@@ -34,7 +34,8 @@
 # @param split Two services: an unprivileged one for the network, one as root that runs Puppet.
 # @param manage_config Whether the configuration file is ours.
 # @param config Where it is.
-# @param group A group that may read the configuration, for the network side of `split`.
+# @param group A group that may read the configuration. Default: with `split` the network side's.
+# @param manage_user Whether user and group `localpuppet` are made, which the network side of `split` has.
 # @param manage_service Whether the services are started and enabled.
 # @param unit_directory Where systemd finds units.
 # @param command Where localpuppet is.
@@ -50,6 +51,7 @@ class localpuppet::agent (
   Boolean $manage_config = true,
   Pattern[/\A\/./] $config = '/etc/puppet/localpuppet-agent.yaml',
   Optional[String[1]] $group = undef,
+  Boolean $manage_user = true,
   Boolean $manage_service = true,
   Pattern[/\A\/./] $unit_directory = '/etc/systemd/system',
   String[1] $command = '/usr/local/bin/localpuppet',
@@ -64,12 +66,37 @@ class localpuppet::agent (
   $unwanted = ($one + $two) - $wanted
   $started = $wanted - ['localpuppet-agent-run.service']
 
+  # They stay when the form changes: files may be theirs.
+  if $split and $manage_user and $ensure != 'absent' {
+    group { 'localpuppet':
+      ensure => present,
+      system => true,
+    }
+    -> user { 'localpuppet':
+      ensure => present,
+      system => true,
+      gid    => 'localpuppet',
+      home   => '/nonexistent',
+      shell  => '/usr/sbin/nologin',
+    }
+    if $manage_config {
+      User['localpuppet'] -> File[$config]
+    }
+    if $manage_service {
+      $started.each |$unit| { User['localpuppet'] -> Service[$unit] }
+    }
+  }
+
   if $manage_config {
     $present = $ensure ? {
       'absent' => 'absent',
       default  => 'file',
     }
-    $mode = $group ? {
+    $reader = $group ? {
+      undef   => if $split { 'localpuppet' },
+      default => $group,
+    }
+    $mode = $reader ? {
       undef   => '0600',
       default => '0640',
     }
@@ -80,7 +107,7 @@ class localpuppet::agent (
     file { $config:
       ensure    => $present,
       mode      => $mode,
-      group     => $group,
+      group     => $reader,
       show_diff => false,
       backup    => false,
       content   => localpuppet::document({

@@ -1,0 +1,172 @@
+"""A process full of simulated agents, for `triggers.py`: real clients, a connection for each.
+
+An agent of ours is the very `Session` of `localpuppet agent` (watches for triggers and requests, a
+presence that it keeps up, reconnecting) in front of a listener that only notes the time; what
+follows receipt (signature, disk, run) is a node's own work, and a thousand nodes have a thousand
+disks. A bare one is a client of `bare_clients.py`.
+
+Reads a JSON object from standard input (`engine`, `url`, `nodes`, `bare`), and then a line for each
+round: it answers `expecting`, and when every node has heard something (or after `patience`) a JSON
+object of node → monotonic nanoseconds. Ends with its standard input.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bare_clients import open_bare
+
+from localpuppet.key_value import KeyValue
+from localpuppet.model.names import NodeName
+from localpuppet.session import Session
+
+KEYPREFIX = "/puppet_trigger/events"
+TIMEOUT = 5.0
+# As large as a signed presence.
+PRESENCE = b"p" * 700
+# Seconds between two agents' starts in one process: all at once is another question (restart).
+BETWEEN = 0.03
+
+
+async def open_store(engine: str, url: str) -> KeyValue:
+    """Return a client of ours."""
+    if engine == "etcd":
+        from localpuppet.adapters.etcd_kv import open_etcd
+
+        return await open_etcd([url], timeout=TIMEOUT)
+    if engine == "nats":
+        from localpuppet.adapters.nats_kv import open_nats
+
+        return await open_nats([url], timeout=TIMEOUT)
+    from localpuppet.adapters.sqlite_kv import open_sqlite
+
+    return await open_sqlite(Path(url), timeout=TIMEOUT)
+
+
+class Receipts:
+    """When each node first heard something in this round.
+
+    Args:
+        nodes: All of them.
+    """
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        self._nodes = nodes
+        self._complete = asyncio.Event()
+        self.at: dict[str, int] = {}
+
+    def heard(self, node: str) -> None:
+        """Note that a node heard something."""
+        if node not in self.at:
+            self.at[node] = time.monotonic_ns()
+            if len(self.at) == len(self._nodes):
+                self._complete.set()
+
+    def expect(self) -> None:
+        """Begin a round."""
+        self.at = {}
+        self._complete.clear()
+
+    async def all(self, patience: float) -> dict[str, int]:
+        """Return what was noted, when every node has heard something or after `patience`."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._complete.wait(), patience)
+        return self.at
+
+
+class Listener:
+    """What `Session` needs of an agent.
+
+    Args:
+        me: The node.
+        receipts: Where receipt is noted.
+    """
+
+    def __init__(self, me: NodeName, receipts: Receipts) -> None:
+        self.me = me
+        self._receipts = receipts
+
+    async def hear(self, tokens: Sequence[bytes]) -> None:
+        """Note receipt."""
+        if tokens:
+            self._receipts.heard(self.me)
+
+    async def serve(self, _token: bytes) -> None:
+        """Answer nobody."""
+
+    async def describe(self) -> bytes:
+        """Return a presence entry of the usual size."""
+        return PRESENCE
+
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is never set again: nothing changes here."""
+        event = asyncio.Event()
+        event.set()
+        return event
+
+
+class Quiet:
+    """A log that says nothing."""
+
+    def info(self, _text: str) -> None:
+        """Say nothing."""
+
+    warning = debug = info
+
+
+async def ours(spec: dict[str, Any], node: str, receipts: Receipts, delay: float) -> None:
+    """Be an agent until cancelled."""
+    session = Session(
+        Listener(NodeName.parse(node), receipts),
+        connect=partial(open_store, spec["engine"], spec["url"]),
+        log=Quiet(),
+        keyprefix=KEYPREFIX,
+    )
+    await asyncio.sleep(delay)
+    await session.run(asyncio.Event())
+
+
+async def bare(spec: dict[str, Any], node: str, receipts: Receipts, delay: float) -> None:
+    """Be a bare client until cancelled."""
+    await asyncio.sleep(delay)
+    client = await open_bare(spec["engine"], spec["url"])
+    try:
+        await client.listen(node, receipts.heard)
+    finally:
+        await client.close()
+
+
+async def main() -> None:
+    """Be all agents of this process."""
+    reader = asyncio.StreamReader(limit=2**24)
+    await asyncio.get_running_loop().connect_read_pipe(
+        partial(asyncio.StreamReaderProtocol, reader), sys.stdin
+    )
+    spec = json.loads(await reader.readline())
+    receipts = Receipts(spec["nodes"])
+    kind = bare if spec["bare"] else ours
+    agents = [
+        asyncio.create_task(kind(spec, node, receipts, number * BETWEEN))
+        for number, node in enumerate(spec["nodes"])
+    ]
+    try:
+        while line := await reader.readline():
+            receipts.expect()
+            print("expecting", flush=True)
+            print(json.dumps(await receipts.all(float(line))), flush=True)
+            if failed := [agent for agent in agents if agent.done()]:
+                raise SystemExit(f"an agent has ended: {failed[0]}")
+    finally:
+        for agent in agents:
+            agent.cancel()
+        await asyncio.wait(agents, timeout=TIMEOUT)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,132 @@
+"""A storm of triggers during a run, for `triggers.py`: what follows it, and what it costs.
+
+A hundred senders that the node trusts write a hundred signed triggers each, while the node's Puppet
+waits at its gate. Then the gate is opened. Counted are the runs that start after the storm began,
+and the agent's resident memory: before, and at its highest during it all.
+"""
+
+import asyncio
+import sqlite3
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from fleets import PATIENCE
+from real_agents import Node, wait_until
+from simulated_agents import KEYPREFIX, open_store
+
+from localpuppet.adapters.system import SystemClock
+from localpuppet.bus import triggers_for
+from localpuppet.model.names import NodeName, SignerName
+from localpuppet.model.trigger import Trigger
+from localpuppet.signing import Kind, Signer
+
+SENDERS = 100
+EACH = 100
+AT_ONCE = 64
+QUIET = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storm:
+    """What came of it; memory in MiB."""
+
+    sent: int
+    accepted: int
+    runs: int
+    before: float
+    most: float
+
+
+async def storm(node: Node, engine: str, url: str) -> Storm:
+    """Let a storm come over a node."""
+    keys = {SignerName.parse(f"s{n:03}.example.com"): _key() for n in range(SENDERS)}
+    for name, key in keys.items():
+        node.parts.identity.trusted.pin(name, key.public_key())
+    messages = _messages([Signer(name, key) for name, key in keys.items()], node.name)
+    kv = await open_store(engine, url)
+    try:
+        node.gate.touch()
+        await kv.put(*messages[0], ttl=180)
+        wait_until(lambda: bool(node.starts.read_text()), "no run began")
+        wait_until(lambda: _causes(node) == 1, "the first trigger is not in the inbox")
+        Path(f"/proc/{node.pid}/clear_refs").write_text("5")  # begin to note the peak anew
+        before = _memory(node.pid, "VmRSS")
+        rest = iter(messages[1:])
+
+        async def send() -> None:
+            for key, token in rest:
+                await kv.put(key, token, ttl=180)
+
+        await asyncio.gather(*(send() for _ in range(AT_ONCE)))
+        accepted = await _settled(node)
+        node.gate.unlink()
+        wait_until(lambda: _causes(node) == 0, "causes are left", seconds=2 * PATIENCE)
+        await asyncio.sleep(QUIET)
+        node.rest()
+    finally:
+        await kv.close()
+    return Storm(
+        sent=len(messages),
+        accepted=accepted,
+        runs=len(node.runs) - 1,
+        before=before,
+        most=_memory(node.pid, "VmHWM"),
+    )
+
+
+def _key() -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.generate()
+
+
+def _messages(signers: list[Signer], node: str) -> list[tuple[str, bytes]]:
+    """Return keys and values, sender after sender in turn."""
+    clock = SystemClock()
+    me = NodeName.parse(node)
+    found = []
+    for _ in range(EACH):
+        for signer in signers:
+            sender = NodeName.parse(signer.name)
+            trigger = Trigger(
+                hostname=sender,
+                tags=("storm",),
+                hosts=(me,),
+                timestamp=int(clock.now().timestamp()),
+                uuid=str(uuid.uuid4()),
+                ttl=180,
+                hops=0,
+                path=(sender,),
+            )
+            token = signer.sign(trigger.to_payload(), Kind.TRIGGER)
+            found.append((triggers_for(me, KEYPREFIX) + sender, token))
+    return found
+
+
+def _causes(node: Node) -> int:
+    """Return how many causes the node owes a run."""
+    path = node.root / "var" / "agent" / "inbox.sqlite"
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        ((count,),) = connection.execute("SELECT count(*) FROM causes").fetchall()
+        return int(count)
+    finally:
+        connection.close()
+
+
+async def _settled(node: Node) -> int:
+    """Return the number of causes when it has not grown for a while."""
+    count, since = _causes(node), time.monotonic()
+    while time.monotonic() - since < QUIET:
+        await asyncio.sleep(0.1)
+        if (now := _causes(node)) != count:
+            count, since = now, time.monotonic()
+    return count
+
+
+def _memory(pid: int, what: str) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(what):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(f"the kernel does not tell {what}")

@@ -1,0 +1,168 @@
+"""A `KeyValue` that another process of this node lends: the run side's end of `relay`.
+
+Owns: the questions, and that an answer which is not one is an error. Refuses to know: the engine.
+
+Invariant: what comes back is from the side that talks to the network, and is believed as much as
+the network is: its form is checked, and nothing else can be.
+"""
+
+import base64
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from localpuppet.adapters.local_socket import ask
+from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.key_value import (
+    Change,
+    Entry,
+    Gone,
+    Listing,
+    Put,
+    check_key,
+    check_prefix,
+    check_value,
+)
+from localpuppet.model.strict_json import parse_object
+from localpuppet.relay import MAX_LINE, Fields, encode
+
+# The network side has a deadline of its own; ours ends calls that it forgot.
+MARGIN = 2.0
+
+
+class RelayKeyValue:
+    """The bus, as the network side has it; see `KeyValue` for what the methods promise.
+
+    Args:
+        socket: The network side's socket.
+        engine: Which of its stores; that of the site for `None`.
+        timeout: The deadline of each call in seconds.
+    """
+
+    def __init__(self, socket: Path, *, engine: str | None = None, timeout: float) -> None:
+        self._socket = socket
+        self._engine = engine
+        self._timeout = timeout
+        self._closed = False
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return nothing: the network side logs them."""
+        return ()
+
+    async def get(self, key: str) -> Entry | None:
+        """Return the newest value of a key."""
+        found = await self._one("get", key=check_key(key))
+        with _understood():
+            return found.entry_or_none("entry")
+
+    async def list(self, prefix: str) -> Listing:
+        """Return all that is below a prefix."""
+        async with aclosing(self._ask("list", prefix=check_prefix(prefix))) as lines:
+            async for change in _changes(lines):
+                if isinstance(change, Listing):
+                    return change
+        raise _rubbish()
+
+    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
+        """Write a value; return its revision."""
+        revision = await self._write("put", key, value, ttl=ttl)
+        if revision is None:
+            raise _rubbish()
+        return revision
+
+    async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
+        """Write a value if the key is not there."""
+        return await self._write("add_if_new", key, value, ttl=ttl)
+
+    async def set_if_revision(
+        self, key: str, value: bytes, revision: int, *, ttl: float | None = None
+    ) -> int | None:
+        """Write a value if the key still has that revision."""
+        return await self._write("set_if_revision", key, value, ttl=ttl, revision=revision)
+
+    async def remove_if_revision(self, key: str, revision: int) -> bool:
+        """Remove a key if it still has that revision."""
+        found = await self._one("remove_if_revision", key=check_key(key), revision=revision)
+        return found.flag("done")
+
+    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
+        """Follow all that happens below a prefix."""
+        async with aclosing(self._ask("watch", prefix=check_prefix(prefix), after=after)) as lines:
+            async for change in _changes(lines):
+                yield change
+
+    async def close(self) -> None:
+        """Ask no more."""
+        self._closed = True
+
+    async def _write(self, verb: str, key: str, value: bytes, **more: Any) -> int | None:  # noqa: ANN401
+        text = base64.b64encode(check_value(value)).decode("ascii")
+        found = await self._one(verb, key=check_key(key), value=text, **more)
+        with _understood():
+            return found.whole_or_none("revision")
+
+    async def _one(self, verb: str, **fields: Any) -> Fields:  # noqa: ANN401
+        async with aclosing(self._ask(verb, **fields)) as lines:
+            return await anext(lines)
+
+    async def _ask(self, verb: str, **fields: Any) -> AsyncGenerator[Fields, None]:  # noqa: ANN401
+        """Yield the lines that answer, each of them a success."""
+        if self._closed:
+            raise UnavailableError("was closed", where="bus")
+        question = encode({"do": verb, "engine": self._engine, **fields})
+        answers = ask(self._socket, question, patience=self._timeout + MARGIN)
+        async with aclosing(answers) as lines:
+            async for line in lines:
+                with _understood():
+                    found = Fields(parse_object(line, where="relay", limit=MAX_LINE))
+                    error = "" if found.flag("ok") else found.text("error")
+                if error and found.flag("away"):
+                    raise UnavailableError(error)
+                if error:
+                    raise InvalidInputError(error)
+                yield found
+
+
+async def _changes(lines: AsyncGenerator[Fields, None]) -> AsyncGenerator[Change, None]:
+    """Put the lines of a watch together: a listing is several."""
+    async for line in lines:
+        with _understood():
+            change = _change(line)
+        if isinstance(change, int):
+            entries: list[Entry] = []
+            while len(entries) < change:
+                following = await anext(lines)
+                with _understood():
+                    entries.append(following.entry("put"))
+            yield Listing(entries=tuple(entries), revision=line.whole("listing"))
+        else:
+            yield change
+
+
+def _change(line: Fields) -> Put | Gone | int:
+    """Return what a line tells; for the head of a listing, how many lines follow."""
+    if line.has("listing"):
+        line.whole("listing")
+        return line.whole("count")
+    if line.has("gone"):
+        return Gone(key=line.text("gone"), revision=line.whole("revision"))
+    return Put(entry=line.entry("put"))
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """Turn an answer of another form into what it means: nobody there whom we know."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise UnavailableError(
+            f"answers what we do not know: {error}",
+            where="network side",
+            hint="have both sides one version?",
+        ) from error
+
+
+def _rubbish() -> UnavailableError:
+    return UnavailableError("answers what we do not know", where="network side")

@@ -1,0 +1,267 @@
+"""The run side of an agent, put together: inbox, timer, runs, leases, Puppet's socket."""
+
+import asyncio
+import math
+import signal
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+
+from localpuppet.adapters.fork_runner import CommandRunner, ForkRunner
+from localpuppet.adapters.local_socket import listen
+from localpuppet.adapters.service_manager import ServiceManager
+from localpuppet.agent import Agent, Runner
+from localpuppet.calls import Calls
+from localpuppet.cli.agent_log import AgentLog
+from localpuppet.cli.agent_run import do, warm
+from localpuppet.cli.agent_status import Describer
+from localpuppet.cli.fleet import FleetParts, paths_of
+from localpuppet.cli.telling import telling
+from localpuppet.desk import Actions, Desk
+from localpuppet.errors import InvalidInputError
+from localpuppet.inbox import Inbox
+from localpuppet.keeper import Keeper
+from localpuppet.key_value import KeyValue
+from localpuppet.model.bus_settings import splay
+from localpuppet.model.cause import Kind
+from localpuppet.model.duration import show_duration
+from localpuppet.model.names import NodeName
+from localpuppet.model.run import State
+from localpuppet.sides import Here
+
+# How often it is looked whether others have run Puppet here, and whether runs with locks are over.
+LOOK = 5.0
+# The timer looks at the clock so often, in case somebody has set it.
+LONGEST = 60.0
+
+Task = Callable[[asyncio.Event], Awaitable[None]]
+
+
+class Work:
+    """The run side.
+
+    Args:
+        fleet: The wiring.
+        log: What it says.
+        now: Whether a signal ends also the run that is on.
+        lend: Lends the store of an engine, connected; that of the site for `None`.
+        store: Returns the store of the site, connected.
+    """
+
+    def __init__(
+        self,
+        fleet: FleetParts,
+        log: AgentLog,
+        *,
+        now: bool,
+        lend: Callable[[str | None], AbstractAsyncContextManager[KeyValue]],
+        store: Callable[[], Awaitable[KeyValue]],
+    ) -> None:
+        self._fleet = fleet
+        self._parts = fleet.parts
+        self._log = log
+        self._now = now
+        self._lend = lend
+        self._store = store
+        _ = fleet.signer  # makes the key where there is none: what verifies must know it, too
+        self._stop = asyncio.Event()
+        self._leave = asyncio.Event()
+        self._manager = ServiceManager.from_environment()
+        self._runner = self._make_runner()
+        self._agent = self._make_agent()
+        describer = Describer(fleet, self._agent)
+        self.side = Here(self._agent, serve=self._desk(describer).serve, describe=describer.signed)
+
+    async def go(self, *tasks: Task, to: str) -> None:
+        """Be the run side until a signal ends it.
+
+        Args:
+            tasks: What else goes on beside it: each gets the event that ends it.
+            to: How others reach us, for the log.
+
+        Raises:
+            BusyError: Another agent is there.
+            StateError: The disk refused.
+        """
+        agent, keeper = self._agent, self._keeper()
+        calls = Calls(
+            store=self._lend,
+            signer=self._fleet.signer,
+            keeper=keeper,
+            paths=self._paths,
+            clock=self._parts.clock,
+        )
+        socket = self._parts.settings.socket
+        server = await listen(socket, calls.answer)
+        self._on_signals()
+        self._log.info(f"{agent.me} {to}, {self._rhythm()}")
+        self._manager.ready(f"{agent.me}: waiting for triggers")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for task in tasks:
+                    group.create_task(_run(task, self._leave))
+                group.create_task(keeper.keep(self._leave))
+                ticking = group.create_task(self._tick())
+                giving = group.create_task(self._give_back(keeper))
+                await agent.work(self._stop)
+                self._manager.stopping()
+                self._leave.set()
+                ticking.cancel()
+                giving.cancel()
+        finally:
+            server.close()
+            with suppress(FileNotFoundError):
+                socket.unlink()
+        self._log.info("ended")
+
+    def _make_runner(self) -> Runner:
+        command = self._fleet.settings.agent.run_cmd
+        if command is not None:
+            settings = self._parts.settings
+            return CommandRunner(
+                command,
+                {**self._parts.environment, **telling(settings)},
+                lock=settings.state / "agent" / "run_cmd.lock",
+                timeout=settings.run_timeout,
+                grace=settings.grace,
+            )
+        warm(self._parts)
+        return ForkRunner(partial(do, str(self._parts.settings.root)))
+
+    def _make_agent(self) -> Agent:
+        parts = self._parts
+        holds = parts.holds(ask=False)
+
+        def held() -> str | None:
+            active = holds.active()
+            return str(active[0]) if active else None
+
+        return Agent(
+            me=self._fleet.node,
+            may=self._fleet.may,
+            verifier=self._fleet.verifier,
+            inbox=Inbox(parts.settings.state / "agent" / "inbox.sqlite", parts.clock),
+            runner=self._runner,
+            held=held,
+            clock=parts.clock,
+            log=self._log,
+            alive=self._manager.alive,
+            pulse=self._manager.pulse,
+        )
+
+    def _keeper(self) -> Keeper:
+        return Keeper(
+            self._store,
+            self._parts.clock,
+            self._log,
+            holder=self._agent.me,
+            session=str(uuid.uuid4()),
+            lost=self._fence,
+        )
+
+    def _desk(self, describer: Describer) -> Desk:
+        def run(caller: str, noop: bool, only: Sequence[str]) -> str | None:
+            return self._agent.want(Kind.REQUEST, sender=caller, noop=noop, only=only)
+
+        return Desk(
+            reception=self._fleet.identity.reception(),
+            signer=self._fleet.signer,
+            holds=self._parts.holds(ask=False),
+            actions=Actions(
+                status=describer.status,
+                last_run=describer.last_run,
+                run=run,
+                changed=self._agent.poke,
+            ),
+            clock=self._parts.clock,
+            log=self._log,
+        )
+
+    def _paths(self, run: str | None) -> Iterable[tuple[NodeName, ...]]:
+        """Return along which paths Puppet code may send on.
+
+        Without a run's id it is taken for the run that is on: a `run_cmd` may have lost its
+        environment on the way, and must not begin a new chain each time.
+        """
+        return self._agent.paths() if run is None else paths_of(self._parts.records, run)
+
+    def _on_signals(self) -> None:
+        def end() -> None:
+            if self._now or self._stop.is_set():
+                self._log.info("ending the run that is on")
+                self._runner.end()
+            elif not self._stop.is_set():
+                self._log.info("ending; a run that is on may finish")
+            self._stop.set()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, end)
+
+    def _fence(self, run: str | None) -> None:
+        """End the run whose lock was lost: another node may rely on that lock from now on."""
+        self._log.warning(f"ending run {run or 'that is on'}: its lock was lost")
+        self._runner.end()
+
+    async def _give_back(self, keeper: Keeper) -> None:
+        """Give back the locks of runs that are over; notice runs and holds that are not ours."""
+        changed = self._agent.subscribe()
+        seen = self._traces()
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), LOOK)
+            changed.clear()
+            if seen != self._traces():
+                seen = self._traces()
+                self._agent.poke()
+            for run in keeper.runs():
+                if self._over(run):
+                    await keeper.over(run)
+
+    def _traces(self) -> list[int]:
+        """Return what changes when anybody on this node has run Puppet, or holds it."""
+        state = self._parts.settings.state
+        found = []
+        for path in (state / "lock", state / "runs", state / "holds"):
+            try:
+                found.append(path.stat().st_mtime_ns)
+            except FileNotFoundError:
+                found.append(0)
+        return found
+
+    def _over(self, run: str) -> bool:
+        records = self._parts.records
+        try:
+            return records.status(records.get(run)).state is State.FINISHED
+        except InvalidInputError:
+            return True  # there is no such run, or its record was tidied up
+
+    async def _tick(self) -> None:
+        """Ask for the periodic run: at this node's own second of each period."""
+        every = self._fleet.settings.agent.every
+        if every is None:
+            return
+        phase = splay(self._agent.me, every)
+        clock = self._parts.clock
+        due = _next(clock.now().timestamp(), every, phase)
+        while True:
+            now = clock.now().timestamp()
+            if now >= due:
+                self._agent.want(Kind.TIMER, good_for=every)
+            if now >= due or due - now > every:  # or somebody set the clock back
+                due = _next(now, every, phase)
+            await asyncio.sleep(min(due - now, LONGEST))
+
+    def _rhythm(self) -> str:
+        every = self._fleet.settings.agent.every
+        return "no periodic run" if every is None else f"a run every {show_duration(every)}"
+
+
+async def _run(task: Task, leave: asyncio.Event) -> None:
+    await task(leave)
+
+
+def _next(now: float, every: float, phase: float) -> float:
+    """Return the first second after `now` at which a period of this node begins."""
+    return (math.floor((now - phase) / every) + 1) * every + phase

@@ -1,0 +1,191 @@
+"""The network side's way to the run side: what came from the bus is verified and handed over.
+
+Owns: that nothing is handed over whose signature does not hold, and the spool's contents while it
+is. Refuses to know: policies, what was seen before, what a run is: the run side decides all of it
+again, and alone. Here a signature is looked at so that a stranger's bytes do not even come near
+root's parsers.
+
+Invariant: a message is in the spool before its id is told, and leaves it once there is an answer
+or none can come.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING
+
+from localpuppet.agent import Log
+from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError, UnavailableError
+from localpuppet.keys import parse_public
+from localpuppet.model.handover import MAX_IDS, MessageId, Question, Word
+from localpuppet.model.names import NodeName, SignerName
+from localpuppet.model.strict_json import parse_object
+from localpuppet.model.values import Json
+from localpuppet.sides import Answer, RunSideAwayError
+from localpuppet.signing import MAX_TOKEN, Kind, Verifier
+from localpuppet.spool import Spool
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+# Seconds until the run side is asked again whether something has changed, after it went away.
+AGAIN = 1.0
+
+Ask = Callable[[bytes], AsyncGenerator[bytes, None]]
+
+
+class Gate:
+    """The run side, in another process; see `sides.RunSide`.
+
+    Args:
+        ask: Puts a line before it and yields the lines that answer; raises `UnavailableError`.
+        verifier: Returns what verifies, given this node's own name and public key (`None` where it
+            has a certificate).
+        spool: Where messages are left for it.
+        log: What it says.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        *,
+        verifier: "Callable[[tuple[SignerName, Ed25519PublicKey] | None], Verifier]",
+        spool: Spool,
+        log: Log,
+    ) -> None:
+        self._ask = ask
+        self._verifier = verifier
+        self._spool = spool
+        self._log = log
+        self._changed: list[asyncio.Event] = []
+        self._me: NodeName | None = None
+        self._known: Verifier | None = None
+
+    @property
+    def me(self) -> NodeName:
+        """Return the node, once `hello` was said."""
+        if self._me is None:
+            raise RunSideAwayError("has not said who we are", where="run side")
+        return self._me
+
+    async def hello(self) -> None:
+        """Ask the run side who we are; to be repeated when it may be another process.
+
+        Raises:
+            UnavailableError: It cannot be asked, or it is another node's now.
+        """
+        found = await self._one(Question(word=Word.HELLO))
+        try:
+            me = NodeName.parse(_text(found, "node"))
+            pem = found.get("key")
+            own = None
+            if pem is not None:
+                key = parse_public(_text(found, "key").encode(), where="run side")
+                own = (SignerName.parse(me), key)
+        except InvalidInputError as error:
+            raise _rubbish() from error
+        if self._me not in (None, me):
+            raise RunSideAwayError(
+                f"is that of {me} now", where="run side", hint="restart this side, too"
+            )
+        self._me = me
+        self._known = self._verifier(own)
+
+    async def hear(self, tokens: Sequence[bytes]) -> None:
+        """Hand triggers over; see `RunSide`."""
+        good = [token for token in dict.fromkeys(tokens) if self._holds(token, Kind.TRIGGER)]
+        for start in range(0, len(good), MAX_IDS):
+            with self._spooled(good[start : start + MAX_IDS]) as ids:
+                answer = await self._one(Question(word=Word.HEAR, ids=ids))
+            refused = answer.get("refused")
+            if isinstance(refused, Mapping) and refused:
+                self._log.warning(f"the run side refused {len(refused)} messages: see its log")
+
+    async def serve(self, token: bytes) -> Answer | None:
+        """Hand a request over; see `RunSide`."""
+        if not self._holds(token, Kind.REQUEST):
+            return None
+        with self._spooled([token]) as ids:
+            reply = (await self._one(Question(word=Word.SERVE, ids=ids))).get("reply")
+        if reply is None:
+            return None
+        if not isinstance(reply, Mapping):
+            raise _rubbish()
+        return _text(reply, "caller"), _text(reply, "request"), _text(reply, "token").encode()
+
+    async def describe(self) -> bytes:
+        """Return how the node is, signed by the run side."""
+        return _text(await self._one(Question(word=Word.DESCRIBE)), "token").encode()
+
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is set at each change; see `RunSide`."""
+        event = asyncio.Event()
+        event.set()
+        self._changed.append(event)
+        return event
+
+    async def follow(self) -> None:
+        """Have the run side say when something changes there, for ever."""
+        while True:
+            try:
+                async with aclosing(self._ask(Question(word=Word.FOLLOW).line())) as lines:
+                    async for _ in lines:
+                        for event in self._changed:
+                            event.set()
+            except UnavailableError as error:
+                self._log.debug(str(error))
+            await asyncio.sleep(AGAIN)
+
+    def _holds(self, token: bytes, kind: Kind) -> bool:
+        """Return whether a message is somebody's, and of that kind."""
+        if self._known is None:
+            raise RunSideAwayError("has not said who we are", where="run side")
+        try:
+            self._known.verify(token, kind)
+        except LocalpuppetError as error:
+            self._log.warning(f"dropped a message: {error}")
+            return False
+        return True
+
+    @contextmanager
+    def _spooled(self, tokens: Sequence[bytes]) -> Iterator[tuple[MessageId, ...]]:
+        ids: list[MessageId] = []
+        try:
+            for token in tokens:
+                ids.append(self._spool.add(token))
+            yield tuple(ids)
+        except StateError as error:
+            raise RunSideAwayError(
+                f"cannot be given a message: {error}", where="run side"
+            ) from error
+        finally:
+            for identifier in ids:
+                self._spool.remove(identifier)
+
+    async def _one(self, question: Question) -> dict[str, Json]:
+        """Ask for one line."""
+        try:
+            async with aclosing(self._ask(question.line())) as lines:
+                line = await anext(lines)
+        except UnavailableError as error:
+            raise RunSideAwayError(str(error), where="run side") from error
+        try:
+            found = parse_object(line, where="run side", limit=2 * MAX_TOKEN)
+        except InvalidInputError as error:
+            raise _rubbish() from error
+        if found.get("ok") is not True:
+            raise RunSideAwayError(_text(found, "error"), where="run side")
+        return found
+
+
+def _text(found: Mapping[str, Json], key: str) -> str:
+    value = found.get(key)
+    if not isinstance(value, str):
+        raise _rubbish()
+    return value
+
+
+def _rubbish() -> RunSideAwayError:
+    return RunSideAwayError(
+        "answers what we do not know", where="run side", hint="have both sides one version?"
+    )
