@@ -9,7 +9,7 @@ import pytest
 from localpuppet import bus
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.model.names import NodeName
-from localpuppet.model.trigger import MAX_HOSTS, Trigger
+from localpuppet.model.trigger import Trigger
 from localpuppet.signing import Kind, claimed_payload
 from tests.fakes import FakeClock
 from tests.fakes_key_value import MemoryKeyValue, MemoryStore
@@ -79,12 +79,12 @@ async def test_each_receiver_gets_a_path_without_it_and_loops_are_dropped() -> N
     assert site.message(C).hosts == (C, d), "one message for those of a path"
 
 
-async def test_more_receivers_than_a_message_may_name() -> None:
+async def test_more_receivers_than_a_message_names() -> None:
     site = Site()
-    hosts = [NodeName(f"n{index}.example.com") for index in range(MAX_HOSTS + 1)]
+    hosts = [NodeName(f"n{index}.example.com") for index in range(bus.TOGETHER + 1)]
     sent = await site.send(*hosts, paths=[ORIGIN])
-    assert len(sent.sent) == MAX_HOSTS + 1
-    assert site.message(hosts[0]).hosts == tuple(hosts[:MAX_HOSTS])
+    assert len(sent.sent) == bus.TOGETHER + 1
+    assert site.message(hosts[0]).hosts == tuple(hosts[: bus.TOGETHER])
     assert site.message(hosts[-1]).hosts == (hosts[-1],)
 
 

@@ -1,7 +1,7 @@
 """The agent's side of the bus, over a store in memory: outages, news, farewells."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -45,12 +45,11 @@ class Site:
         self.described = 0
         self.stop = asyncio.Event()
         self.odd = ""
-        self.session = Session(
-            Here(self.rig.agent, serve=self.serve, describe=self.describe),
-            connect=self.connect,
-            log=self.rig.log,
-            keyprefix=PREFIX,
-        )
+        self.session = self.connected_by(self.connect)
+
+    def connected_by(self, connect: Callable[[], Awaitable[KeyValue]]) -> Session:
+        side = Here(self.rig.agent, serve=self.serve, describe=self.describe)
+        return Session(side, connect=connect, log=self.rig.log, keyprefix=PREFIX)
 
     async def connect(self) -> KeyValue:
         if self.store.away:
@@ -135,12 +134,7 @@ async def test_it_comes_back_less_and_less_often(directory: Path) -> None:
         tries.append(asyncio.get_running_loop().time())
         return await connect()
 
-    session = Session(
-        Here(site.rig.agent, serve=site.serve, describe=site.describe),
-        connect=counted,
-        log=site.rig.log,
-        keyprefix=PREFIX,
-    )
+    session = site.connected_by(counted)
     task = asyncio.create_task(session.run(site.stop))
     while len(tries) < 4:
         await asyncio.sleep(0.01)
@@ -176,12 +170,7 @@ async def test_time_outs_work_after_many_outages(directory: Path) -> None:
             raise UnavailableError("no answer in time") from error
         return await connect()
 
-    session = Session(
-        Here(site.rig.agent, serve=site.serve, describe=site.describe),
-        connect=slow,
-        log=site.rig.log,
-        keyprefix=PREFIX,
-    )
+    session = site.connected_by(slow)
     task = asyncio.create_task(session.run(site.stop))
     for times in range(1, 4):
         await site.until("the bus is back", times - 1)
