@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.agent.fleet import Fleet, Member, wait_until
+from tests.agent.fleet import Fleet, Member
 from tests.agent.planted import BUGS
+from tests.agent.waiting import wait_until
 
 
 def kill_and_restart(fleet: Fleet, a: Member, b: Member) -> None:
