@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.agent.fleet import Fleet, Member, wait_until
+from tests.agent.fleet import Fleet
+from tests.agent.member import Member, wait_until
 from tests.agent.planted import BUGS
 
 

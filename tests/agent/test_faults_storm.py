@@ -5,7 +5,8 @@ import sqlite3
 import sys
 from contextlib import closing
 
-from tests.agent.fleet import Fleet, wait_until
+from tests.agent.fleet import Fleet
+from tests.agent.member import wait_until
 from tests.history import check_arrivals
 
 # scripts/faults sets the number; the short form shows the same in a tenth of the time.
