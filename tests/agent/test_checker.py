@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.agent.fleet import Fleet, Member
+from tests.agent.fleet import Fleet
+from tests.agent.member import Member, wait_until
 from tests.agent.planted import BUGS
-from tests.agent.waiting import wait_until
 
 
 def kill_and_restart(fleet: Fleet, a: Member, b: Member) -> None:
@@ -89,7 +89,7 @@ def test_a_planted_bug_is_found(fleet: Fleet, bug: str) -> None:
     assert any(problem in line for line in problems), (problems, b.log)
 
 
-@pytest.mark.parametrize("play", {play for play, _ in SCENARIOS.values()})
+@pytest.mark.parametrize("play", list(dict.fromkeys(play for play, _ in SCENARIOS.values())))
 def test_without_a_bug_nothing_is_found(
     fleet: Fleet, play: Callable[[Fleet, Member, Member], None]
 ) -> None:

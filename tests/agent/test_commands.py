@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.fleet import Fleet, Member
+from tests.agent.fleet import Fleet
+from tests.agent.member import Member, open_fifo, read_line
 from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Done
 
 POLICY = "policy default deny\nallow\tchoria=a.example.com\t*\t*\t*\n"
@@ -142,15 +143,14 @@ def test_nodes(fleet: Fleet) -> None:
 def test_nodes_watched(two: Sequence[Member]) -> None:
     a, b = two
     watching = a.node.start("nodes", "--watch", "--json")
-    assert watching.stdout is not None
-    seen = {json.loads(watching.stdout.readline())["node"] for _ in range(2)}
+    seen = {json.loads(read_line(watching))["node"] for _ in range(2)}
     assert seen == {a.name, b.name}
     b.behave(gate=True)
     b.node.run("trigger", a.name)
     a.run("trigger", b.name)
     states = []
     while "applying" not in states:
-        said = json.loads(watching.stdout.readline())
+        said = json.loads(read_line(watching))
         states += [said["state"]] if said["node"] == b.name else []
     b.behave()
     b.open_gate()
@@ -239,14 +239,13 @@ def test_a_lease_is_had_by_one_at_a_time(two: Sequence[Member], tmp_path: Path) 
     a, b = two
     os.mkfifo(tmp_path / "gate")
     held = a.node.start("lease", "db", "--", "sh", "-c", f"echo mine; cat {tmp_path}/gate; exit 7")
-    assert held.stdout is not None
-    assert held.stdout.readline() == "mine\n"
+    assert read_line(held) == "mine\n"
     busy = b.run("lease", "db", "--", "echo", "never")
     assert (busy.code, busy.out) == (75, "")
     assert f"{a.name} has it" in busy.err
     assert b.run("lease", "other", "--", "echo", "free").out == "free\n"
     waiting = b.node.start("lease", "db", "--wait", "1m", "--", "echo", "at last")
-    (tmp_path / "gate").write_bytes(b"")
+    open_fifo(tmp_path / "gate")
     assert a.node.finish(held).code == 7
     done = b.node.finish(waiting)
     assert (done.code, done.out) == (0, "at last\n"), done.err
@@ -255,8 +254,7 @@ def test_a_lease_is_had_by_one_at_a_time(two: Sequence[Member], tmp_path: Path) 
 def test_a_command_that_a_signal_ends_gives_its_lease_back(two: Sequence[Member]) -> None:
     a, b = two
     held = a.node.start("lease", "db", "--", "sh", "-c", "echo mine; sleep 600 & wait")
-    assert held.stdout is not None
-    held.stdout.readline()
+    read_line(held)
     held.terminate()
     assert a.node.finish(held).code == 128 + signal.SIGTERM
     assert b.run("lease", "db", "--", "true").code == 0
@@ -329,6 +327,6 @@ def test_a_run_by_hand_makes_the_agents_wait(fleet: Fleet, tmp_path: Path) -> No
     fleet.accepted(b, uuid)
     b.wait_log("not now, again soon: busy: run ")
     b.node.app("notify { 'hello': }")
-    (tmp_path / "gate").write_bytes(b"")
+    open_fifo(tmp_path / "gate")
     assert b.node.finish(by_hand).code == 0
     fleet.settle()

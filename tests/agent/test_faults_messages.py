@@ -14,7 +14,8 @@ from localpuppet.model.bus_settings import KEYPREFIX
 from localpuppet.model.names import SignerName
 from localpuppet.model.trigger import Trigger
 from localpuppet.signing import Kind, Signer
-from tests.agent.fleet import Fleet, Member
+from tests.agent.fleet import Fleet
+from tests.agent.member import Member
 from tests.identities import forge, person
 
 UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
