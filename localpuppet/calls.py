@@ -9,7 +9,7 @@ is one printable line.
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -18,11 +18,10 @@ from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.keeper import Keeper
 from localpuppet.key_value import KeyValue, check_key
 from localpuppet.model.bus_settings import ENGINES
+from localpuppet.model.fields import Fields
 from localpuppet.model.names import NodeName, RunId, parse_tag
-from localpuppet.model.strict_json import parse_object
 from localpuppet.model.text import one_line
-from localpuppet.model.trigger import MAX_TTL
-from localpuppet.model.values import Json
+from localpuppet.model.trigger import MAX_TAGS, MAX_TTL
 from localpuppet.ports import Clock
 from localpuppet.signing import Signer
 
@@ -63,14 +62,12 @@ class Calls:
     async def answer(self, line: bytes) -> bytes:
         """Return the answer to a line, with its newline."""
         try:
-            question = parse_object(line, where="call", limit=MAX_LINE)
-            found = await self._answer(question)
+            found = await self._answer(Fields.parse(line, where="call", limit=MAX_LINE))
         except LocalpuppetError as error:
             found = {"ok": False, "error": one_line(str(error))}
         return json.dumps(found).encode() + b"\n"
 
-    async def _answer(self, question: Mapping[str, Json]) -> dict[str, Any]:
-        fields = _Fields(question)
+    async def _answer(self, fields: Fields) -> dict[str, Any]:
         verb = fields.text("verb")
         if verb == "trigger":
             return await self._trigger(fields)
@@ -88,20 +85,20 @@ class Calls:
             return await self._unlock(fields, self._keeper)
         raise InvalidInputError(f"the verb {verb[:40]!r} is unknown", where="call")
 
-    async def _trigger(self, fields: "_Fields") -> dict[str, Any]:
-        keyttl = fields.whole("keyttl", most=MAX_LEASE)
-        hosts = tuple(NodeName.parse(name) for name in fields.texts("hosts", MAX_RECEIVERS))
+    async def _trigger(self, fields: Fields) -> dict[str, Any]:
+        keyttl = fields.whole("keyttl", least=1, most=MAX_LEASE)
+        ttl = fields.whole_or_none("ttl", least=1, most=MAX_TTL)
         call = bus.Call(
-            hosts=hosts,
-            tags=tuple(parse_tag(tag, where="tags") for tag in fields.texts("tags", 100)),
-            ttl=fields.whole("ttl", most=MAX_TTL, default=min(keyttl, MAX_TTL)),
+            hosts=fields.parsed_list("hosts", NodeName.parse, most=MAX_RECEIVERS),
+            tags=fields.parsed_list("tags", parse_tag, most=MAX_TAGS),
+            ttl=min(keyttl, MAX_TTL) if ttl is None else ttl,
             keyprefix=check_key(fields.text("keyprefix")),
             keyttl=keyttl,
         )
-        engine = fields.optional("engine")
+        engine = fields.text_or_none("engine")
         if engine is not None and engine not in ENGINES:
             raise InvalidInputError(f"the engine {engine[:20]!r} is unknown", where="call")
-        paths = self._paths(fields.run())
+        paths = self._paths(_run(fields))
         async with self._store(engine) as kv:
             sent = await bus.send(
                 call,
@@ -118,19 +115,20 @@ class Calls:
             "dropped": [{"node": node, "reason": reason} for node, reason in sent.dropped.items()],
         }
 
-    async def _leader(self, fields: "_Fields", keeper: Keeper) -> dict[str, Any]:
+    async def _leader(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
         name = bus.parse_lease_name(fields.text("name"))
-        ttl = fields.whole("ttl", most=MAX_LEASE)
-        holder = await keeper.leader(name, ttl=ttl, take=fields.truth("take", default=True))
+        ttl = fields.whole("ttl", least=1, most=MAX_LEASE)
+        take = fields.truth("take") if "take" in fields else True
+        holder = await keeper.leader(name, ttl=ttl, take=take)
         return {"ok": True, "holder": holder, "mine": holder == self._signer.name}
 
-    async def _lock(self, fields: "_Fields", keeper: Keeper) -> dict[str, Any]:
+    async def _lock(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
         name = bus.parse_lease_name(fields.text("name"))
         wait = fields.whole("wait", least=0, most=MAX_WAIT)
-        revision = await keeper.lock(name, wait=wait, run=fields.run())
+        revision = await keeper.lock(name, wait=wait, run=_run(fields))
         return {"ok": True, "revision": revision}
 
-    async def _unlock(self, fields: "_Fields", keeper: Keeper) -> dict[str, Any]:
+    async def _unlock(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
         name = bus.parse_lease_name(fields.text("name"))
         if await keeper.unlock(name):
             return {"ok": True}
@@ -138,6 +136,10 @@ class Calls:
             f"the lease {name} was lost before its lock was given back",
             hint="another node may have had it meanwhile; see the agent's log",
         )
+
+
+def _run(fields: Fields) -> str | None:
+    return None if fields.text_or_none("run") is None else fields.parsed("run", RunId.parse)
 
 
 def trigger_line(call: bus.Call) -> bytes:
@@ -154,49 +156,3 @@ def trigger_line(call: bus.Call) -> bytes:
         "run": None,
     }
     return json.dumps(question).encode() + b"\n"
-
-
-class _Fields:
-    """The fields of a question, each read once and strictly."""
-
-    def __init__(self, raw: Mapping[str, Json]) -> None:
-        self.raw = raw
-
-    def text(self, key: str) -> str:
-        value = self.raw.get(key)
-        if not isinstance(value, str):
-            raise InvalidInputError("must be a string", where=f"call: {key}")
-        return value
-
-    def optional(self, key: str) -> str | None:
-        return None if self.raw.get(key) is None else self.text(key)
-
-    def run(self) -> str | None:
-        run = self.optional("run")
-        return None if run is None else RunId.parse(run)
-
-    def truth(self, key: str, *, default: bool) -> bool:
-        value = self.raw.get(key, default)
-        if not isinstance(value, bool):
-            raise InvalidInputError("must be true or false", where=f"call: {key}")
-        return value
-
-    def texts(self, key: str, most: int) -> list[str]:
-        value = self.raw.get(key)
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise InvalidInputError("must be a list of strings", where=f"call: {key}")
-        if len(value) > most:
-            raise InvalidInputError(
-                f"has {len(value)} elements, the limit is {most}", where=f"call: {key}"
-            )
-        return [str(item) for item in value]
-
-    def whole(self, key: str, *, most: int, least: int = 1, default: int | None = None) -> int:
-        value = self.raw.get(key)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise InvalidInputError(
-                f"must be an integer from {least} to {most}", where=f"call: {key}"
-            )
-        return value

@@ -17,7 +17,7 @@ from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetErr
 from localpuppet.files import read_user_file, refuse_foreign
 from localpuppet.model import reply as replies
 from localpuppet.model import request as requests
-from localpuppet.model.claims import MAX_LIFE
+from localpuppet.model.life import MAX_LIFE
 from localpuppet.model.names import NodeName
 from localpuppet.model.policy import MAX_POLICY, Policy
 from localpuppet.model.reply import Reply

@@ -17,9 +17,8 @@ from typing import Any
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.key_value import Change, Entry, Gone, KeyValue, Listing
-from localpuppet.model.strict_json import parse_object
+from localpuppet.model.fields import Fields
 from localpuppet.model.text import one_line
-from localpuppet.model.values import Json
 
 # A value of 512 KiB is 683 KiB here.
 MAX_LINE = 1024 * 1024
@@ -40,7 +39,7 @@ class Relay:
     async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
         """Yield the answer to a line, as lines."""
         try:
-            fields = Fields(parse_object(line, where="relay", limit=MAX_LINE))
+            fields = read(line)
             lent = self._store(fields.text_or_none("engine"))
             async with lent as kv, aclosing(_said(kv, fields)) as lines:
                 async for said in lines:
@@ -50,7 +49,7 @@ class Relay:
             yield encode({"ok": False, "away": away, "error": one_line(str(error))})
 
 
-async def _said(kv: KeyValue, fields: "Fields") -> AsyncGenerator[dict[str, Any], None]:
+async def _said(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], None]:
     if fields.text("do") == "watch":
         changes = kv.watch(fields.text("prefix"), after=fields.whole_or_none("after"))
         async with aclosing(changes):
@@ -64,14 +63,14 @@ async def _said(kv: KeyValue, fields: "Fields") -> AsyncGenerator[dict[str, Any]
         yield await _do(kv, fields)
 
 
-async def _do(kv: KeyValue, fields: "Fields") -> dict[str, Any]:
+async def _do(kv: KeyValue, fields: Fields) -> dict[str, Any]:
     verb, key = fields.text("do"), fields.text("key")
     if verb == "get":
         entry = await kv.get(key)
         return {"ok": True, "entry": None if entry is None else entry_to_dict(entry)}
     if verb == "remove_if_revision":
         return {"ok": True, "done": await kv.remove_if_revision(key, fields.whole("revision"))}
-    value, ttl = fields.bytes("value"), fields.seconds("ttl")
+    value, ttl = fields.parsed("value", _bytes), fields.seconds_or_none("ttl")
     if verb == "put":
         return {"ok": True, "revision": await kv.put(key, value, ttl=ttl)}
     if verb == "add_if_new":
@@ -103,75 +102,30 @@ def encode(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value).encode() + b"\n"
 
 
-class Fields:
-    """The fields of a line, each read strictly.
+def entry_from(fields: Fields) -> Entry:
+    """Return the entry in a line.
 
-    Every method raises `InvalidInputError` where the field is of another type.
+    Raises:
+        InvalidInputError: There is none.
     """
-
-    def __init__(self, raw: Mapping[str, Json]) -> None:
-        self._raw = raw
-
-    def has(self, key: str) -> bool:
-        """Return whether there is such a field."""
-        return key in self._raw
-
-    def flag(self, key: str) -> bool:
-        """Return whether a field is `true`."""
-        return self._raw.get(key) is True
-
-    def text(self, key: str) -> str:
-        """Return a string."""
-        value = self._raw.get(key)
-        if not isinstance(value, str):
-            raise _wrong(key, "a string")
-        return value
-
-    def text_or_none(self, key: str) -> str | None:
-        """Return a string; `None` where there is none."""
-        return None if self._raw.get(key) is None else self.text(key)
-
-    def whole(self, key: str) -> int:
-        """Return an integer."""
-        value = self._raw.get(key)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise _wrong(key, "an integer")
-        return value
-
-    def whole_or_none(self, key: str) -> int | None:
-        """Return an integer; `None` where there is none."""
-        return None if self._raw.get(key) is None else self.whole(key)
-
-    def seconds(self, key: str) -> float | None:
-        """Return a positive number; `None` where there is none."""
-        value = self._raw.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
-            raise _wrong(key, "a positive number")
-        return float(value)
-
-    def bytes(self, key: str) -> bytes:
-        """Return what is written in base64."""
-        try:
-            return base64.b64decode(self.text(key).encode(), validate=True)
-        except ValueError as error:
-            raise _wrong(key, "base64") from error
-
-    def entry(self, key: str) -> Entry:
-        """Return an entry."""
-        value = self._raw.get(key)
-        if not isinstance(value, dict):
-            raise _wrong(key, "an entry")
-        fields = Fields(value)
-        return Entry(
-            key=fields.text("key"), value=fields.bytes("value"), revision=fields.whole("revision")
-        )
-
-    def entry_or_none(self, key: str) -> Entry | None:
-        """Return an entry; `None` where there is none."""
-        return None if self._raw.get(key) is None else self.entry(key)
+    return Entry(
+        key=fields.text("key"),
+        value=fields.parsed("value", _bytes),
+        revision=fields.whole("revision"),
+    )
 
 
-def _wrong(key: str, what: str) -> InvalidInputError:
-    return InvalidInputError(f"must be {what}", where=f"relay: {key}")
+def read(line: bytes) -> Fields:
+    """Return the fields of a line.
+
+    Raises:
+        InvalidInputError: It has none.
+    """
+    return Fields.parse(line, where="relay", limit=MAX_LINE)
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text.encode(), validate=True)
+    except ValueError as error:
+        raise InvalidInputError("is no base64") from error

@@ -24,8 +24,8 @@ from localpuppet.key_value import (
     check_prefix,
     check_value,
 )
-from localpuppet.model.strict_json import parse_object
-from localpuppet.relay import MAX_LINE, Fields, encode
+from localpuppet.model.fields import Fields
+from localpuppet.relay import encode, entry_from, read
 
 # The network side has a deadline of its own; ours ends calls that it forgot.
 MARGIN = 2.0
@@ -55,7 +55,8 @@ class RelayKeyValue:
         """Return the newest value of a key."""
         found = await self._one("get", key=check_key(key))
         with _understood():
-            return found.entry_or_none("entry")
+            fields = found.inner_or_none("entry")
+            return None if fields is None else entry_from(fields)
 
     async def list(self, prefix: str) -> Listing:
         """Return all that is below a prefix."""
@@ -85,7 +86,8 @@ class RelayKeyValue:
     async def remove_if_revision(self, key: str, revision: int) -> bool:
         """Remove a key if it still has that revision."""
         found = await self._one("remove_if_revision", key=check_key(key), revision=revision)
-        return found.flag("done")
+        with _understood():
+            return found.truth("done")
 
     async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
         """Follow all that happens below a prefix."""
@@ -116,12 +118,10 @@ class RelayKeyValue:
         async with aclosing(answers) as lines:
             async for line in lines:
                 with _understood():
-                    found = Fields(parse_object(line, where="relay", limit=MAX_LINE))
-                    error = "" if found.flag("ok") else found.text("error")
-                if error and found.flag("away"):
-                    raise UnavailableError(error)
-                if error:
-                    raise InvalidInputError(error)
+                    found = read(line)
+                    refusal = None if found.truth("ok") else _refusal(found)
+                if refusal is not None:
+                    raise refusal
                 yield found
 
 
@@ -135,20 +135,25 @@ async def _changes(lines: AsyncGenerator[Fields, None]) -> AsyncGenerator[Change
             while len(entries) < change:
                 following = await anext(lines)
                 with _understood():
-                    entries.append(following.entry("put"))
+                    entries.append(entry_from(following.inner("put")))
             yield Listing(entries=tuple(entries), revision=line.whole("listing"))
         else:
             yield change
 
 
+def _refusal(line: Fields) -> UnavailableError | InvalidInputError:
+    error = line.text("error")
+    return UnavailableError(error) if line.truth("away") else InvalidInputError(error)
+
+
 def _change(line: Fields) -> Put | Gone | int:
     """Return what a line tells; for the head of a listing, how many lines follow."""
-    if line.has("listing"):
+    if "listing" in line:
         line.whole("listing")
         return line.whole("count")
-    if line.has("gone"):
+    if "gone" in line:
         return Gone(key=line.text("gone"), revision=line.whole("revision"))
-    return Put(entry=line.entry("put"))
+    return Put(entry=entry_from(line.inner("put")))
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import click
 from localpuppet.model.duration import parse_duration
 
 PATIENCE = 20.0
-LONGEST = 300  # seconds: what a receiver allows a request to live (claims.MAX_LIFE)
+LONGEST = 300  # seconds: what a receiver allows a request to live (life.MAX_LIFE)
 
 Decorator = Callable[[Any], Any]
 

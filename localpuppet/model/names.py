@@ -251,7 +251,7 @@ def parse_tags(text: str) -> str:
     return text
 
 
-def parse_tag(text: str, *, where: str, hint: str = "a name without spaces") -> str:
+def parse_tag(text: str, *, where: str = "", hint: str = "a name without spaces") -> str:
     """Return one of Puppet's tags.
 
     Raises:
@@ -262,7 +262,7 @@ def parse_tag(text: str, *, where: str, hint: str = "a name without spaces") -> 
     return text
 
 
-def parse_uuid(text: str, *, where: str) -> str:
+def parse_uuid(text: str, *, where: str = "") -> str:
     """Return a UUID that is in its canonical form: it may become a key or a file's name.
 
     Raises:

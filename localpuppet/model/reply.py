@@ -6,12 +6,14 @@ know: signatures, time, what the result of an action holds.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.model import claims
-from localpuppet.model.names import SignerName
+from localpuppet.model.fields import Fields
+from localpuppet.model.life import life_problem
+from localpuppet.model.names import SignerName, parse_uuid
 from localpuppet.model.request import Request
-from localpuppet.model.strict_json import parse_object
+from localpuppet.model.text import parse_line
 from localpuppet.model.values import Json
 
 MAX_REPLY = 256 * 1024
@@ -50,20 +52,20 @@ class Reply:
             InvalidInputError: A claim is missing, unknown, not of its type, or `ok` and `error`
                 contradict each other.
         """
-        raw = parse_object(payload, where="reply", limit=MAX_REPLY)
-        claims.check_keys(raw, _CLAIMS, where="reply")
-        ok = claims.boolean(raw, "ok", where="reply")
-        if ok == ("error" in raw) or ok != ("result" in raw):
+        fields = Fields.parse(payload, where="reply", limit=MAX_REPLY)
+        fields.only(_CLAIMS)
+        ok = fields.truth("ok")
+        if ok == ("error" in fields) or ok != ("result" in fields):
             raise InvalidInputError("has either ok and a result, or an error", where="reply")
         return cls(
-            node=claims.caller(raw, "iss", where="reply"),
-            caller=claims.caller(raw, "aud", where="reply"),
-            iat=claims.whole(raw, "iat", where="reply"),
-            exp=claims.whole(raw, "exp", where="reply"),
-            in_reply_to=claims.identifier(raw, "in_reply_to", where="reply"),
+            node=fields.parsed("iss", SignerName.parse_caller),
+            caller=fields.parsed("aud", SignerName.parse_caller),
+            iat=fields.whole("iat", least=0),
+            exp=fields.whole("exp", least=0),
+            in_reply_to=fields.parsed("in_reply_to", parse_uuid),
             ok=ok,
-            result=claims.mapping(raw, "result", where="reply") if ok else {},
-            error=None if ok else claims.line(raw, "error", where="reply"),
+            result=fields.mapping("result") if ok else {},
+            error=None if ok else fields.parsed("error", partial(parse_line, what="error")),
         )
 
     def to_dict(self) -> dict[str, Json]:
@@ -99,4 +101,4 @@ def refusal(reply: Reply, *, signer: SignerName, request: Request, now: int) -> 
         return f"aud is {reply.caller.caller}: the reply is not for {request.caller.caller}"
     if reply.in_reply_to != request.jti:
         return "in_reply_to is another request"
-    return claims.life_problem(iat=reply.iat, exp=reply.exp, now=now)
+    return life_problem(iat=reply.iat, exp=reply.exp, now=now)

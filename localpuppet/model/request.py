@@ -7,14 +7,16 @@ admitted request before it is acted upon.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.model import claims
 from localpuppet.model.duration import parse_duration
-from localpuppet.model.names import NodeName, SignerName, parse_tag
+from localpuppet.model.fields import Fields
+from localpuppet.model.life import life_problem
+from localpuppet.model.names import NodeName, SignerName, parse_tag, parse_uuid
 from localpuppet.model.policy import REQUESTS, Policy, decide
-from localpuppet.model.strict_json import parse_object
-from localpuppet.model.values import Json, at
+from localpuppet.model.text import parse_line
+from localpuppet.model.values import Json
 
 MAX_REQUEST = 64 * 1024
 MAX_TAGS = 64
@@ -40,22 +42,17 @@ class Disable:
         return None if self.length is None else parse_duration(self.length, what="length")
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Json]) -> "Disable":
+    def read(cls, fields: Fields) -> "Disable":
         """Return the arguments.
 
         Raises:
             InvalidInputError: They are refused.
         """
-        claims.check_keys(raw, ("message", "for"), where="args")
-        found = cls(
-            message=claims.line(raw, "message", where="args"),
-            length=claims.text(raw, "for", where="args") if "for" in raw else None,
+        fields.only(("message", "for"))
+        return cls(
+            message=fields.parsed("message", partial(parse_line, what="message")),
+            length=fields.parsed("for", _length) if "for" in fields else None,
         )
-        try:
-            _ = found.seconds
-        except InvalidInputError as error:
-            raise error.at("args.for") from error
-        return found
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
@@ -75,27 +72,20 @@ class RunOnce:
     tags: tuple[str, ...] = ()
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Json]) -> "RunOnce":
+    def read(cls, fields: Fields) -> "RunOnce":
         """Return the arguments.
 
         Raises:
             InvalidInputError: They are refused; so is an empty list of tags, which somebody who
                 filtered too much would be surprised by.
         """
-        claims.check_keys(raw, ("noop", "tags"), where="args")
-        noop = claims.boolean(raw, "noop", where="args") if "noop" in raw else False
-        if "tags" not in raw:
-            return cls(noop=noop)
-        listed = raw["tags"]
-        if not isinstance(listed, list) or not 0 < len(listed) <= MAX_TAGS:
-            raise InvalidInputError(f"must be a list of 1 to {MAX_TAGS} tags", where="args.tags")
-        tags = []
-        for number, tag in enumerate(listed):
-            where = at("args.tags", number)
-            if not isinstance(tag, str):
-                raise InvalidInputError("is no text", where=where)
-            tags.append(parse_tag(tag, where=where))
-        return cls(noop=noop, tags=tuple(tags))
+        fields.only(("noop", "tags"))
+        return cls(
+            noop=fields.truth("noop") if "noop" in fields else False,
+            tags=fields.parsed_list("tags", parse_tag, least=1, most=MAX_TAGS)
+            if "tags" in fields
+            else (),
+        )
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
@@ -107,13 +97,13 @@ class Nothing:
     """The arguments of an action that takes none."""
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Json]) -> "Nothing":
+    def read(cls, fields: Fields) -> "Nothing":
         """Return them.
 
         Raises:
             InvalidInputError: There are some.
         """
-        claims.check_keys(raw, (), where="args")
+        fields.only(())
         return cls()
 
     def to_dict(self) -> dict[str, Json]:
@@ -154,29 +144,17 @@ class Request:
         Raises:
             InvalidInputError: A claim is missing, unknown, or not of its type.
         """
-        raw = parse_object(payload, where="request", limit=MAX_REQUEST)
-        claims.check_keys(raw, _CLAIMS, where="request")
-        action = claims.text(raw, "action", where="request")
-        if action not in REQUESTS:
-            raise InvalidInputError(
-                f"the action {action[:40]!r} is unknown",
-                where="request.action",
-                hint=f"one of {', '.join(REQUESTS)}",
-            )
-        try:
-            args = _ARGUMENTS.get(action, Nothing).from_dict(
-                claims.mapping(raw, "args", where="request")
-            )
-        except InvalidInputError as error:
-            raise (error if error.where.startswith("request") else error.at("request")) from error
+        fields = Fields.parse(payload, where="request", limit=MAX_REQUEST)
+        fields.only(_CLAIMS)
+        action = fields.parsed("action", _action)
         return cls(
-            caller=claims.caller(raw, "iss", where="request"),
-            node=_audience(raw),
-            iat=claims.whole(raw, "iat", where="request"),
-            exp=claims.whole(raw, "exp", where="request"),
-            jti=claims.identifier(raw, "jti", where="request"),
+            caller=fields.parsed("iss", SignerName.parse_caller),
+            node=fields.parsed("aud", NodeName.parse),
+            iat=fields.whole("iat", least=0),
+            exp=fields.whole("exp", least=0),
+            jti=fields.parsed("jti", parse_uuid),
             action=action,
-            args=args,
+            args=_ARGUMENTS.get(action, Nothing).read(fields.inner("args")),
         )
 
     def to_dict(self) -> dict[str, Json]:
@@ -192,14 +170,17 @@ class Request:
         }
 
 
-def _audience(raw: Mapping[str, Json]) -> NodeName:
-    value = raw.get("aud")
-    if not isinstance(value, str):
-        raise InvalidInputError("must be the name of exactly one node", where="request.aud")
-    try:
-        return NodeName.parse(value)
-    except InvalidInputError as error:
-        raise error.at("request.aud") from error
+def _action(text: str) -> str:
+    if text not in REQUESTS:
+        raise InvalidInputError(
+            f"the action {text[:40]!r} is unknown", hint=f"one of {', '.join(REQUESTS)}"
+        )
+    return text
+
+
+def _length(text: str) -> str:
+    parse_duration(text, what="length")
+    return text
 
 
 def misdirection(request: Request, *, signer: SignerName, me: NodeName) -> str:
@@ -228,7 +209,7 @@ def refusal(request: Request, *, now: int, policy: Policy | None) -> str:
         now: The node's clock, seconds since 1970.
         policy: Its policy; `None` where there is none.
     """
-    problem = claims.life_problem(iat=request.iat, exp=request.exp, now=now)
+    problem = life_problem(iat=request.iat, exp=request.exp, now=now)
     if problem:
         return problem
     decision = decide(policy, request.caller.caller, request.action)

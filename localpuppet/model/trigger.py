@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.model.fields import Fields
 from localpuppet.model.names import NodeName, parse_tag, parse_uuid
 from localpuppet.model.strict_json import parse_object
-from localpuppet.model.values import Json, at, type_names
+from localpuppet.model.values import Json
 
 MAX_PAYLOAD = 64 * 1024
 MAX_HOSTS = 1000
@@ -73,25 +74,18 @@ class Trigger:
         Raises:
             InvalidInputError: A field is missing, unknown, or not what it must be.
         """
-        for key in raw:
-            if key not in _KEYS:
-                raise InvalidInputError(f"has an unknown key {key[:60]!r}", where=_WHERE)
-        for key in _KEYS:
-            if key not in raw:
-                raise InvalidInputError(f"has no {key!r}", where=_WHERE)
+        fields = Fields(raw, where=_WHERE)
+        fields.only(_KEYS)
         return cls(
-            hostname=_node(raw["hostname"], "hostname"),
-            tags=tuple(
-                parse_tag(_text(item, at("tags", index)), where=f"{_WHERE}: {at('tags', index)}")
-                for index, item in enumerate(_list(raw["tags"], "tags", MAX_TAGS))
-            ),
-            hosts=_nodes(raw["hosts"], "hosts", MAX_HOSTS),
-            timestamp=_integer(raw["timestamp"], "timestamp"),
-            uuid=parse_uuid(_text(raw["uuid"], "uuid"), where=f"{_WHERE}: uuid"),
-            ttl=_integer(raw["ttl"], "ttl"),
-            hops=_integer(raw["hops"], "hops"),
+            hostname=fields.parsed("hostname", NodeName.parse),
+            tags=fields.parsed_list("tags", parse_tag, most=MAX_TAGS),
+            hosts=fields.parsed_list("hosts", NodeName.parse, most=MAX_HOSTS),
+            timestamp=fields.whole("timestamp"),
+            uuid=fields.parsed("uuid", parse_uuid),
+            ttl=fields.whole("ttl"),
+            hops=fields.whole("hops"),
             # Longer ones are refused by their hops; this is only so much work for a bad message.
-            path=_nodes(raw["path"], "path", 2 * (MAX_HOPS + 1)),
+            path=fields.parsed_list("path", NodeName.parse, most=2 * (MAX_HOPS + 1)),
         )
 
     def to_dict(self) -> dict[str, Json]:
@@ -121,43 +115,3 @@ class Trigger:
                 hint=f"name fewer of the {len(self.hosts)} hosts at a time",
             )
         return payload
-
-
-def _refuse(value: Json, field: str, wanted: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"must be {wanted}, not a {type_names[type(value)]}", where=f"{_WHERE}: {field}"
-    )
-
-
-def _text(value: Json, field: str) -> str:
-    if not isinstance(value, str):
-        raise _refuse(value, field, "a string")
-    return value
-
-
-def _integer(value: Json, field: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _refuse(value, field, "an integer")
-    return value
-
-
-def _list(value: Json, field: str, most: int) -> list[Json]:
-    if not isinstance(value, list):
-        raise _refuse(value, field, "a list")
-    if len(value) > most:
-        raise InvalidInputError(
-            f"has {len(value)} elements, the limit is {most}", where=f"{_WHERE}: {field}"
-        )
-    return value
-
-
-def _node(value: Json, field: str) -> NodeName:
-    try:
-        return NodeName.parse(_text(value, field))
-    except InvalidInputError as error:
-        raise (error if error.where else error.at(f"{_WHERE}: {field}")) from error
-
-
-def _nodes(value: Json, field: str, most: int) -> tuple[NodeName, ...]:
-    found = _list(value, field, most)
-    return tuple(_node(item, at(field, index)) for index, item in enumerate(found))

@@ -98,7 +98,7 @@ def test_a_trigger_for_too_many_is_not_sent() -> None:
     [
         (b"[]", "a list, not a JSON object"),
         (b"", "is not JSON"),
-        (b"{}", "has no 'hostname'"),
+        (b"{}", "the key 'hostname' is missing"),
         (b" " * (MAX_PAYLOAD + 1), "too large: 65537 bytes"),
         (b'{"hostname": "\xff"}', "not UTF-8"),
         ("\ufeff{}".encode(), "is not JSON"),
