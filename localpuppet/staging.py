@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from localpuppet.ports import Repository
 
 
+Approve = Callable[[Staged, Mapping[str, Path]], None]
+
+
 class Staging:
     """The releases on this node.
 
@@ -58,6 +61,7 @@ class Staging:
         allow_file: Whether `file://` URLs are allowed.
         approve: Called before a release gets its name, with its record and with its modulepath:
             names as the node will know them, and where they are meanwhile. It refuses by raising.
+            `None` approves everything.
     """
 
     def __init__(
@@ -70,7 +74,7 @@ class Staging:
         sources: Mapping[str, Source],
         documents: Documents,
         allow_file: bool,
-        approve: Callable[[Staged, Mapping[str, Path]], None] = lambda _staged, _modulepath: None,
+        approve: Approve | None,
     ) -> None:
         self._approve = approve
         self._releases = state / "releases"
@@ -332,7 +336,8 @@ class Staging:
         try:
             own = self._modules / staged.app
             others = {str(link): tree for link, tree in switches.items() if link != own}
-            self._approve(staged, {str(own): switches[own], **others})
+            if self._approve is not None:
+                self._approve(staged, {str(own): switches[own], **others})
         except LocalpuppetError:
             if fresh:
                 remove_tree(self._releases / staged.composition)

@@ -8,18 +8,34 @@ from pathlib import Path
 import click
 
 from localpuppet.cli import render, render_run
-from localpuppet.cli.rest_command import REST, RestCommand
 from localpuppet.cli.wiring import Parts
 from localpuppet.model.duration import parse_duration
 from localpuppet.model.names import RunId, parse_tags
 from localpuppet.model.run import Status
 from localpuppet.model.text import parse_line
 
+_REST = "localpuppet.rest"
+
+
+class _RestCommand(click.Command):
+    """Keeps the words behind `--` in `ctx.meta[_REST]`: they are for Puppet, not for us."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse what stands before `--`."""
+        if "--" in args:
+            index = args.index("--")
+            ctx.meta[_REST] = tuple(args[index + 1 :])
+            args = args[:index]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Return the pieces of the usage line."""
+        return [*super().collect_usage_pieces(ctx), "[-- PUPPET OPTIONS]"]
+
 
 @click.command(
     "apply",
-    cls=RestCommand,
-    rest="PUPPET OPTIONS",
+    cls=_RestCommand,
     epilog="""\b
 Examples:
   localpuppet apply                              input.yaml of the root
@@ -77,7 +93,7 @@ def apply_command(
 
     parts: Parts = ctx.obj
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
-    extra: tuple[str, ...] = ctx.meta.get(REST, ())
+    extra: tuple[str, ...] = ctx.meta.get(_REST, ())
     puppet.check_extra(extra)
     settings = parts.settings
     wish = Wish(

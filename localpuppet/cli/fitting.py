@@ -4,7 +4,7 @@ What `stage`, `check`, `release check` and a run share. See `localpuppet.interfa
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from localpuppet import share
@@ -64,26 +64,38 @@ def interface(parts: Parts, release: Release, *, keep: bool) -> Interface:
         observer.close()
 
 
-def approval(parts: Parts) -> Callable[[Staged, Mapping[str, Path]], None]:
-    """Return what has Puppet's parser read a release before it gets its name.
+class Approval:
+    """Has Puppet's parser read a release before it gets its name: for `Staging`.
 
     Where Puppet is not installed yet, as where images are made, nothing is read.
+
+    Args:
+        parts: The wiring.
     """
 
-    def approve(staged: Staged, modulepath: Mapping[str, Path]) -> None:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.given = False  # a release that was here already is not asked about
+
+    def __call__(self, staged: Staged, modulepath: Mapping[str, Path]) -> None:
+        """Keep what the parser says.
+
+        Raises:
+            InvalidInputError: It cannot parse the release.
+            PuppetMissingError: It does not work.
+            StateError: The disk refused.
+        """
+        parts = self._parts
         try:
             parts.installation(ask=True)
         except PuppetMissingError:
             return
         Interfaces(parts.settings.state).read_composed(staged, modulepath, parser(parts))
-
-    return approve
+        self.given = True
 
 
 def read_staged(parts: Parts, app: ReleasePath) -> str:
     """Keep the interface of a release that is staged; return why that was not done, if so.
-
-    It is there already when the release was just staged with `approval`.
 
     Images are made where Puppet is not installed yet: that is no error.
 

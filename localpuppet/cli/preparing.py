@@ -17,17 +17,19 @@ def prepare(parts: Parts, app: str, *, package: Path | None) -> None:
     Raises:
         LocalpuppetError: The package is refused, or the release cannot be staged.
     """
-    from localpuppet.cli.fitting import approval
+    from localpuppet.cli.fitting import Approval
 
-    path = ReleasePath.parse(app, where="app")
+    path, approve = ReleasePath.parse(app, where="app"), Approval(parts)
     if package is not None:
         parts.package_tools().install(package)
         with parts.git_progress(f"staging {path}") as repository:
-            parts.importer(repository, approval(parts)).stage_installed(path)
-        _read_once(parts, path)
+            parts.importer(repository, approve).stage_installed(path)
     elif path.is_tag and _somewhere(parts, path):
         with parts.git_progress(f"staging {path}") as repository:
-            parts.importer(repository, approval(parts)).stage(path)
+            parts.importer(repository, approve).stage(path)
+    else:
+        return
+    if not approve.given:
         _read_once(parts, path)
 
 

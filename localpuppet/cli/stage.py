@@ -53,9 +53,9 @@ def stage_command(
     """
     approve = None
     if not no_parse:
-        from localpuppet.cli.fitting import approval, read_staged
+        from localpuppet.cli.fitting import Approval, read_staged
 
-        approve = approval(parts)
+        approve = Approval(parts)
     path = ReleasePath.parse(app, where="APP") if app else parts.input_app()
     with parts.git_progress(f"staging {path}") as repository:
         importer = parts.importer(repository, approve)
@@ -63,7 +63,7 @@ def stage_command(
             staged = importer.stage_pack(path, pack, accept_moved=accept_moved)
         else:
             staged = importer.stage(path, refresh=refresh, accept_moved=accept_moved)
-    if not no_parse:
+    if approve is not None and not approve.given:
         left_out = read_staged(parts, staged.app)
         if left_out:
             render.Silent().note(f"warning: {left_out}")

@@ -14,7 +14,7 @@ from localpuppet.files import refuse_foreign
 
 if TYPE_CHECKING:
     # Each verb pays only for the parts that it asks for: see docs/performance.md.
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from localpuppet.adapters.git import Git
     from localpuppet.adapters.package_tools import SystemPackageTools
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from localpuppet.ledger import Ledger
     from localpuppet.locking import Locker
     from localpuppet.model.names import NodeName, ReleasePath
-    from localpuppet.model.staged import Staged
     from localpuppet.model.wish import Wish
     from localpuppet.packager import Packager
     from localpuppet.ports import Observer, Repository
     from localpuppet.puppet import Call, Installation
     from localpuppet.record import Records
     from localpuppet.release import Release
-    from localpuppet.staging import Staging
+    from localpuppet.staging import Approve, Staging
     from localpuppet.store import Store
     from localpuppet.supervisor import Supervisor
 
@@ -296,7 +295,7 @@ class Parts:
     def staging(
         self,
         repository: "Repository",
-        approve: "Callable[[Staged, Mapping[str, Path]], None] | None" = None,
+        approve: "Approve | None" = None,
     ) -> "Staging":
         """Return the releases on this node; see `Staging` for `approve`."""
         from localpuppet.staging import Staging
@@ -310,13 +309,13 @@ class Parts:
             sources=settings.sources,
             documents=self.documents,
             allow_file=settings.allow_file_urls,
-            approve=approve or (lambda _staged, _modulepath: None),
+            approve=approve,
         )
 
     def importer(
         self,
         repository: "Repository",
-        approve: "Callable[[Staged, Mapping[str, Path]], None] | None" = None,
+        approve: "Approve | None" = None,
     ) -> "Importer":
         """Return what stages releases from git, installed packages and packs."""
         from localpuppet.importing import Importer
