@@ -22,7 +22,8 @@ from localpuppet.model.bus_settings import KEYPREFIX
 from localpuppet.model.names import NodeName, SignerName
 from localpuppet.signing import Signer
 from tests.agent.buses import Bus
-from tests.agent.member import PATIENCE, RUN_COMMAND, Member, wait_until
+from tests.agent.member import RUN_COMMAND, Member
+from tests.agent.waiting import PATIENCE, wait_until
 from tests.conftest import Node, make_node
 from tests.history import check, check_arrivals
 

@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,11 @@ from typing import Any
 from localpuppet.keys import OwnKey
 from localpuppet.model.names import NodeName
 from tests.agent.reading import LogReader
+from tests.agent.waiting import PATIENCE, wait_until
 from tests.conftest import COMMAND, REPOSITORY, Done, Node
 
-# Enough for anything that ends at all on a busy machine.
-PATIENCE = 60.0
 RUN_SCRIPT = Path(__file__).with_name("run_script.py")
 RUN_COMMAND = [sys.executable, "-I", "-S", str(RUN_SCRIPT)]
-
-
-def wait_until(condition: Callable[[], Any], what: Callable[[], str]) -> Any:
-    """Return the first true value of `condition`; `what` says what was waited for in vain."""
-    deadline = time.monotonic() + PATIENCE
-    while not (value := condition()):
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.01)
-    return value
 
 
 def open_fifo(path: Path) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.agent.fleet import Fleet
-from tests.agent.member import Member, wait_until
+from tests.agent.member import Member
 from tests.agent.planted import BUGS
+from tests.agent.waiting import wait_until
 
 
 def kill_and_restart(fleet: Fleet, a: Member, b: Member) -> None:

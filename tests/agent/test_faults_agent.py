@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.fleet import Fleet
+from tests.agent.member import Member
 
 STRACE = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]
 
@@ -83,6 +84,14 @@ def test_away_for_less_than_the_ttl(any_fleet: Fleet) -> None:
     fleet.settle()
 
 
+def runs_only_for_one_more(fleet: Fleet, sender: Member, receiver: Member, late: str) -> None:
+    """Send one more trigger: it leads to the one run that there was; `late` led to none."""
+    (good,) = fleet.send(sender, receiver)
+    fleet.accepted(receiver, good)
+    causes = [event["causes"] for event in fleet.settle() if event["what"] == "started"]
+    assert causes == [(f"{sender.name}/{good}",)], f"{late} was too late"
+
+
 def test_away_for_more_than_the_ttl(any_fleet: Fleet) -> None:
     fleet = any_fleet
     a, b, c = fleet.add("a", "b", "c")
@@ -91,11 +100,7 @@ def test_away_for_more_than_the_ttl(any_fleet: Fleet) -> None:
     (late,) = fleet.send(a, b, ttl=1, late=True)
     fleet.until_expired(a, b)
     b.start()
-    (good,) = fleet.send(c, b)
-    fleet.accepted(b, good)
-    events = fleet.settle()
-    causes = [event["causes"] for event in events if event["what"] == "started"]
-    assert causes == [(f"{c.name}/{good}",)], f"{late} was too late"
+    runs_only_for_one_more(fleet, c, b, late)
 
 
 def test_hanging_for_more_than_the_ttl(any_fleet: Fleet) -> None:
@@ -107,12 +112,8 @@ def test_hanging_for_more_than_the_ttl(any_fleet: Fleet) -> None:
     (late,) = fleet.send(a, b, ttl=1, late=True)
     fleet.until_expired(a, b)
     b.thaw()
-    (good,) = fleet.send(c, b)
-    fleet.accepted(b, good)
-    events = fleet.settle()
+    runs_only_for_one_more(fleet, c, b, late)
     assert f"accepted a trigger from {a.name} ({late})" not in b.log
-    causes = [event["causes"] for event in events if event["what"] == "started"]
-    assert causes == [(f"{c.name}/{good}",)]
 
 
 def test_a_full_disk_ends_the_agent_and_loses_nothing(fleet: Fleet) -> None:

@@ -1,10 +1,12 @@
 """What a test does with a watch: fold its changes, wait for what should come."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping
 
 from localpuppet.errors import LocalpuppetError
 from localpuppet.key_value import Change, Gone, KeyValue, Listing, Put
+from tests.bus.servers import Server
 
 
 class Follower:
@@ -86,3 +88,11 @@ class Follower:
         """End the watch."""
         self._task.cancel()
         await asyncio.wait([self._task])
+
+
+async def lose_all(server: Server, follower: Follower) -> None:
+    """Kill a server, and start it again without its data."""
+    server.kill()
+    await follower.failed()
+    shutil.rmtree(server.directory / "data")
+    server.start()

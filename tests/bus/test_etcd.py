@@ -1,7 +1,6 @@
 """What is etcd's own: TLS, users, endpoints, quorum, lost data, leases, versions, the codec."""
 
 import asyncio
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from localpuppet.adapters.etcd_kv import open_etcd, weakness
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.key_value import Listing
 from tests.bus.certificates import Authority
-from tests.bus.following import Follower
+from tests.bus.following import Follower, lose_all
 from tests.bus.servers import EtcdServer, etcd_cluster
 
 TIMEOUT = 2.0
@@ -125,10 +124,7 @@ async def test_a_server_that_lost_its_data(server: EtcdServer) -> None:
         await store.put(f"/a/{i}", b"")
     follower = Follower(store, "/a/")
     await follower.listed()
-    server.kill()
-    await follower.failed()
-    shutil.rmtree(server.directory / "data")
-    server.start()
+    await lose_all(server, follower)
     other = await open_etcd([server.url], timeout=TIMEOUT)
     await other.put("/a/new", b"1")
     again = Follower(store, "/a/", follower.revision)

@@ -1,7 +1,6 @@
 """What is NATS's own: identities, subjects, the stream, expiry by the server's clock, versions."""
 
 import asyncio
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.key_value import Listing
 from localpuppet.model.nats_subject import key_of, subject_of, subjects_below
 from tests.bus.certificates import Authority
-from tests.bus.following import Follower
+from tests.bus.following import Follower, lose_all
 from tests.bus.servers import NEW_NATS, OLD_NATS, NatsConfig, NatsServer
 
 TIMEOUT = 2.0
@@ -132,10 +131,7 @@ async def test_a_stream_that_was_lost_is_made_again(server: NatsServer) -> None:
         await store.put(f"/a/{i}", b"")
     follower = Follower(store, "/a/")
     await follower.listed()
-    server.kill()
-    await follower.failed()
-    shutil.rmtree(server.directory / "data")
-    server.start()
+    await lose_all(server, follower)
     other = await open_nats([server.url], timeout=TIMEOUT)
     for i in range(20):  # further than before: only the stream's birth tells it
         await other.put("/a/new", b"%d" % i)

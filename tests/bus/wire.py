@@ -108,6 +108,10 @@ class Wire:
         identity: Identity | None = None,
     ) -> KeyValue:
         """Return the store as somebody reaches it; without a certificate for `None`."""
+        own = identity or (self.identity(name) if name else None)
+        return await self.open(name or "nobody", url or self.url, ca or self.authority.path, own)
+
+    async def open(self, name: str, url: str, ca: Path, own: Identity | None) -> KeyValue:
         raise NotImplementedError
 
     def settings(self, name: str) -> dict[str, object]:
@@ -164,23 +168,15 @@ class NatsWire(Wire):
     def api(self, name: str) -> str:
         return "$JS.API" if name == self.admin else API
 
-    async def connect(
-        self,
-        name: str | None,
-        *,
-        url: str = "",
-        ca: Path | None = None,
-        identity: Identity | None = None,
-    ) -> KeyValue:
-        own = identity or (self.identity(name) if name else None)
+    async def open(self, name: str, url: str, ca: Path, own: Identity | None) -> KeyValue:
         return await open_nats(
-            [url or self.url],
+            [url],
             timeout=TIMEOUT,
-            ca=ca or self.authority.path,
+            ca=ca,
             certificate=own.certificate if own else None,
             key=own.key if own else None,
-            inbox=inbox_of(name or "nobody"),
-            api=self.api(name or ""),
+            inbox=inbox_of(name),
+            api=self.api(name),
         )
 
     def settings(self, name: str) -> dict[str, object]:
@@ -271,19 +267,11 @@ class EtcdWire(Wire):
             check=False,
         )
 
-    async def connect(
-        self,
-        name: str | None,
-        *,
-        url: str = "",
-        ca: Path | None = None,
-        identity: Identity | None = None,
-    ) -> KeyValue:
-        own = identity or (self.identity(name) if name else None)
+    async def open(self, name: str, url: str, ca: Path, own: Identity | None) -> KeyValue:
         return await open_etcd(
-            [url or self.url],
+            [url],
             timeout=TIMEOUT,
-            ca=ca or self.authority.path,
+            ca=ca,
             certificate=own.certificate if own else None,
             key=own.key if own else None,
         )
