@@ -45,7 +45,7 @@ class Desk:
     Args:
         reception: Admits them.
         signer: Signs the replies.
-        holds: The holds on this node.
+        holds: Returns the holds on this node.
         actions: The rest of what it can be asked for.
         clock: The node's clock.
         log: What is said of requests.
@@ -56,7 +56,7 @@ class Desk:
         *,
         reception: Reception,
         signer: Signer,
-        holds: Holds,
+        holds: Callable[[], Holds],
         actions: Actions,
         clock: Clock,
         log: Log,
@@ -101,13 +101,13 @@ class Desk:
         owner = request.caller.caller
         if request.action == "disable" and isinstance(request.args, Disable):
             hold = self._hold(owner, request.args)
-            self._holds.add(hold)
+            self._holds().add(hold)
             self._actions.changed()
             return {"hold": hold.to_dict()}
-        ended = self._holds.remove(owner)
+        ended = self._holds().remove(owner)
         self._actions.changed()
         ended_now: list[Json] = [hold.to_dict() for hold in ended]
-        others: list[Json] = [hold.to_dict() for hold in self._holds.active()]
+        others: list[Json] = [hold.to_dict() for hold in self._holds().active()]
         return {"ended": ended_now, "holds": others}
 
     def _hold(self, owner: str, args: Disable) -> Hold:

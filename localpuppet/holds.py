@@ -32,6 +32,11 @@ class Holds:
         self._disable_file = disable_file
         self._clock = clock
 
+    @property
+    def with_puppets(self) -> bool:
+        """Whether it is known where Puppet keeps its own hold."""
+        return self._disable_file is not None
+
     def active(self) -> list[Hold]:
         """Return the holds in force, oldest first; Puppet's own disable is one of them.
 

@@ -66,7 +66,9 @@ def _end(status: Status) -> RunEnd:
 
 
 def learn(root: str | None) -> None:
-    """Read the settings, and ask Puppet for the node's name, once in a child that remembers them.
+    """Read the settings, and ask Puppet for its own, once in a child that remembers them.
+
+    Without Puppet's settings nobody knows the node's name, nor where Puppet keeps its own hold.
 
     What was accepted before is read without YAML, JSON Schema and sh: 5 MiB that the agent would
     keep for as long as it lives. What goes wrong here goes wrong again in the agent, and is said.
@@ -79,8 +81,9 @@ def learn(root: str | None) -> None:
         with suppress(LocalpuppetError, OSError):
             parts = Parts(root)
             fleet = FleetParts(parts)
-            _ = (fleet.settings, fleet.node)
+            _ = fleet.settings
             parts.documents.remember()
+            parts.installation(ask=True)
     finally:
         os._exit(0)
 

@@ -1,13 +1,14 @@
 """How this node is, as its agent tells the others."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from localpuppet import __version__
 from localpuppet.agent import Agent
 from localpuppet.cli.fleet import FleetParts
 from localpuppet.errors import LocalpuppetError
+from localpuppet.holds import Holds
 from localpuppet.model.names import ReleasePath
 from localpuppet.model.run import State, Status, show_time
 from localpuppet.model.values import Json
@@ -20,11 +21,13 @@ class Describer:
     Args:
         fleet: The wiring.
         agent: The node's agent.
+        holds: Returns the holds on the node.
     """
 
-    def __init__(self, fleet: FleetParts, agent: Agent) -> None:
+    def __init__(self, fleet: FleetParts, agent: Agent, holds: Callable[[], Holds]) -> None:
         self._fleet = fleet
         self._agent = agent
+        self._holds = holds
 
     def signed(self) -> bytes:
         """Return the presence entry: JSON, signed."""
@@ -34,7 +37,7 @@ class Describer:
         """Return how the node is; the fields are in docs/agent.md."""
         parts, agent = self._fleet.parts, self._agent
         try:
-            holds: list[Json] = [hold.to_dict() for hold in parts.holds(ask=False).active()]
+            holds: list[Json] = [hold.to_dict() for hold in self._holds().active()]
         except LocalpuppetError as error:
             holds = [{"owner": "", "reason": str(error), "since": "", "until": None}]
         last = self._last()

@@ -20,6 +20,7 @@ from localpuppet.cli.fleet import FleetParts, paths_of
 from localpuppet.cli.telling import telling
 from localpuppet.desk import Actions, Desk
 from localpuppet.errors import InvalidInputError
+from localpuppet.holds import Holds
 from localpuppet.inbox import Inbox
 from localpuppet.keeper import Keeper
 from localpuppet.key_value import KeyValue
@@ -64,13 +65,14 @@ class Work:
         self._now = now
         self._lend = lend
         self._store = store
+        self._known_holds: Holds | None = None
         _ = fleet.signer  # makes the key where there is none: what verifies must know it, too
         self._stop = asyncio.Event()
         self._leave = asyncio.Event()
         self._manager = ServiceManager.from_environment()
         self._runner = self._make_runner()
         self._agent = self._make_agent()
-        describer = Describer(fleet, self._agent)
+        describer = Describer(fleet, self._agent, self._holds)
         self.side = Here(self._agent, serve=self._desk(describer).serve, describe=describer.signed)
 
     async def go(self, *tasks: Task, to: str) -> None:
@@ -131,10 +133,9 @@ class Work:
 
     def _make_agent(self) -> Agent:
         parts = self._parts
-        holds = parts.holds(ask=False)
 
         def held() -> str | None:
-            active = holds.active()
+            active = self._holds().active()
             return str(active[0]) if active else None
 
         return Agent(
@@ -149,6 +150,12 @@ class Work:
             alive=self._manager.alive,
             pulse=self._manager.pulse,
         )
+
+    def _holds(self) -> Holds:
+        """Return the holds; `puppet agent --disable` counts as soon as Puppet is known."""
+        if self._known_holds is None or not self._known_holds.with_puppets:
+            self._known_holds = self._parts.holds(ask=False)
+        return self._known_holds
 
     def _keeper(self) -> Keeper:
         return Keeper(
@@ -167,7 +174,7 @@ class Work:
         return Desk(
             reception=self._fleet.identity.reception(),
             signer=self._fleet.signer,
-            holds=self._parts.holds(ask=False),
+            holds=self._holds,
             actions=Actions(
                 status=describer.status,
                 last_run=describer.last_run,

@@ -13,3 +13,17 @@ def test_a_trigger_makes_another_node_run(any_fleet: Fleet) -> None:
     assert [(run["node"], run["causes"], run["cause"]) for run in runs] == [
         (b.name, (f"{a.name}/{uuid}",), f"trigger from {a.name}")
     ]
+
+
+def test_puppets_own_hold_counts_where_nobody_has_asked_puppet_yet(fleet: Fleet) -> None:
+    a, b = fleet.add("a", "b")
+    (b.root / "var" / "cache" / "puppet.json").unlink()
+    hold = b.node.write("puppet/var/state/agent_disabled.lock", '{"disabled_message": "by hand"}')
+    fleet.start()
+    a.wait_nodes({a.name: "idle", b.name: "on hold"})
+    (uuid,) = fleet.send(a, b)
+    fleet.accepted(b, uuid)
+    hold.unlink()
+    events = fleet.settle()
+    runs = [event for event in events if event["what"] == "started"]
+    assert [run["causes"] for run in runs] == [(f"{a.name}/{uuid}",)]

@@ -45,7 +45,7 @@ class Site:
                 clock=self.clock,
             ),
             signer=self.node.signer,
-            holds=self.holds,
+            holds=lambda: self.holds,
             actions=Actions(
                 status=lambda: {"state": "idle"},
                 last_run=lambda: {"id": "1"},
