@@ -7,15 +7,18 @@ process, because starting Python and importing costs 100 ms of the way from a tr
 Invariants: the child has none of the agent's connections, signal handlers or event loop; it ends
 by `os._exit`, so nothing of the agent's is finished twice; a child that dies without a word is said
 to be over only when it had told that its run begins: its record says the rest; two commands never
-run at once, also when the agent that started the first was killed.
+run at once, also when the agent that started the first was killed; a process that could not be made
+for want of memory or the like is no reason to give a run up.
 """
 
 import asyncio
 import contextlib
+import errno
 import gc
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -27,6 +30,8 @@ from localpuppet.files import Flock, make_private
 _MAX_WORD = 64 * 1024
 _REPORT = 3
 _BEGUN = b"\n"  # before the report; to a reader of JSON it is nothing
+# What a machine has too little of for a while; and a program that is being replaced.
+_SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY)
 
 Begun = Callable[[], None]
 
@@ -47,10 +52,18 @@ class ForkRunner:
 
     async def run(self, order: Order) -> RunEnd:
         """Do a run; see `agent.Runner`."""
-        reader, writer = os.pipe2(os.O_CLOEXEC)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        pid = os.fork()
+        try:
+            reader, writer = os.pipe2(os.O_CLOEXEC)
+        except OSError as error:
+            return _not_started(error, "a supervisor")
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(reader)
+            os.close(writer)
+            return _not_started(error, "a supervisor")
         if pid == 0:
             _child(self._work, order, writer)
         os.close(writer)
@@ -105,6 +118,12 @@ def _child(work: Callable[[Order, Begun], RunEnd], order: Order, writer: int) ->
         os._exit(code)
 
 
+def _not_started(error: OSError, what: str) -> RunEnd:
+    """Return what became of a run whose process could not be made."""
+    fate = Fate.BUSY if error.errno in _SCARCE else Fate.IMPOSSIBLE
+    return RunEnd(fate=fate, reason=f"{what}: {error.strerror or error}")
+
+
 def _tell(word: bytes) -> None:
     """Tell the agent; where it was killed meanwhile, nobody: the run goes on."""
     with contextlib.suppress(BrokenPipeError):
@@ -149,7 +168,7 @@ class CommandRunner:
         self._lock = lock
         self._timeout = timeout
         self._grace = grace
-        self._process: asyncio.subprocess.Process | None = None
+        self._pid = 0
 
     async def run(self, order: Order) -> RunEnd:
         """Do a run; see `agent.Runner`. Only its exit code is known of it."""
@@ -157,34 +176,25 @@ class CommandRunner:
         lock = Flock.take(self._lock)
         if lock is None:
             return RunEnd(fate=Fate.BUSY, reason="the command of an earlier agent goes on")
-        env = {**self._env, "LOCALPUPPET_CAUSE": order.text[:1000]}
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=asyncio.subprocess.DEVNULL,
-                env=env,
+            # Not asyncio's: that kills what runs when the agent ends with an error.
+            process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                env={**self._env, "LOCALPUPPET_CAUSE": order.text[:1000]},
                 start_new_session=True,
                 pass_fds=(lock.fd,),
             )
-            return await self._follow(self._process)
         except OSError as error:
-            return RunEnd(
-                fate=Fate.IMPOSSIBLE, reason=f"{self._command[0]}: {error.strerror or error}"
-            )
-        finally:
-            self._process = None
             lock.release()
-
-    async def _follow(self, process: asyncio.subprocess.Process) -> RunEnd:
-        ended = asyncio.create_task(process.wait())
-        in_time = True
-        for patience, number in ((self._timeout, signal.SIGTERM), (self._grace, signal.SIGKILL)):
-            done, _ = await asyncio.wait([ended], timeout=patience)
-            if done:
-                break
-            in_time = False
-            _signal_group(process, number)
-        code = await ended
+            return _not_started(error, self._command[0])
+        self._pid = process.pid
+        try:
+            in_time = await self._over(process.pid)
+        finally:
+            self._pid = 0
+        code = process.wait()
+        lock.release()  # not when we are cancelled: the command goes on, and has it
         if not in_time:
             reason = f"did not end within {self._timeout:g} s"
             return RunEnd(fate=Fate.OVER, outcome="timed_out", reason=reason)
@@ -192,12 +202,29 @@ class CommandRunner:
             fate=Fate.OVER, outcome="ended" if code == 0 else "failed", reason=f"exit code {code}"
         )
 
+    async def _over(self, pid: int) -> bool:
+        """Wait for the end of a command, and see to it; return whether it came in time."""
+        ended = asyncio.create_task(_ended(pid))
+        try:
+            for patience, number in (
+                (self._timeout, signal.SIGTERM),
+                (self._grace, signal.SIGKILL),
+            ):
+                done, _ = await asyncio.wait([ended], timeout=patience)
+                if done:
+                    return number is signal.SIGTERM
+                _signal_group(pid, number)
+            await ended
+            return False
+        finally:
+            ended.cancel()
+
     def end(self) -> None:
         """Ask the command that runs to end."""
-        if self._process is not None:
-            _signal_group(self._process, signal.SIGTERM)
+        if self._pid:
+            _signal_group(self._pid, signal.SIGTERM)
 
 
-def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+def _signal_group(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+        os.killpg(pid, number)

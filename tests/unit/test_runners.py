@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import resource
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -191,6 +193,61 @@ async def test_the_command_of_a_killed_agent_keeps_the_next_one_waiting(tmp_path
     await asyncio.to_thread((tmp_path / "gate").write_bytes, b"")
     assert (await run).outcome == "ended"
     assert (await second.run(ORDER)).outcome == "ended"
+
+
+async def test_too_few_descriptors_put_a_run_off(tmp_path: Path) -> None:
+    runners = (ForkRunner(fine), command(tmp_path, "true"))
+    (tmp_path / "agent").mkdir()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.open("/dev/null", os.O_RDONLY)
+    os.close(spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare + 1, before[1]))
+    try:
+        ends = [await runner.run(ORDER) for runner in runners]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert [(end.fate, end.reason) for end in ends] == [
+        (Fate.BUSY, "a supervisor: Too many open files"),
+        (Fate.BUSY, "true: Too many open files"),
+    ]
+    assert [(await runner.run(ORDER)).fate for runner in runners] == [Fate.OVER, Fate.OVER]
+
+
+ENDS_WITH_AN_ERROR = """
+import asyncio, sys
+from pathlib import Path
+from localpuppet.adapters.fork_runner import CommandRunner
+from localpuppet.agent import Order
+directory = Path(sys.argv[1])
+runner = CommandRunner(
+    tuple(sys.argv[2:]), {}, lock=directory / "agent" / "lock", timeout=60, grace=60
+)
+
+async def agent():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(runner.run(Order(causes={}, text="")))
+        while not (directory / "here").exists():
+            await asyncio.sleep(0.01)
+        raise RuntimeError("the disk is full")
+
+asyncio.run(agent())
+"""
+
+
+async def test_the_command_of_an_agent_that_fails_goes_on_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "gate")
+    script = f"touch {tmp_path}/here; cat {tmp_path}/gate; touch {tmp_path}/done"
+    agent = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", ENDS_WITH_AN_ERROR, str(tmp_path), "/bin/sh", "-c", script),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert await agent.wait() == 1
+    following = command(tmp_path, "true")
+    assert (await following.run(ORDER)).fate is Fate.BUSY
+    await asyncio.to_thread((tmp_path / "gate").write_bytes, b"")
+    while (await following.run(ORDER)).fate is Fate.BUSY:
+        await asyncio.sleep(0.01)
+    assert (tmp_path / "done").exists()
 
 
 def test_the_service_manager_is_told(tmp_path: Path) -> None:
