@@ -10,6 +10,7 @@ import os
 import socket
 import time
 from collections.abc import MutableMapping
+from contextlib import suppress
 
 from localpuppet.errors import InvalidInputError
 
@@ -69,11 +70,10 @@ class ServiceManager:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as peer:
             peer.settimeout(1)
-            try:
+            # A service must not end because nobody listens; a manager that was only too busy (it
+            # reloads, its queue is full) has to hear the next sign of life.
+            with suppress(OSError):
                 peer.sendto(text.encode(), self._address)
-            except OSError:
-                # Nobody to tell: it will find out, and a service must not end because of that.
-                self._address = ""
 
 
 def given_socket(environment: MutableMapping[str, str] | None = None) -> socket.socket | None:

@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -251,8 +252,6 @@ async def test_the_command_of_an_agent_that_fails_goes_on_alone(tmp_path: Path) 
 
 
 def test_the_service_manager_is_told(tmp_path: Path) -> None:
-    import socket
-
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         environment = {
@@ -272,6 +271,19 @@ def test_the_service_manager_is_told(tmp_path: Path) -> None:
         with pytest.raises(BlockingIOError):
             manager.recv(100)
     found.ready("nobody listens any more: no error")
+
+
+def test_a_service_manager_that_missed_one_sign_of_life_hears_the_next(tmp_path: Path) -> None:
+    address = tmp_path / "notify"
+    found = ServiceManager.from_environment(
+        {"NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "1", "WATCHDOG_PID": str(os.getpid())}
+    )
+    found.alive()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(address))
+        manager.settimeout(60)
+        found.alive()
+        assert manager.recv(100) == b"WATCHDOG=1"
 
 
 @pytest.mark.parametrize(
