@@ -98,8 +98,12 @@ class Gate:
             with self._spooled(good[start : start + MAX_IDS]) as ids:
                 answer = await self._one(Question(word=Word.HEAR, ids=ids))
             refused = answer.get("refused")
-            if isinstance(refused, Mapping) and refused:
-                self._log.warning(f"the run side refused {len(refused)} messages: see its log")
+            if not isinstance(refused, Mapping):
+                raise _rubbish()
+            if refused:  # not for what they say: it could not read what we wrote
+                raise RunSideAwayError(
+                    f"could not read {len(refused)} messages", where="run side", hint="see its log"
+                )
 
     async def serve(self, token: bytes) -> Answer | None:
         """Hand a request over; see `RunSide`."""

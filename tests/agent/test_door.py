@@ -216,6 +216,7 @@ class Peer:
         self.key = key
         self.heard: list[bytes] = []
         self.away = False
+        self.refused: dict[str, str] = {}
 
     async def ask(self, line: bytes) -> AsyncGenerator[bytes, None]:
         question = Question.parse(line)
@@ -227,7 +228,7 @@ class Peer:
         elif question.word is Word.SERVE:
             yield b'{"ok":true,"reply":null}\n'
         else:
-            yield b'{"ok":true,"refused":{}}\n'
+            yield json.dumps({"ok": True, "refused": self.refused}).encode() + b"\n"
 
 
 def gate(directory: Path, peer: Peer, *known: Person) -> Gate:
@@ -276,3 +277,16 @@ def test_a_run_side_that_is_away_or_another_is_said(tmp_path: Path) -> None:
     peer.away, peer.node = False, "b.example.com"
     with pytest.raises(UnavailableError, match=r"is that of b\.example\.com now"):
         asyncio.run(made.hello())
+
+
+def test_what_the_run_side_could_not_read_is_not_taken_for_heard(tmp_path: Path) -> None:
+    b = person(B)
+    peer = Peer(tmp_path / "spool")
+    Spool(peer.spool).empty()
+    made = gate(tmp_path, peer, b)
+    asyncio.run(made.hello())
+    peer.refused = {"0" * 64: "cannot be read: Too many open files"}
+    with pytest.raises(UnavailableError, match="could not read 1 messages"):
+        asyncio.run(made.hear([trigger(b.signer)]))
+    peer.refused = {}
+    asyncio.run(made.hear([trigger(b.signer)]))
