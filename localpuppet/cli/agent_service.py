@@ -138,7 +138,6 @@ class NetworkSide:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leave.set)
-        self._spool.empty()
         async with asyncio.TaskGroup() as group:
             others = [group.create_task(self._beat())]
             if await self._run_side():
@@ -156,6 +155,7 @@ class NetworkSide:
         )
         relay = Relay(partial(_lend, self._fleet, session))
         server = await listen_to(self._sides.relay, relay.answer, users=())
+        self._spool.empty()  # ours alone by now
         self._log.info(f"network side of {self._gate.me} on {settings.bus.engine}")
         self._manager.ready(f"{self._gate.me}: on the bus")
         try:

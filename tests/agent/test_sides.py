@@ -154,6 +154,16 @@ def test_what_came_while_the_network_side_was_away_is_heard(split: Split) -> Non
     assert list(split.spool.iterdir()) == []
 
 
+def test_a_second_network_side_is_refused_and_takes_nothing_away(split: Split) -> None:
+    split.run_side()
+    split.network_side()
+    message = split.spooled("0" * 64, b"on its way")
+    second = split.start(*COMMAND, "agent", "--side", "network", user=NETWORK)
+    assert second.process.wait(PATIENCE) == 75
+    assert "another agent listens there" in second.said()
+    assert message.exists()
+
+
 def test_a_bus_that_root_makes_first_is_the_network_sides_all_the_same(split: Split) -> None:
     assert split.other.run("trigger", "a.example.com").code == 0
     assert split.bus.stat().st_uid == NETWORK.pw_uid
