@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from localpuppet import bus
 from localpuppet.agent import Log
-from localpuppet.errors import UnavailableError
+from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.key_value import Entry, KeyValue
 from localpuppet.sides import RunSide, RunSideAwayError
 
@@ -24,9 +24,9 @@ FIRST_DELAY = 0.1
 LONGEST_DELAY = 1.0
 STEADY = 2.0  # seconds: a connection that lasted so long is no sign that the next will not
 RECONCILE = 300.0
-# What may pile up between the connection and the disk; beyond it the reader waits.
-BACKLOG = 1000
-
+# How many messages, of up to 512 KiB, may pile up between the connection and the disk; beyond that
+# the reader waits.
+BACKLOG = 128
 
 _Result = TypeVar("_Result")
 
@@ -193,16 +193,15 @@ class Session:
             entry = await asked.get()
             answer = await self._side.serve(entry.value)
             if answer is not None:
-                caller, request, token = answer
-                await bus.reply(
-                    kv,
-                    token,
-                    caller=caller,
-                    node=self._side.me,
-                    request=request,
-                    ttl=bus.PRESENCE_TTL,
-                )
+                await self._reply(kv, *answer)
                 self._changed.set()
+
+    async def _reply(self, kv: KeyValue, caller: str, request: str, token: bytes) -> None:
+        node, ttl = self._side.me, bus.PRESENCE_TTL
+        try:
+            await bus.reply(kv, token, caller=caller, node=node, request=request, ttl=ttl)
+        except InvalidInputError as error:  # two long names make no key
+            self._log.warning(f"{caller} gets no reply: {error}")
 
     async def _tell(self, kv: KeyValue) -> None:
         """Tell how this node is: at once when it changes, and often enough not to be forgotten."""

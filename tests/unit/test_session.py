@@ -45,6 +45,7 @@ class Site:
         self.described = 0
         self.stop = asyncio.Event()
         self.odd = ""
+        self.caller = "alice"
         self.session = self.connected_by(self.connect)
 
     def connected_by(self, connect: Callable[[], Awaitable[KeyValue]]) -> Session:
@@ -64,7 +65,7 @@ class Site:
         return f"entry {self.described}".encode()
 
     async def serve(self, token: bytes) -> tuple[str, str, bytes] | None:
-        return None if token == b"rubbish" else ("alice", "id", b"re: " + token)
+        return None if token == b"rubbish" else (self.caller, "id", b"re: " + token)
 
     def put(self, token: bytes, sender: str = "a.example.com") -> None:
         self.store.write(f"{PREFIX}/hosts/{B}/{sender}", token, None)
@@ -198,6 +199,19 @@ async def test_requests_are_answered_and_rubbish_is_not(directory: Path) -> None
         entry = site.store.get(key)
         assert entry is not None
         assert entry.value == b"re: question"
+
+
+async def test_a_name_that_no_reply_can_be_sent_to_stops_nothing(directory: Path) -> None:
+    site = Site(directory)
+    site.caller = "x" * 500
+    async with site.running():
+        await site.present()
+        site.store.write(f"{bus.requests_for(B)}alice/x", b"question", None)
+        await site.until("gets no reply")
+        site.caller = "alice"
+        site.store.write(f"{bus.requests_for(B)}alice/y", b"question", None)
+        while site.store.get(f"{bus.BASE}/replies/alice/{B}/id") is None:
+            await asyncio.sleep(0.001)
 
 
 async def test_a_change_is_told_at_once_and_the_last_one_before_it_leaves(
