@@ -6,10 +6,18 @@ stops us. Refuses to know: what a run is.
 """
 
 import hashlib
+import os
 from pathlib import Path
 
 from localpuppet.errors import OnHoldError, StateError
-from localpuppet.files import make_private, make_public, read_json, remove, write_json
+from localpuppet.files import (
+    make_private,
+    make_public,
+    read_json,
+    remove,
+    state_problem,
+    write_json,
+)
 from localpuppet.model.hold import Hold, active
 from localpuppet.model.text import one_line
 from localpuppet.ports import Clock
@@ -47,7 +55,7 @@ class Holds:
 
     def _read(self) -> dict[Path, Hold]:
         found = {}
-        for path in sorted(self._directory.glob("*.json")):
+        for path in self._files():
             try:
                 found[path] = Hold.from_dict(read_json(path))
             except FileNotFoundError:
@@ -55,6 +63,15 @@ class Holds:
             except StateError as error:
                 raise (error if error.where else error.at(str(path))) from error
         return found
+
+    def _files(self) -> list[Path]:
+        try:
+            names = os.listdir(self._directory)  # noqa: PTH208 - glob hides what is refused
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise state_problem(error, self._directory) from error
+        return [self._directory / name for name in sorted(names) if name.endswith(".json")]
 
     def _foreign(self) -> list[Hold]:
         content = self._disabled()
@@ -100,7 +117,7 @@ class Holds:
         return ended
 
     def _remove_damaged(self) -> None:
-        for path in self._directory.glob("*.json"):
+        for path in self._files():
             try:
                 Hold.from_dict(read_json(path))
             except FileNotFoundError:

@@ -276,22 +276,25 @@ class TrustedKeys:
         """Return whose keys are pinned.
 
         Raises:
-            InvalidInputError: A file has a name that no signer has, and would never be used.
+            InvalidInputError: The directory cannot be read, or a file has a name that no signer
+                has, and would never be used.
         """
-        found = []
         try:
-            paths = sorted(self.directory.glob("*.pem"))
+            files = sorted(os.listdir(self.directory))  # noqa: PTH208 - glob hides what is refused
+        except FileNotFoundError:
+            return []
         except OSError as error:
             raise InvalidInputError(
                 f"cannot be read: {error.strerror}", where=str(self.directory)
             ) from error
-        for path in paths:
-            if path.name.startswith("."):
-                continue  # half written, by us or by Puppet
-            try:
-                found.append(SignerName.parse(path.name.removesuffix(".pem")))
-            except InvalidInputError as error:
-                raise error.at(str(self.directory)) from error
+        found = []
+        for file in files:
+            # One that begins with a dot is half written, by us or by Puppet.
+            if file.endswith(".pem") and not file.startswith("."):
+                try:
+                    found.append(SignerName.parse(file.removesuffix(".pem")))
+                except InvalidInputError as error:
+                    raise error.at(str(self.directory)) from error
         return found
 
     def pin(self, name: SignerName, key: "Ed25519PublicKey", *, replace: bool = False) -> bool:

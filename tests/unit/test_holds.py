@@ -96,6 +96,14 @@ def test_a_damaged_hold_is_no_permission_to_run(
         holds.check()
 
 
+def test_holds_that_cannot_be_looked_at_are_no_permission_to_run(
+    holds: Holds, tmp_path: Path
+) -> None:
+    (tmp_path / "holds").write_text("no directory")
+    with pytest.raises(StateError, match="Not a directory"):
+        holds.check()
+
+
 def test_a_run_of_a_puppet_agent_is_respected(tmp_path: Path) -> None:
     path = tmp_path / "agent_catalog_run.lock"
     processes = FakeProcesses()

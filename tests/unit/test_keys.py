@@ -234,6 +234,12 @@ def test_files_that_no_signer_could_mean_are_named(trusted: TrustedKeys) -> None
         trusted.names()
 
 
+def test_a_directory_that_cannot_be_read_is_not_an_empty_one(trusted: TrustedKeys) -> None:
+    trusted.directory.write_text("no directory")
+    with pytest.raises(InvalidInputError, match="Not a directory"):
+        trusted.names()
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../a", "-a", "A", "ä", "a b", "a\n", "a*"])
 def test_names_that_are_no_names(name: str) -> None:
     with pytest.raises(InvalidInputError, match="no name of a signer"):
