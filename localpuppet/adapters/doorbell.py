@@ -14,7 +14,9 @@ from pathlib import Path
 from inotify_simple import INotify, flags
 
 # Directory events: the watch outlives a file that is replaced by another one of the same name.
-_MASK = flags.ATTRIB | flags.CREATE | flags.MOVED_TO | flags.DELETE | flags.Q_OVERFLOW
+_MASK = flags.ATTRIB | flags.CREATE | flags.MOVED_TO | flags.DELETE | flags.MOVE_SELF
+# The directory is another one now, or will be when somebody makes it again.
+_LOST = flags.MOVE_SELF | flags.IGNORED
 
 
 class Doorbell:
@@ -37,6 +39,7 @@ class Doorbell:
         except BaseException:
             self._inotify.close()
             raise
+        self._watching = True
         self._loop.add_reader(self._inotify.fileno(), self._heard)
         self.rings = 0
 
@@ -52,6 +55,8 @@ class Doorbell:
         """Return when it has rung more than `rings` times, or after `seconds`."""
         if self.rings > rings or self._inotify.closed:
             return
+        if not self._watching and self._watch_again():
+            return  # it may have rung meanwhile
         waiting = self._loop.create_future()
         self._waiting.add(waiting)
         timer = self._loop.call_later(seconds, self._release, waiting)
@@ -68,10 +73,21 @@ class Doorbell:
             self._inotify.close()
         self._wake()
 
+    def _watch_again(self) -> bool:
+        try:
+            self._inotify.add_watch(self._path.parent, _MASK)
+        except OSError:  # nobody has made it again yet
+            return False
+        self._watching = True
+        return True
+
     def _heard(self) -> None:
         name = self._path.name
+        events = self._inotify.read(timeout=0)
+        if any(event.mask & _LOST for event in events):
+            self._watching = False
         # An overflow names no file: something was missed, so it may have been ours.
-        if any(event.name in (name, "") for event in self._inotify.read(timeout=0)):
+        if any(event.name in (name, "") for event in events):
             self.rings += 1
             self._wake()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.adapters.doorbell import Doorbell
 from localpuppet.adapters.sqlite_file import MAX_REMOVALS, SCHEMA, SqliteFile
 from localpuppet.adapters.sqlite_kv import open_sqlite
 from localpuppet.errors import InvalidInputError, UnavailableError
@@ -179,6 +181,24 @@ async def test_an_expiry_is_told_as_gone(path: Path) -> None:
     await follower.until(lambda: [gone.key for gone in follower.gone] == ["/a/b"])
     await follower.stop()
     await store.close()
+
+
+@pytest.mark.parametrize("how", ["removed", "moved"])
+async def test_the_bell_rings_also_in_a_directory_that_was_made_again(path: Path, how: str) -> None:
+    make_file(path)
+    bell = Doorbell(path)
+    if how == "removed":
+        shutil.rmtree(path.parent)
+    else:
+        path.parent.rename(path.parent.with_name("old"))
+    await bell.wait(0, seconds=60.0)
+    make_file(path)
+    await bell.wait(bell.rings, seconds=60.0)  # it looks for its directory
+    rings = bell.rings
+    bell.ring()
+    await bell.wait(rings, seconds=60.0)
+    assert bell.rings > rings
+    bell.close()
 
 
 async def test_more_removals_than_are_kept_bring_a_listing(path: Path) -> None:
