@@ -1,9 +1,9 @@
 """`localpuppet trigger`: make other nodes run, by hand."""
 
-import asyncio
 import json
 import os
 import uuid
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,17 +135,12 @@ async def _send(fleet: "FleetParts", kv: "KeyValue", call: "Call") -> "Sent":
 
 async def _through_agent(socket: str, call: "Call") -> "Sent":
     """Have the agent send it, which knows the causes of the command that it runs (`run_cmd`)."""
+    from localpuppet.adapters.local_socket import ask
     from localpuppet.bus import Sent
     from localpuppet.calls import trigger_line
 
-    try:
-        async with asyncio.timeout(PATIENCE):
-            reader, writer = await asyncio.open_unix_connection(socket)
-            writer.write(trigger_line(call))
-            answer = json.loads(await reader.read())
-            writer.close()
-    except (OSError, TimeoutError, ValueError) as error:
-        raise UnavailableError(f"the agent does not answer: {error}", where=socket) from error
+    async with aclosing(ask(Path(socket), trigger_line(call), patience=PATIENCE)) as lines:
+        answer = json.loads(await anext(lines))
     if not answer["ok"]:
         raise UnavailableError(str(answer["error"]), where=socket)
     return Sent(
