@@ -287,21 +287,21 @@ class Agent:
         try:
             while not (stop.is_set() and run is None):
                 self._alive()
-                self._notice_hold()
+                held = self._look_at_holds()
                 if run is not None and run.done():
                     self._settle(run.result())
                     run = None
                 if run is None and not stop.is_set():
-                    run = self._step()
+                    run = self._step(held)
                 await self._sleep(run, stopping)
         finally:
             stopping.cancel()
 
-    def _step(self) -> "asyncio.Task[RunEnd] | None":
+    def _step(self, held: str | None) -> "asyncio.Task[RunEnd] | None":
         """Start what is due, and drop what is too late."""
         if self._clock.monotonic() < self._again_at:
             return None
-        step = self._coalescer.step(self._clock.now().timestamp(), held=self._hold())
+        step = self._coalescer.step(self._clock.now().timestamp(), held=held)
         self._drop(step.dropped)
         if step.start is None:
             return None
@@ -319,17 +319,16 @@ class Agent:
         self._tell()
         return asyncio.create_task(self._runner.run(order))
 
-    def _notice_hold(self) -> None:
-        held = self._hold()
+    def _look_at_holds(self) -> str | None:
+        """Return why the node does not run for now, if so; tell others when that changes."""
+        try:
+            held = self._held()
+        except LocalpuppetError as error:
+            held = str(error)  # better no run than one on a held node
         if held != self._was_held:
             self._was_held = held
             self._tell()
-
-    def _hold(self) -> str | None:
-        try:
-            return self._held()
-        except LocalpuppetError as error:
-            return str(error)  # better no run than one on a held node
+        return held
 
     def _settle(self, end: RunEnd) -> None:
         batch = self.running

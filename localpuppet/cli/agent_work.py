@@ -198,7 +198,7 @@ class Work:
             if self._now or self._stop.is_set():
                 self._log.info("ending the run that is on")
                 self._runner.end()
-            elif not self._stop.is_set():
+            else:
                 self._log.info("ending; a run that is on may finish")
             self._stop.set()
 
