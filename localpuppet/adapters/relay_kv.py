@@ -6,6 +6,7 @@ Invariant: what comes back is from the side that talks to the network, and is be
 the network is: its form is checked, and nothing else can be.
 """
 
+import asyncio
 import base64
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
@@ -60,10 +61,17 @@ class RelayKeyValue:
 
     async def list(self, prefix: str) -> Listing:
         """Return all that is below a prefix."""
-        async with aclosing(self._ask("list", prefix=check_prefix(prefix))) as lines:
-            async for change in _changes(lines):
-                if isinstance(change, Listing):
-                    return change
+        asked = self._ask("list", prefix=check_prefix(prefix))
+        patience = self._timeout + MARGIN
+        try:
+            async with asyncio.timeout(patience), aclosing(asked) as lines:
+                async for change in _changes(lines):
+                    if isinstance(change, Listing):
+                        return change
+        except TimeoutError as error:
+            raise UnavailableError(
+                f"did not answer within {patience:g} s", where="network side"
+            ) from error
         raise _rubbish()
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
