@@ -71,19 +71,29 @@ async def listen_to(
             make_private(place.parent)
         _refuse_living(place)
         place.unlink(missing_ok=True)
-        before = os.umask(0o177)
-        try:
-            server = await asyncio.start_unix_server(serve, place, limit=MAX_LINE)
-        finally:
-            os.umask(before)
+        made = _bind(place)
         if group is not None:
             os.chown(place, -1, group)
             place.chmod(0o660)
-        return server
+        return await asyncio.start_unix_server(serve, sock=made, limit=MAX_LINE)
     except OSError as error:
         raise StateError(
             f"cannot listen: {error.strerror or error}", where=str(place), hint="run as root?"
         ) from error
+
+
+def _bind(path: Path) -> socket.socket:
+    """Return a socket whose file is 0600 from the first moment on."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)  # the whole process's: nothing else may run until it is back
+    try:
+        made.bind(str(path))
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        os.umask(before)
+    return made
 
 
 async def _serve(
