@@ -127,7 +127,11 @@ def paths_of(records: "Records", run: str | None) -> list[tuple[NodeName, ...]]:
     """
     if run is None:
         return [()]
-    causes = read_json(records.get(run).request).get("causes") or {}
+    try:
+        request = read_json(records.get(run).request)
+    except FileNotFoundError as error:
+        raise InvalidInputError("its record was never whole", where=f"run {run}") from error
+    causes = request.get("causes") or {}
     paths = causes.get("paths") or [[]]
     return [tuple(NodeName.parse(name) for name in path) for path in paths]
 
