@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate, CertificateRevocationList
 
 MAX_PATH = 4
-MIN_RSA_BITS = 2048
 _HASHES = ("sha256", "sha384", "sha512")
 _CRL_BLOCK = re.compile(b"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 

@@ -32,6 +32,7 @@ PRESENCE = f"{BASE}/presence/"
 LEASES = f"{BASE}/leases/"
 PRESENCE_TTL = 60.0
 FAREWELL_TTL = 3.0
+REPLY_TTL = 60.0  # whoever asked is watching
 AT_ONCE = 64  # writes that are under way together
 # Receivers that one message names: each of them gets all the names, so that a message for all
 # would make the bytes grow with the square of their number; a signature costs as much as 5 kB.
@@ -345,15 +346,13 @@ async def ask(
                 asked = True
 
 
-async def reply(
-    kv: KeyValue, token: bytes, *, caller: str, node: NodeName, request: str, ttl: float
-) -> None:
+async def reply(kv: KeyValue, token: bytes, *, caller: str, node: NodeName, request: str) -> None:
     """Put a node's reply where its caller looks; see `ask`.
 
     Raises:
         UnavailableError: The store cannot be reached.
     """
-    await kv.put(replies_of(node, caller) + request, token, ttl=ttl)
+    await kv.put(replies_of(node, caller) + request, token, ttl=REPLY_TTL)
 
 
 async def announce(

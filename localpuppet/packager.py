@@ -26,7 +26,6 @@ from localpuppet.ports import PackageTools, Repository
 from localpuppet.staging import Staging
 from localpuppet.store import Store, tree_digest
 
-FORMATS = ("deb", "rpm", "tar")
 # Tar headers hold 11 octal digits; RPM and dpkg-deb stop earlier. A commit may claim anything.
 MAX_TIME = 2**31 - 1
 

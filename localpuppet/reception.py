@@ -28,6 +28,7 @@ from localpuppet.ports import Clock
 from localpuppet.seen import Seen
 from localpuppet.signing import Kind, Signer, Verifier
 
+# Seconds that a message is good for unless it is to be longer, in case clocks differ.
 LIFE = 60
 # Ids are kept longer than their messages live: a clock that is set back by less than that
 # brings none of them back to life.

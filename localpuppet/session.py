@@ -197,9 +197,8 @@ class Session:
                 self._changed.set()
 
     async def _reply(self, kv: KeyValue, caller: str, request: str, token: bytes) -> None:
-        node, ttl = self._side.me, bus.PRESENCE_TTL
         try:
-            await bus.reply(kv, token, caller=caller, node=node, request=request, ttl=ttl)
+            await bus.reply(kv, token, caller=caller, node=self._side.me, request=request)
         except InvalidInputError as error:  # two long names make no key
             self._log.warning(f"{caller} gets no reply: {error}")
 

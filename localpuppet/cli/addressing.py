@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from localpuppet.model.duration import parse_duration
+from localpuppet.model.life import MAX_LIFE
 
 PATIENCE = 20.0
-LONGEST = 300  # seconds: what a receiver allows a request to live (life.MAX_LIFE)
 
 Decorator = Callable[[Any], Any]
 
@@ -37,8 +37,8 @@ def patience_option() -> Decorator:
 
 def _patience(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float:
     seconds = PATIENCE if value is None else parse_duration(value, what="timeout")
-    if seconds > LONGEST:
-        raise click.UsageError(f"--timeout must be at most {LONGEST // 60}m")
+    if seconds > MAX_LIFE:
+        raise click.UsageError(f"--timeout must be at most {MAX_LIFE // 60}m")
     return seconds
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from localpuppet.key_value import KeyValue
     from localpuppet.model.request import Arguments
 
-# A request is good for at least so long, in case its caller's clock is behind.
-LIFE = 60
 AT_ONCE = 50
 
 
@@ -91,7 +89,7 @@ async def _ask(
     from localpuppet import bus, reception
 
     clock = fleet.parts.clock
-    life = max(LIFE, math.ceil(patience))
+    life = max(reception.LIFE, math.ceil(patience))
     request, token = reception.ask(fleet.signer, node, action, args, clock=clock, life=life)
     problem = "did not answer in time: is its agent running? ('localpuppet nodes')"
     replies = bus.ask(kv, token, caller=fleet.signer.name, node=node, request=request.jti, ttl=life)

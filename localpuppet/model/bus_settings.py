@@ -17,7 +17,6 @@ from localpuppet.model.names import NodeName
 
 ENGINES = ("sqlite", "etcd", "nats")
 KEYPREFIX = "/puppet_trigger/events"
-EVERY = 1800.0
 TIMEOUT = 5.0
 NETWORK_USER = "localpuppet"
 

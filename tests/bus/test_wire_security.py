@@ -134,7 +134,6 @@ async def test_a_person_asks_and_a_node_replies(wire: Wire) -> None:
                             caller=caller,
                             node=NodeName(WEB01),
                             request=request,
-                            ttl=60.0,
                         )
 
         answering = asyncio.create_task(answer())

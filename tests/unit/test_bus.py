@@ -177,8 +177,8 @@ async def test_a_request_and_its_reply() -> None:
     while not (there := (await kv.list(bus.requests_for(B))).entries):
         await asyncio.sleep(0)
     assert (there[0].key, there[0].value) == (f"{bus.BASE}/requests/{B}/alice/{UUID}", b"question")
-    await bus.reply(kv, b"another", caller="alice", node=B, request=UUID[::-1], ttl=60)
-    await bus.reply(kv, b"answer", caller="alice", node=B, request=UUID, ttl=60)
+    await bus.reply(kv, b"another", caller="alice", node=B, request=UUID[::-1])
+    await bus.reply(kv, b"answer", caller="alice", node=B, request=UUID)
     assert await waiting == b"answer"
     await asked.aclose()
     assert not site.store.watchers
