@@ -120,7 +120,8 @@ async def send(
 
     Raises:
         UnavailableError: The store did not take all of it; which part it took is unknown.
-        InvalidInputError: The message is too large.
+        InvalidInputError: No receiver would take the message: it is too large, has too many tags,
+            or the signer has a name that no node can have.
     """
     me = NodeName(signer.name)
     known = list(paths)
@@ -146,7 +147,9 @@ async def send(
                 hops=len(path) - 1,
                 path=path,
             )
-            token = signer.sign(trigger.to_payload(), Kind.TRIGGER)
+            payload = trigger.to_payload()
+            Trigger.parse(payload)  # who sends must hear of what every receiver would only log
+            token = signer.sign(payload, Kind.TRIGGER)
             writes += [(triggers_for(host, call.keyprefix) + me, token) for host in part]
     for start in range(0, len(writes), AT_ONCE):
         part_of = writes[start : start + AT_ONCE]

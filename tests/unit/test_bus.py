@@ -34,8 +34,10 @@ class Site:
     def leases(self, holder: str, session: str = "1") -> bus.Leases:
         return bus.Leases(self.client(), self.clock, holder=holder, session=session)
 
-    async def send(self, *hosts: NodeName, paths: list[tuple[NodeName, ...]]) -> bus.Sent:
-        call = bus.Call(hosts=hosts, tags=("web",), ttl=60, keyprefix="/t/events", keyttl=90)
+    async def send(
+        self, *hosts: NodeName, paths: list[tuple[NodeName, ...]], tags: tuple[str, ...] = ("web",)
+    ) -> bus.Sent:
+        call = bus.Call(hosts=hosts, tags=tags, ttl=60, keyprefix="/t/events", keyttl=90)
         return await bus.send(
             call,
             kv=self.client(),
@@ -64,6 +66,16 @@ async def test_a_trigger_is_signed_and_lies_below_its_receiver(tmp_path: Path) -
     )
     site.clock.advance(91)
     assert site.store.get(f"/t/events/hosts/{B}/{A}") is None
+
+
+async def test_what_no_receiver_would_take_is_not_sent() -> None:
+    site = Site()
+    with pytest.raises(InvalidInputError, match=r"trigger\.tags: has 101 elements"):
+        await site.send(B, paths=[ORIGIN], tags=("web",) * 101)
+    site.sender = person("alice_b")
+    with pytest.raises(InvalidInputError, match=r"trigger\.hostname: node name 'alice_b'"):
+        await site.send(B, paths=[ORIGIN])
+    assert site.store.kept == {}
 
 
 async def test_each_receiver_gets_a_path_without_it_and_loops_are_dropped() -> None:
