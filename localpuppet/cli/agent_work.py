@@ -98,6 +98,9 @@ class Work:
         server = await listen(socket, calls.answer)
         self._on_signals()
         self._log.info(f"{agent.me} {to}, {self._rhythm()}")
+        name = str(self._fleet.signer.name)
+        if name != agent.me:
+            self._log.warning(f"it signs as {name}: nobody believes what it says of {agent.me}")
         self._manager.ready(f"{agent.me}: waiting for triggers")
         try:
             async with asyncio.TaskGroup() as group:

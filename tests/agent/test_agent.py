@@ -1,5 +1,7 @@
 """What agents do, as real processes on each bus: nothing is broken here, see test_faults_*.py."""
 
+import json
+
 from tests.agent.fleet import Fleet
 
 
@@ -27,3 +29,12 @@ def test_puppets_own_hold_counts_where_nobody_has_asked_puppet_yet(fleet: Fleet)
     events = fleet.settle()
     runs = [event for event in events if event["what"] == "started"]
     assert [run["causes"] for run in runs] == [(f"{a.name}/{uuid}",)]
+
+
+def test_an_agent_that_signs_in_another_name_says_so(fleet: Fleet) -> None:
+    a, b = fleet.add("a", "b")
+    settings = json.loads((b.root / "localpuppet.yaml").read_text())
+    b.node.write("localpuppet.yaml", json.dumps({**settings, "identity": {"name": "alice"}}))
+    b.start()
+    b.wait_log("it signs as alice: nobody believes what it says of b.example.com")
+    a.wait_nodes({b.name: "not trusted"})
