@@ -59,7 +59,7 @@ class Batch:
         self._owed: dict[str, tuple[int | None, Path, Wanted, int]] = {}
         self._paths: dict[Path, Path] = {}
         self._spelt: dict[str, Cause] = {}
-        self._earliest: int | None = None
+        self._earliest: int | None = None  # no cause expires before this second has passed
         self._wishes: set[Wanted] = set()
 
     def __len__(self) -> int:
@@ -97,11 +97,6 @@ class Batch:
         """
         decide = [only for noop, only in self._wishes if noop == self.noop]
         return tuple(sorted({tag for only in decide for tag in only})) if all(decide) else ()
-
-    @property
-    def earliest_expiry(self) -> int | None:
-        """No cause expires before it has passed (seconds since 1970); `None`: none ever does."""
-        return self._earliest
 
     def problem(self, cause: Cause) -> str | None:
         """Return why a cause cannot be taken, if so."""
@@ -220,7 +215,8 @@ class Coalescer:
     def step(self, now: float, *, held: str | None) -> Step:
         """Decide what is to be done.
 
-        Call it after every change, and when `wake_at` has passed.
+        Call it after every change, and often enough on hold: causes expire in the second after
+        their last.
 
         Args:
             now: Seconds since 1970, UTC.
@@ -232,10 +228,6 @@ class Coalescer:
             return Step()
         self.running, self.waiting = self.waiting, None
         return Step(start=self.running)
-
-    def wake_at(self) -> int | None:
-        """Return the second after which, on hold, a `step` has something to drop."""
-        return self.waiting.earliest_expiry if self.waiting else None
 
     def ended(self) -> tuple[str, ...]:
         """Settle the causes of the run: it started and is over, whatever its outcome.

@@ -72,17 +72,29 @@ def test_each_cause_outwaits_a_hold_for_its_own_time() -> None:
     short, long, ever = trigger(1, ttl=60), trigger(2, ttl=600), timer(3)
     for cause in (short, long, ever):
         coalescer.accept(cause)
-    assert coalescer.wake_at() == NOW + 60
     assert coalescer.step(NOW + 60.9, held="disk").dropped == (), "its last second is not over"
     step = coalescer.step(NOW + 61, held="disk")
     assert step.start is None
     assert [drop.id for drop in step.dropped] == [short.id]
     assert step.dropped[0].reason == "expired while the node was on hold: disk"
-    assert coalescer.wake_at() == NOW + 600
     batch = coalescer.step(NOW + 61, held=None).start
     assert batch is not None
     assert batch.ids == (long.id, ever.id)
     assert [item["uuid"] for item in batch.to_dict()["causes"]] == [long.uuid, ever.uuid]
+
+
+def test_each_of_those_that_stay_expires_in_its_turn() -> None:
+    coalescer = Coalescer()
+    causes = [trigger(number, ttl=100 * number) for number in (1, 2, 3)]
+    for cause in causes:
+        coalescer.accept(cause)
+    started(coalescer)
+    late = trigger(4, ttl=10)
+    coalescer.accept(late)
+    coalescer.put_back()
+    for cause, after in ((late, 11), *((cause, 100 * n + 1) for n, cause in enumerate(causes, 1))):
+        assert coalescer.step(NOW + after - 1, held="disk").dropped == ()
+        assert [drop.id for drop in coalescer.step(NOW + after, held="disk").dropped] == [cause.id]
 
 
 def test_a_hold_may_outlast_all() -> None:
@@ -90,7 +102,6 @@ def test_a_hold_may_outlast_all() -> None:
     coalescer.accept(trigger(1))
     assert len(coalescer.step(NOW + 9999, held="disk").dropped) == 1
     assert coalescer.waiting is None
-    assert coalescer.wake_at() is None
     assert started(coalescer) == ()
 
 
@@ -112,7 +123,6 @@ def test_a_run_that_did_not_start_gives_its_causes_back_in_order() -> None:
     started(coalescer)
     coalescer.accept(trigger(2, path=(C,), ttl=10))
     coalescer.put_back()
-    assert coalescer.wake_at() == NOW + 10
     assert started(coalescer) == (trigger(1).id, trigger(2, path=(C,)).id)
     assert coalescer.running is not None
     assert coalescer.running.paths == ((A,), (C,))
