@@ -48,7 +48,7 @@ def agent_command(parts: Parts, side: str, now: bool, debug: bool) -> None:
 
     if side != "network":
         learn(parts.root_option)
-    fleet, log = FleetParts(parts), AgentLog(debug=debug)
+    fleet, log = FleetParts(parts), AgentLog(parts.clock, debug=debug)
 
     async def serve() -> None:
         if side == "both":

@@ -5,9 +5,11 @@ import time
 from collections import Counter, defaultdict, deque
 
 from localpuppet.model.text import one_line
+from localpuppet.ports import Clock
 
 # In WINDOW seconds no more than MOST lines that begin with the same word; what is left out is
-# counted. By the word, so that ten thousand triggers that were accepted do not hide the run.
+# counted, and told with the next line after that. By the word, so that ten thousand triggers that
+# were accepted do not hide the run.
 WINDOW = 10.0
 MOST = 50
 _PRIORITY = {"warning": 4, "info": 6, "debug": 7}
@@ -19,10 +21,12 @@ class AgentLog:
     In a journal lines carry their priority (`sd-daemon(3)`); on a terminal, the time.
 
     Args:
+        clock: Tells how much time has passed.
         debug: Whether debugging lines are written, and all lines, however many.
     """
 
-    def __init__(self, *, debug: bool) -> None:
+    def __init__(self, clock: Clock, *, debug: bool) -> None:
+        self._clock = clock
         self._debug = debug
         self._terminal = sys.stderr.isatty()
         self._recent: defaultdict[str, deque[float]] = defaultdict(deque)
@@ -42,7 +46,8 @@ class AgentLog:
             self._say("debug", text)
 
     def _say(self, kind: str, text: str) -> None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
+        self._tell_left_out(now)
         word = text.partition(" ")[0]
         recent = self._recent[word]
         while recent and now - recent[0] > WINDOW:
@@ -51,10 +56,13 @@ class AgentLog:
             self._left_out[word] += 1
             return
         recent.append(now)
-        left_out = self._left_out.pop(word, 0)
-        if left_out:
-            self._write(kind, f"{left_out} more lines like the next were left out")
         self._write(kind, text)
+
+    def _tell_left_out(self, now: float) -> None:
+        for word, count in list(self._left_out.items()):
+            if now - self._recent[word][0] > WINDOW:
+                del self._left_out[word]
+                self._write("warning", f"left out {count} more lines that begin with '{word}'")
 
     def _write(self, kind: str, text: str) -> None:
         if self._terminal:

@@ -62,7 +62,7 @@ def test_a_storm_during_a_slow_run(served_fleet: Fleet) -> None:
 
 
 def test_a_storm_of_rubbish(fleet: Fleet) -> None:
-    """Refusals are rate-limited, too, and what was left out is counted."""
+    """Refusals are rate-limited, too."""
     a, b, c = fleet.add("a", "b", "c")
     (eve,) = fleet.add("eve", trusted=False)
     b.start(debug=False)
@@ -71,6 +71,6 @@ def test_a_storm_of_rubbish(fleet: Fleet) -> None:
         fleet.send(eve, b, late=True)
     (good,) = fleet.send(a, b)
     fleet.accepted(b, good)
-    assert b.log.count("dropped a trigger") <= 60
+    assert 0 < b.log.count("dropped a trigger") <= 60
     assert b.stop() == 0
     del c
