@@ -10,17 +10,16 @@ or none can come.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING
 
 from localpuppet.agent import Log
 from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError, UnavailableError
 from localpuppet.keys import parse_public
+from localpuppet.model.fields import Fields
 from localpuppet.model.handover import MAX_IDS, MessageId, Question, Word
 from localpuppet.model.names import NodeName, SignerName
-from localpuppet.model.strict_json import parse_object
-from localpuppet.model.values import Json
 from localpuppet.sides import Answer, RunSideAwayError
 from localpuppet.signing import MAX_TOKEN, Kind, Verifier
 from localpuppet.spool import Spool
@@ -75,15 +74,12 @@ class Gate:
             UnavailableError: It cannot be asked, or it is another node's now.
         """
         found = await self._one(Question(word=Word.HELLO))
-        try:
-            me = NodeName.parse(_text(found, "node"))
-            pem = found.get("key")
+        with _understood():
+            me = found.parsed("node", NodeName.parse)
+            pem = found.text_or_none("key")
             own = None
             if pem is not None:
-                key = parse_public(_text(found, "key").encode(), where="run side")
-                own = (SignerName.parse(me), key)
-        except InvalidInputError as error:
-            raise _rubbish() from error
+                own = (SignerName.parse(me), parse_public(pem.encode(), where="run side"))
         if self._me not in (None, me):
             raise RunSideAwayError(
                 f"is that of {me} now", where="run side", hint="restart this side, too"
@@ -97,9 +93,8 @@ class Gate:
         for start in range(0, len(good), MAX_IDS):
             with self._spooled(good[start : start + MAX_IDS]) as ids:
                 answer = await self._one(Question(word=Word.HEAR, ids=ids))
-            refused = answer.get("refused")
-            if not isinstance(refused, Mapping):
-                raise _rubbish()
+            with _understood():
+                refused = answer.mapping("refused")
             if refused:  # not for what they say: it could not read what we wrote
                 raise RunSideAwayError(
                     f"could not read {len(refused)} messages", where="run side", hint="see its log"
@@ -110,16 +105,18 @@ class Gate:
         if not self._holds(token, Kind.REQUEST):
             return None
         with self._spooled([token]) as ids:
-            reply = (await self._one(Question(word=Word.SERVE, ids=ids))).get("reply")
-        if reply is None:
-            return None
-        if not isinstance(reply, Mapping):
-            raise _rubbish()
-        return _text(reply, "caller"), _text(reply, "request"), _text(reply, "token").encode()
+            found = await self._one(Question(word=Word.SERVE, ids=ids))
+        with _understood():
+            reply = found.inner_or_none("reply")
+            if reply is None:
+                return None
+            return reply.text("caller"), reply.text("request"), reply.text("token").encode()
 
     async def describe(self) -> bytes:
         """Return how the node is, signed by the run side."""
-        return _text(await self._one(Question(word=Word.DESCRIBE)), "token").encode()
+        found = await self._one(Question(word=Word.DESCRIBE))
+        with _understood():
+            return found.text("token").encode()
 
     def subscribe(self) -> asyncio.Event:
         """Return an event that is set at each change; see `RunSide`."""
@@ -166,30 +163,29 @@ class Gate:
             for identifier in ids:
                 self._spool.remove(identifier)
 
-    async def _one(self, question: Question) -> dict[str, Json]:
+    async def _one(self, question: Question) -> Fields:
         """Ask for one line."""
         try:
             async with aclosing(self._ask(question.line())) as lines:
                 line = await anext(lines)
         except UnavailableError as error:
             raise RunSideAwayError(str(error), where="run side") from error
-        try:
-            found = parse_object(line, where="run side", limit=2 * MAX_TOKEN)
-        except InvalidInputError as error:
-            raise _rubbish() from error
-        if found.get("ok") is not True:
-            raise RunSideAwayError(_text(found, "error"), where="run side")
+        with _understood():
+            found = Fields.parse(line, where="answer", limit=2 * MAX_TOKEN)
+            refusal = None if found.truth("ok") else found.text("error")
+        if refusal is not None:
+            raise RunSideAwayError(refusal, where="run side")
         return found
 
 
-def _text(found: Mapping[str, Json], key: str) -> str:
-    value = found.get(key)
-    if not isinstance(value, str):
-        raise _rubbish()
-    return value
-
-
-def _rubbish() -> RunSideAwayError:
-    return RunSideAwayError(
-        "answers what we do not know", where="run side", hint="have both sides one version?"
-    )
+@contextmanager
+def _understood() -> Iterator[None]:
+    """Turn an answer of another form into what it means: nobody there whom we know."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise RunSideAwayError(
+            f"answers what we do not know: {error}",
+            where="run side",
+            hint="have both sides one version?",
+        ) from error

@@ -290,3 +290,34 @@ def test_what_the_run_side_could_not_read_is_not_taken_for_heard(tmp_path: Path)
         asyncio.run(made.hear([trigger(b.signer)]))
     peer.refused = {}
     asyncio.run(made.hear([trigger(b.signer)]))
+
+
+class OddPeer(Peer):
+    """A run side of another version."""
+
+    answer = b""
+
+    async def ask(self, line: bytes) -> AsyncGenerator[bytes, None]:
+        yield self.answer + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"", "is not JSON"),
+        (b"[]", "not a JSON object"),
+        (b"{}", "'ok' is missing"),
+        (b'{"ok": 1}', "ok: must be true or false"),
+        (b'{"ok": false}', "'error' is missing"),
+        (b'{"ok": true}', "'node' is missing"),
+        (b'{"ok": true, "node": "A"}', "node: node name 'A' must be in lower case"),
+        (b'{"ok": true, "node": "a", "key": "PEM"}', "is no public key"),
+    ],
+)
+def test_a_run_side_that_answers_something_else_is_away(
+    tmp_path: Path, answer: bytes, text: str
+) -> None:
+    peer = OddPeer(tmp_path / "spool")
+    peer.answer = answer
+    with pytest.raises(UnavailableError, match=f"answers what we do not know: .*{text}"):
+        asyncio.run(gate(tmp_path, peer).hello())
