@@ -80,14 +80,17 @@ class Session:
 
         Raises:
             StateError: What was heard could not be written down.
+            InvalidInputError: The settings are refused at the first connection. What was good once
+                and is refused later is an outage: certificates are being replaced, say.
         """
+        good = False
         clock = asyncio.get_running_loop().time
         delay = FIRST_DELAY
         while not stop.is_set():
             steady = math.inf
             try:
                 self._kv = await _ours(self._connect())
-                steady = clock() + STEADY
+                steady, good = clock() + STEADY, True
                 # A task of its own. Up to Python 3.12 a group that failed leaves its task marked
                 # as cancelled: no time-out in that works from then on, and the next one that is
                 # due would end it in silence.
@@ -95,6 +98,10 @@ class Session:
             except* UnavailableError as errors:
                 if not stop.is_set():
                     self._lost(_first(errors))
+            except* InvalidInputError as errors:
+                if not good:
+                    raise
+                self._lost(_first(errors))
             except* _Stopped:
                 await self._farewell()
             finally:

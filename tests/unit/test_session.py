@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet import bus
-from localpuppet.errors import StateError, UnavailableError
+from localpuppet.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.key_value import Change, KeyValue, Listing
 from localpuppet.model.names import NodeName
 from localpuppet.session import Session
@@ -123,6 +123,40 @@ async def test_an_outage_costs_nothing_but_time(directory: Path) -> None:
             await site.until("the bus is back", times)
             await site.until("accepted", times)
     assert all(client.closed for client in site.clients)
+
+
+async def test_settings_that_were_good_once_are_an_outage_later(directory: Path) -> None:
+    """A certificate and its key are replaced one after the other."""
+    site = Site(directory)
+    tries: list[int] = []
+    connect = site.connect
+
+    async def connect_with_files() -> KeyValue:
+        tries.append(len(tries))
+        if 0 < tries[-1] < 4:
+            raise InvalidInputError("cannot be used for TLS", where="node.pem")
+        return await connect()
+
+    site.session = site.connected_by(connect_with_files)
+    async with site.running():
+        await site.present()
+        site.away(True)
+        await site.until("the bus is away")
+        site.away(False)
+        await site.until("the bus is back")
+        assert len(tries) == 5
+
+
+async def test_settings_that_were_never_good_end_it(directory: Path) -> None:
+    site = Site(directory)
+
+    async def refused() -> KeyValue:
+        raise InvalidInputError("cannot be used for TLS", where="node.pem")
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await site.connected_by(refused).run(site.stop)
+    assert caught.group_contains(InvalidInputError)
+    site.rig.inbox.close()
 
 
 async def test_it_comes_back_less_and_less_often(directory: Path) -> None:
