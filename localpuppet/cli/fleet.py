@@ -183,4 +183,7 @@ async def _open_nats(servers: Servers, timeout: float, who: str) -> "KeyValue":
 def _password(file: Path | None) -> str | None:
     if file is None:
         return None
-    return read_user_file(file, limit=MAX_PASSWORD).decode("utf-8").rstrip("\n")
+    try:
+        return read_user_file(file, limit=MAX_PASSWORD).decode("utf-8").rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError("the password is not UTF-8", where=str(file)) from error
