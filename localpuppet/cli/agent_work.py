@@ -19,8 +19,7 @@ from localpuppet.cli.agent_status import Describer
 from localpuppet.cli.fleet import FleetParts, paths_of
 from localpuppet.cli.telling import telling
 from localpuppet.desk import Actions, Desk
-from localpuppet.errors import BusyError, InvalidInputError
-from localpuppet.files import Flock, make_private
+from localpuppet.errors import InvalidInputError
 from localpuppet.holds import Holds
 from localpuppet.inbox import Inbox
 from localpuppet.keeper import Keeper
@@ -49,10 +48,6 @@ class Work:
         now: Whether a signal ends also the run that is on.
         lend: Lends the store of an engine, connected; that of the site for `None`.
         store: Returns the store of the site, connected.
-
-    Raises:
-        BusyError: Another agent has this node.
-        StateError: The disk refused.
     """
 
     def __init__(
@@ -71,7 +66,6 @@ class Work:
         self._lend = lend
         self._store = store
         self._known_holds: Holds | None = None
-        self._lock = self._alone()
         _ = fleet.signer  # makes the key where there is none: what verifies must know it, too
         self._stop = asyncio.Event()
         self._leave = asyncio.Event()
@@ -89,7 +83,7 @@ class Work:
             to: How others reach us, for the log.
 
         Raises:
-            BusyError: Somebody else listens on our socket.
+            BusyError: Another agent is there.
             StateError: The disk refused.
         """
         agent, keeper = self._agent, self._keeper()
@@ -125,15 +119,6 @@ class Work:
             with suppress(FileNotFoundError):
                 socket.unlink()
         self._log.info("ended")
-
-    def _alone(self) -> Flock:
-        """Return what keeps a second agent from the inbox, for as long as this process lives."""
-        path = self._parts.settings.state / "agent" / "lock"
-        make_private(path.parent)
-        lock = Flock.take(path)
-        if lock is None:
-            raise BusyError("another agent has this node", where=str(path))
-        return lock
 
     def _make_runner(self) -> Runner:
         command = self._fleet.settings.agent.run_cmd
