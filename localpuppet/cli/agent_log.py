@@ -7,9 +7,11 @@ from collections import Counter, defaultdict, deque
 from localpuppet.model.text import one_line
 from localpuppet.ports import Clock
 
-# In WINDOW seconds no more than MOST lines that begin with the same word; what is left out is
-# counted, and told with the next line after that. By the word, so that ten thousand triggers that
-# were accepted do not hide the run.
+# In WINDOW seconds no more than MOST lines of a kind; what is left out is counted, and told with the
+# next line after that. By its first word, so that ten thousand triggers that were accepted do not
+# hide the run; and an "a" behind it, so that what strangers send ("dropped a trigger") does not
+# hide what becomes of what was accepted ("dropped web01.example.com/UUID"), which is said for
+# certain.
 WINDOW = 10.0
 MOST = 50
 _PRIORITY = {"warning": 4, "info": 6, "debug": 7}
@@ -48,21 +50,22 @@ class AgentLog:
     def _say(self, kind: str, text: str) -> None:
         now = self._clock.monotonic()
         self._tell_left_out(now)
-        word = text.partition(" ")[0]
-        recent = self._recent[word]
+        word, _, rest = text.partition(" ")
+        kind_of = f"{word} a" if rest.startswith("a ") else word
+        recent = self._recent[kind_of]
         while recent and now - recent[0] > WINDOW:
             recent.popleft()
         if len(recent) >= MOST and not self._debug:
-            self._left_out[word] += 1
+            self._left_out[kind_of] += 1
             return
         recent.append(now)
         self._write(kind, text)
 
     def _tell_left_out(self, now: float) -> None:
-        for word, count in list(self._left_out.items()):
-            if now - self._recent[word][0] > WINDOW:
-                del self._left_out[word]
-                self._write("warning", f"left out {count} more lines that begin with '{word}'")
+        for kind_of, count in list(self._left_out.items()):
+            if now - self._recent[kind_of][0] > WINDOW:
+                del self._left_out[kind_of]
+                self._write("warning", f"left out {count} more lines that begin with '{kind_of}'")
 
     def _write(self, kind: str, text: str) -> None:
         if self._terminal:

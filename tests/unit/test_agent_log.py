@@ -44,3 +44,18 @@ def test_for_debugging_there_is_no_limit(capsys: pytest.CaptureFixture[str]) -> 
     for number in range(10 * MOST):
         log.debug(f"accepted {number}")
     assert len(said(capsys)) == 10 * MOST
+
+
+def test_what_strangers_send_hides_no_drop_of_what_was_accepted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = AgentLog(FakeClock(), debug=False)
+    for _ in range(10 * MOST):
+        log.warning("dropped a trigger: no valid signature")
+        log.warning("refused a request: no valid signature")
+    log.warning("dropped a.example.com/3f2504e0: expired while the node was on hold: x")
+    log.warning("refused the network side: no line")
+    text = capsys.readouterr().err
+    assert text.count("dropped a trigger") == MOST
+    assert "dropped a.example.com/3f2504e0: expired" in text
+    assert "refused the network side" in text
