@@ -61,16 +61,18 @@ class RelayKeyValue:
 
     async def list(self, prefix: str) -> Listing:
         """Return all that is below a prefix."""
-        asked = self._ask("list", prefix=check_prefix(prefix))
-        patience = self._timeout + MARGIN
+        deadline = self._timeout + MARGIN
         try:
-            async with asyncio.timeout(patience), aclosing(asked) as lines:
+            async with (
+                asyncio.timeout(deadline),
+                aclosing(self._ask("list", prefix=check_prefix(prefix))) as lines,
+            ):
                 async for change in _changes(lines):
                     if isinstance(change, Listing):
                         return change
         except TimeoutError as error:
             raise UnavailableError(
-                f"did not answer within {patience:g} s", where="network side"
+                f"did not list all within {deadline:g} s", where="network side"
             ) from error
         raise _rubbish()
 

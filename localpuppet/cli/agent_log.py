@@ -7,9 +7,9 @@ from collections import Counter, defaultdict, deque
 from localpuppet.model.text import one_line
 from localpuppet.ports import Clock
 
-# In WINDOW seconds no more than MOST lines of a kind; what is left out is counted, and told with the
-# next line after that. By its first word, so that ten thousand triggers that were accepted do not
-# hide the run; and an "a" behind it, so that what strangers send ("dropped a trigger") does not
+# In WINDOW seconds no more than MOST lines of a kind; what is left out is counted, and told with
+# the next line after that. By its first word, so that ten thousand triggers that were accepted do
+# not hide the run; and an "a" behind it, so that what strangers send ("dropped a trigger") does not
 # hide what becomes of what was accepted ("dropped web01.example.com/UUID"), which is said for
 # certain.
 WINDOW = 10.0
