@@ -57,6 +57,19 @@ class ServerClock:
         return told + (time.monotonic() - at) * (1 - DRIFT) - SLACK
 
 
+def expiry(ttl: str | None, stored: float) -> float | None:
+    """Return when a message expires that was stored at a time; what is no ttl has expired.
+
+    Anybody who may write a key can write any header: it must not end who reads it.
+    """
+    if ttl is None:
+        return None
+    try:
+        return stored + float(ttl)
+    except ValueError:
+        return 0.0
+
+
 def release(version: str) -> tuple[int, int]:
     """Return the first two numbers of a server's version; zeros when it has none."""
     parts = version.split(".")
