@@ -16,9 +16,9 @@ from typing import TypeVar
 
 from localpuppet import bus
 from localpuppet.agent import Log
-from localpuppet.errors import UnavailableError
+from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.key_value import Entry, KeyValue
-from localpuppet.sides import RunSide, RunSideAwayError
+from localpuppet.sides import Answer, RunSide, RunSideAwayError
 
 FIRST_DELAY = 0.1
 LONGEST_DELAY = 1.0
@@ -193,16 +193,17 @@ class Session:
             entry = await asked.get()
             answer = await self._side.serve(entry.value)
             if answer is not None:
-                caller, request, token = answer
-                await bus.reply(
-                    kv,
-                    token,
-                    caller=caller,
-                    node=self._side.me,
-                    request=request,
-                    ttl=bus.PRESENCE_TTL,
-                )
+                await self._reply(kv, answer)
                 self._changed.set()
+
+    async def _reply(self, kv: KeyValue, answer: Answer) -> None:
+        caller, request, token = answer
+        try:
+            await bus.reply(
+                kv, token, caller=caller, node=self._side.me, request=request, ttl=bus.PRESENCE_TTL
+            )
+        except InvalidInputError as error:  # two long names make a key that is too long
+            self._log.warning(f"cannot reply to {caller}: {error}")
 
     async def _tell(self, kv: KeyValue) -> None:
         """Tell how this node is: at once when it changes, and often enough not to be forgotten."""

@@ -43,6 +43,7 @@ class Site:
         self.store = MemoryStore()
         self.clients: list[OddKeyValue] = []
         self.described = 0
+        self.caller = "alice"
         self.stop = asyncio.Event()
         self.odd = ""
         self.session = self.connected_by(self.connect)
@@ -64,7 +65,7 @@ class Site:
         return f"entry {self.described}".encode()
 
     async def serve(self, token: bytes) -> tuple[str, str, bytes] | None:
-        return None if token == b"rubbish" else ("alice", "id", b"re: " + token)
+        return None if token == b"rubbish" else (self.caller, "id", b"re: " + token)
 
     def put(self, token: bytes, sender: str = "a.example.com") -> None:
         self.store.write(f"{PREFIX}/hosts/{B}/{sender}", token, None)
@@ -198,6 +199,16 @@ async def test_requests_are_answered_and_rubbish_is_not(directory: Path) -> None
         entry = site.store.get(key)
         assert entry is not None
         assert entry.value == b"re: question"
+
+
+async def test_a_reply_that_no_key_is_for_ends_nothing(directory: Path) -> None:
+    site = Site(directory)
+    site.caller = "x" * 500
+    async with site.running():
+        site.store.write(f"{bus.requests_for(B)}x/y", b"question", None)
+        await site.until("cannot reply")
+        site.put(site.rig.token(1))
+        await site.until("accepted")
 
 
 async def test_a_change_is_told_at_once_and_the_last_one_before_it_leaves(
