@@ -1,6 +1,6 @@
 """nats-py's client, without what others could do to us by it.
 
-Owns: two of the library's own steps. Refuses to know: when to connect, and what messages mean.
+Owns: some of the library's own steps. Refuses to know: when to connect, and what messages mean.
 
 Invariants: a message with a subject or headers that are no text is a message, and no reason to lose
 the connection: the server stores such bytes for anybody who may write a key, and sends them again
@@ -35,6 +35,11 @@ class TolerantClient(Client):
             _client=self,
             _sid=sid,
         )
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if type(info.get("max_payload", 0)) is not int:
+            raise NatsError("the server says what no server of NATS does")
+        await super()._process_info(info, initial_connection)
 
 
 class TlsClient(TolerantClient):

@@ -189,7 +189,8 @@ class NatsConnection:
                             error_cb=self._on_error,
                             closed_cb=self._on_closed_of(gone),
                         )
-                except (NatsError, OSError, TimeoutError, ValueError) as error:
+                # The library believes the types in what a server says first.
+                except (NatsError, OSError, ValueError, TypeError, AttributeError) as error:
                     problem = self._said or _reason(error)
                     await self._end(client)
                     if "authorization" in problem.lower():

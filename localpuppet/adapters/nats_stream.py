@@ -14,11 +14,18 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.adapters.nats_connection import Client, Msg, NatsConnection, StalledError
-from localpuppet.adapters.nats_message import Message, ServerClock, expiry, release, seconds
+from localpuppet.adapters.nats_message import (
+    Message,
+    ServerClock,
+    State,
+    expiry,
+    read_answer,
+    release,
+    seconds,
+)
 from localpuppet.errors import UnavailableError
 from localpuppet.key_value import Entry, is_ours
 from localpuppet.model.nats_subject import key_of, subject_of, subjects_below
@@ -37,21 +44,6 @@ SWEEP = 100
 
 _WRONG_LAST_SEQUENCE = 10071
 _NO_STREAM = 10059
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """The stream at one moment.
-
-    Attributes:
-        last: Its last sequence.
-        created: What tells it from one made later.
-        empty: Whether it has no message below the prefix that was asked for.
-    """
-
-    last: int
-    created: str
-    empty: bool
 
 
 class NatsStream:
@@ -240,6 +232,8 @@ class NatsStream:
             subject_of(self._prefix, key), value, headers=headers
         )
         result = self._result(answer, (_WRONG_LAST_SEQUENCE,))
+        if result is not None and "seq" not in result:
+            raise self.connection.problem("does not answer as JetStream does")
         return None if result is None else int(result["seq"])
 
     async def read(self, keys: str, *, after: int | None = None) -> list[Message]:
@@ -386,11 +380,9 @@ class NatsStream:
 
     def _result(self, answer: Msg, accept: tuple[int, ...]) -> dict[str, Any] | None:
         try:
-            result = json.loads(answer.data)
+            result = read_answer(answer.data)
         except ValueError as error:
             raise self.connection.problem("does not answer as JetStream does") from error
-        if not isinstance(result, dict):
-            raise self.connection.problem("does not answer as JetStream does")
         problem = result.get("error")
         if problem is None:
             return result
