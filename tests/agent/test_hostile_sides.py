@@ -13,7 +13,7 @@ import pytest
 
 from localpuppet.adapters.local_socket import listen
 from localpuppet.adapters.relay_kv import RelayKeyValue
-from localpuppet.errors import UnavailableError
+from localpuppet.errors import BusyError, UnavailableError
 from tests.agent.split import NETWORK, STRANGER, Split
 
 # Connects as often as it is let, and says nothing.
@@ -115,6 +115,19 @@ async def test_a_listing_without_an_end_takes_no_memory(place: Path, count: int)
         with pytest.raises(UnavailableError, match="more than there can be"):
             await anext(changes)
         await changes.aclose()
+
+
+async def test_the_socket_of_who_lives_is_left_alone(place: Path) -> None:
+    async def answer(line: bytes) -> bytes:
+        return line
+
+    server = await listen(place, answer)
+    with pytest.raises(BusyError, match="another agent listens there"):
+        await listen(place, answer)
+    server.close()
+    await server.wait_closed()
+    server = await listen(place, answer)
+    server.close()
 
 
 async def test_a_link_to_the_socket_of_another_is_told_nothing(short: Path) -> None:
