@@ -6,8 +6,10 @@ from collections import Counter, defaultdict, deque
 
 from localpuppet.model.text import one_line
 
-# In WINDOW seconds no more than MOST lines that begin with the same word; what is left out is
-# counted. By the word, so that ten thousand triggers that were accepted do not hide the run.
+# In WINDOW seconds no more than MOST lines of a kind; what is left out is counted. By its first
+# word, so that ten thousand triggers that were accepted do not hide the run; and an "a" behind it,
+# so that what strangers send ("dropped a trigger") does not hide what becomes of what was accepted
+# ("dropped web01.example.com/UUID"), which is said for certain.
 WINDOW = 10.0
 MOST = 50
 _PRIORITY = {"warning": 4, "info": 6, "debug": 7}
@@ -43,15 +45,16 @@ class AgentLog:
 
     def _say(self, kind: str, text: str) -> None:
         now = time.monotonic()
-        word = text.partition(" ")[0]
-        recent = self._recent[word]
+        word, _, rest = text.partition(" ")
+        kind_of = f"{word} a" if rest.startswith("a ") else word
+        recent = self._recent[kind_of]
         while recent and now - recent[0] > WINDOW:
             recent.popleft()
         if len(recent) >= MOST and not self._debug:
-            self._left_out[word] += 1
+            self._left_out[kind_of] += 1
             return
         recent.append(now)
-        left_out = self._left_out.pop(word, 0)
+        left_out = self._left_out.pop(kind_of, 0)
         if left_out:
             self._write(kind, f"{left_out} more lines like the next were left out")
         self._write(kind, text)
