@@ -55,6 +55,20 @@ def test_peers_that_say_nothing_cost_few_descriptors(split: Split) -> None:
     assert run_side.process.poll() is None
 
 
+@pytest.mark.parametrize("there", [False, True], ids=["not there", "empty"])
+def test_root_writes_no_bus_where_a_link_leads(split: Split, there: bool) -> None:
+    target = split.node.root / "secret"
+    if there:
+        target.touch(mode=0o600)
+    split.bus.symlink_to(target)
+    os.chown(split.bus, NETWORK.pw_uid, NETWORK.pw_gid, follow_symlinks=False)
+    done = split.node.run("nodes")
+    assert done.code == 2
+    assert "is a link" in done.err
+    assert target.exists() == there
+    assert not there or target.stat().st_size == 0
+
+
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
