@@ -26,7 +26,9 @@ MAX_LINE = 1024 * 1024
 PATIENCE = 10.0  # seconds for a peer to say its line, and to take an answer
 MAX_PEERS = 64
 MAX_QUEUED = 64  # peers that may wait for one of those to end; more are sent away at once
-AT_A_TIME = 32  # peers that are let in before those that are there are looked at
+# Peers that may knock together, and are let in before those that are there are looked at. asyncio
+# takes a refusal to queue more for a connection: so more than anybody sends at once (bus.AT_ONCE).
+AT_A_TIME = 128
 
 Stream = Callable[[bytes], AsyncGenerator[bytes, None]]
 
