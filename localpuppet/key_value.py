@@ -162,6 +162,16 @@ def check_key(key: str) -> str:
     return key
 
 
+def is_ours(entry: Entry) -> bool:
+    """Return whether an entry is one that a client of ours could have written.
+
+    Who has a server's own client can write other keys and larger values below a prefix that is his.
+    A store tells nobody of them: who follows that prefix could do nothing with them but fail.
+    """
+    key = entry.key
+    return len(entry.value) <= MAX_VALUE and len(key) <= MAX_KEY and bool(_KEY.fullmatch(key))
+
+
 def check_prefix(prefix: str) -> str:
     """Return the prefix: a key and a final `/`.
 

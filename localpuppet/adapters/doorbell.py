@@ -49,7 +49,7 @@ class Doorbell:
         Raises:
             OSError: The file is not there, or not ours to write.
         """
-        os.utime(self._path)
+        os.utime(self._path, follow_symlinks=False)  # the directory may be another user's
 
     async def wait(self, rings: int, *, seconds: float) -> None:
         """Return when it has rung more than `rings` times, or after `seconds`."""

@@ -39,6 +39,7 @@ from localpuppet.key_value import (
     check_key,
     check_prefix,
     check_value,
+    is_ours,
 )
 from localpuppet.model.text import one_line
 
@@ -250,7 +251,8 @@ class EtcdKeyValue:
                 try:
                     async for event in stream.events():
                         entry = event.entry
-                        if entry.revision <= known.upto and not known.tells(event):
+                        told = entry.revision > known.upto or known.tells(event)
+                        if not told or not is_ours(entry):
                             continue
                         if event.removed:
                             yield Gone(key=entry.key, revision=entry.revision)
@@ -285,7 +287,7 @@ class EtcdKeyValue:
         entries: list[Entry] = []
         revision = 0
         async for page in self._pages(prefix):
-            entries += page.entries
+            entries += filter(is_ours, page.entries)
             revision = revision or page.revision
             self._cluster = page.cluster
             if page.more and time.monotonic() > deadline:

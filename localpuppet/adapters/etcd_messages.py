@@ -194,7 +194,8 @@ def _event(fields: Fields) -> Event:
 def _entry(data: bytes) -> Entry:
     fields = decode(data)
     return Entry(
-        key=blob(fields, 1).decode("utf-8", "replace"),
+        # Others may have written any bytes, and what comes after them is asked for by this key.
+        key=blob(fields, 1).decode("utf-8", "surrogateescape"),
         value=blob(fields, 5),
         revision=number(fields, 3),
     )

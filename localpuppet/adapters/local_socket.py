@@ -4,8 +4,9 @@ Owns: a socket's file, its permissions, its peers' users, limits on how much and
 Refuses to know: what is said. A connection is one line, and one or more that answer it.
 
 Invariants: nobody but the users named may connect, by the file's mode and by the kernel's word on
-who is there (SO_PEERCRED); a peer that says nothing, or too much, holds up nobody; a socket file of
-a dead agent is replaced, a living agent's is not.
+who is there (SO_PEERCRED); a peer that says nothing, or too much, holds up nobody, and many such
+cost a bounded number of descriptors; a socket file of a dead agent is replaced, a living agent's is
+not; who asks can say whose socket it must be, since a file's name is no proof of that.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import stat
 import struct
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 from localpuppet.errors import BusyError, StateError, UnavailableError
@@ -23,6 +25,10 @@ from localpuppet.files import make_private
 MAX_LINE = 1024 * 1024
 PATIENCE = 10.0  # seconds for a peer to say its line, and to take an answer
 MAX_PEERS = 64
+MAX_QUEUED = 64  # peers that may wait for one of those to end; more are sent away at once
+# Peers that may knock together, and are let in before those that are there are looked at. asyncio
+# takes a refusal to queue more for a connection: so more than anybody sends at once (bus.AT_ONCE).
+AT_A_TIME = 128
 
 Stream = Callable[[bytes], AsyncGenerator[bytes, None]]
 
@@ -53,19 +59,23 @@ async def listen_to(
     """
     allowed = {0, os.geteuid(), *users}
     peers = asyncio.Semaphore(MAX_PEERS)
+    there: set[asyncio.StreamWriter] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there.add(writer)
         try:
-            if _user(writer) in allowed:
+            if _user(writer) in allowed and len(there) <= MAX_PEERS + MAX_QUEUED:
                 async with peers:
                     await _serve(reader, writer, answer)
         except (TimeoutError, ConnectionError, ValueError):
             return  # a peer that went away, was too slow, or said too much: its own loss
         finally:
+            there.discard(writer)
             writer.close()
 
+    start = partial(asyncio.start_unix_server, serve, limit=MAX_LINE, backlog=AT_A_TIME)
     if isinstance(place, socket.socket):
-        return await asyncio.start_unix_server(serve, sock=place, limit=MAX_LINE)
+        return await start(sock=place)
     try:
         if not place.parent.is_dir():
             make_private(place.parent)
@@ -75,7 +85,7 @@ async def listen_to(
         if group is not None:
             os.chown(place, -1, group)
             place.chmod(0o660)
-        return await asyncio.start_unix_server(serve, sock=made, limit=MAX_LINE)
+        return await start(sock=made)
     except OSError as error:
         raise StateError(
             f"cannot listen: {error.strerror or error}", where=str(place), hint="run as root?"
@@ -132,16 +142,19 @@ async def _serve(
         saying.result()
 
 
-async def ask(path: Path, line: bytes, *, patience: float) -> AsyncGenerator[bytes, None]:
+async def ask(
+    path: Path, line: bytes, *, patience: float, owner: int | None = None
+) -> AsyncGenerator[bytes, None]:
     """Put a line before a socket and yield the lines that answer, at least one.
 
     Args:
         path: The socket's file.
         line: What to say, with its newline.
         patience: Seconds within which the first answer must have come.
+        owner: Whose process must listen there; anybody's for `None`. The name may lead elsewhere.
 
     Raises:
-        UnavailableError: Nobody listens, or what listens did not answer in time.
+        UnavailableError: Nobody listens, or somebody else, or what listens did not answer in time.
     """
     where = str(path)
     try:
@@ -153,6 +166,8 @@ async def ask(path: Path, line: bytes, *, patience: float) -> AsyncGenerator[byt
         reason = error.strerror or str(error)
         raise UnavailableError(f"cannot be reached: {reason}", where=where) from error
     try:
+        if owner is not None and _user(writer) != owner:
+            raise UnavailableError(f"is a socket of user id {_user(writer)}", where=where)
         async with asyncio.timeout(patience):
             writer.write(line)
             await writer.drain()
@@ -172,7 +187,7 @@ async def ask(path: Path, line: bytes, *, patience: float) -> AsyncGenerator[byt
 
 
 def _user(writer: asyncio.StreamWriter) -> int:
-    """Return the user id of a peer when it connected."""
+    """Return the user id of a peer: of a client when it connected, of a server when it listened."""
     peer: socket.socket = writer.get_extra_info("socket")
     packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", packed)[1])

@@ -30,6 +30,8 @@ try:
     from nats.aio.subscription import Subscription
     from nats.errors import Error as NatsError
     from nats.errors import NoRespondersError, SlowConsumerError
+
+    from localpuppet.adapters.nats_client import TlsClient, TolerantClient
 except ModuleNotFoundError as error:
     raise InvalidInputError(
         f"needs the Python package {error.name}",
@@ -92,15 +94,6 @@ class StalledError(Exception):
 def _worth_saying(record: logging.LogRecord) -> bool:
     """Drop asyncio's note about how nats-py came to its TLS: it means nothing, and comes always."""
     return not record.getMessage().startswith("returning true from eof_received()")
-
-
-class _TlsClient(Client):
-    """nats-py would do without TLS where the first line of a server, in clear text, says so."""
-
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
-        if initial_connection and not info.get("tls_required"):
-            raise NatsError("the server does not speak TLS, and is told nothing")
-        await super()._process_info(info, initial_connection)
 
 
 class NatsConnection:
@@ -178,7 +171,7 @@ class NatsConnection:
         while True:
             for left, url in zip(range(len(self._servers), 0, -1), self._servers, strict=True):
                 share = max(0.05, (deadline - time.monotonic()) / left)
-                client = _TlsClient() if self._must_be_tls else Client()
+                client = TlsClient() if self._must_be_tls else TolerantClient()
                 gone = asyncio.get_running_loop().create_future()
                 self._said = ""
                 try:
@@ -196,7 +189,8 @@ class NatsConnection:
                             error_cb=self._on_error,
                             closed_cb=self._on_closed_of(gone),
                         )
-                except (NatsError, OSError, TimeoutError, ValueError) as error:
+                # The library believes the types in what a server says first.
+                except (NatsError, OSError, ValueError, TypeError, AttributeError) as error:
                     problem = self._said or _reason(error)
                     await self._end(client)
                     if "authorization" in problem.lower():
@@ -279,13 +273,14 @@ class NatsConnection:
                 count = 0
                 while more and count < size:
                     message = await self._taken(queue)
-                    status = (message.headers or {}).get("Status")
-                    if status is None:
+                    # By its subject: what is stored may have a header of that name.
+                    if not message.subject.startswith(inbox):
                         count += 1
                         yield message
                         more = message.metadata.num_pending > 0
                     elif message.subject == answer:
-                        more = status != "404"  # "no messages"; others end a batch, and no more
+                        # "No messages"; others end a batch, and no more.
+                        more = (message.headers or {}).get("Status") != "404"
                         break
         except (NatsError, OSError) as error:
             raise self.problem(f"the connection was lost: {_reason(error)}") from error

@@ -6,10 +6,12 @@ its time when it makes a consumer, and from then on our monotonic clock counts, 
 of day plays no part: a node whose clock is wrong neither sees ghosts nor loses what is there.
 """
 
+import json
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from localpuppet.key_value import Entry
 
@@ -31,6 +33,21 @@ class Message:
     entry: Entry
     removed: bool
     expires: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The stream at one moment.
+
+    Attributes:
+        last: Its last sequence.
+        created: What tells it from one made later.
+        empty: Whether it has no message below the prefix that was asked for.
+    """
+
+    last: int
+    created: str
+    empty: bool
 
 
 class ServerClock:
@@ -55,6 +72,40 @@ class ServerClock:
             return 0.0
         told, at = self._told
         return told + (time.monotonic() - at) * (1 - DRIFT) - SLACK
+
+
+def expiry(ttl: str | None, stored: float) -> float | None:
+    """Return when a message expires that was stored at a time; what is no ttl has expired.
+
+    Anybody who may write a key can write any header: it must not end who reads it.
+    """
+    if ttl is None:
+        return None
+    try:
+        return stored + float(ttl)
+    except ValueError:
+        return 0.0
+
+
+def read_answer(data: bytes) -> dict[str, Any]:
+    """Read an answer of JetStream; what we look at in it has its type.
+
+    Raises:
+        ValueError: It is none: whoever answers is no server of NATS.
+    """
+    raw = json.loads(data)
+    if not isinstance(raw, dict):
+        raise ValueError("no answer of JetStream")
+    if not all(isinstance(raw.get(key, {}), dict) for key in ("config", "state", "error")):
+        raise ValueError("no answer of JetStream")
+    numbers = (
+        raw.get("seq", 0),
+        raw.get("num_pending", 0),
+        raw.get("state", {}).get("last_seq", 0),
+    )
+    if not all(type(number) is int for number in numbers):
+        raise ValueError("a number that is none")
+    return raw
 
 
 def release(version: str) -> tuple[int, int]:

@@ -14,13 +14,20 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.adapters.nats_connection import Client, Msg, NatsConnection, StalledError
-from localpuppet.adapters.nats_message import Message, ServerClock, release, seconds
+from localpuppet.adapters.nats_message import (
+    Message,
+    ServerClock,
+    State,
+    expiry,
+    read_answer,
+    release,
+    seconds,
+)
 from localpuppet.errors import UnavailableError
-from localpuppet.key_value import Entry
+from localpuppet.key_value import Entry, is_ours
 from localpuppet.model.nats_subject import key_of, subject_of, subjects_below
 from localpuppet.model.text import one_line
 
@@ -37,21 +44,6 @@ SWEEP = 100
 
 _WRONG_LAST_SEQUENCE = 10071
 _NO_STREAM = 10059
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """The stream at one moment.
-
-    Attributes:
-        last: Its last sequence.
-        created: What tells it from one made later.
-        empty: Whether it has no message below the prefix that was asked for.
-    """
-
-    last: int
-    created: str
-    empty: bool
 
 
 class NatsStream:
@@ -179,7 +171,8 @@ class NatsStream:
         api = self.connection.api
         answer = await self.connection.request(f"{api}.DIRECT.GET.{self._name}.{subject}")
         headers = answer.headers or {}
-        status = headers.get("Status")
+        # What is stored may have a header of that name, but then it has a sequence, too.
+        status = None if "Nats-Sequence" in headers else headers.get("Status")
         if status == "404":
             return None
         if status is not None:
@@ -239,6 +232,8 @@ class NatsStream:
             subject_of(self._prefix, key), value, headers=headers
         )
         result = self._result(answer, (_WRONG_LAST_SEQUENCE,))
+        if result is not None and "seq" not in result:
+            raise self.connection.problem("does not answer as JetStream does")
         return None if result is None else int(result["seq"])
 
     async def read(self, keys: str, *, after: int | None = None) -> list[Message]:
@@ -256,16 +251,16 @@ class NatsStream:
         while True:
             try:
                 async with self._consumer(subject, after) as (name, pending):
-                    messages = [one async for one in self._fetched(name)] if pending else []
+                    found = [one async for one in self._fetched(name)] if pending else []
             except StalledError as error:  # never a shorter list: another consumer counts anew
                 if time.monotonic() < deadline:
                     continue
                 raise self.connection.problem(f"did not send all below {keys}") from error
-            await self._sweep(messages)
-            return messages
+            await self._sweep(found)
+            return [one for one in found if is_ours(one.entry)]
 
     async def sweep(self, keys: str) -> None:
-        """Remove some of what has expired below a prefix of keys, where the server does not.
+        """Remove some of what has expired below a prefix, where the server does not.
 
         Raises:
             UnavailableError: The server does not answer, or refuses us.
@@ -328,26 +323,24 @@ class NatsStream:
             )
 
     def heard(self, message: Msg) -> Message:
-        """Read a message that the server repeated.
-
-        Raises:
-            ValueError: It is none.
-        """
+        """Read a message that the server repeated; what is none raises ValueError."""
         headers = message.headers or {}
         try:
             subject, revision = headers["Nats-Subject"], int(headers["Nats-Sequence"])
         except KeyError as error:
             raise ValueError("no message of the stream") from error
         # It has just been stored: whatever its ttl is, it has not expired.
-        return self._message(subject, message, revision=revision, stored=math.inf)
+        found = self._message(subject, message, revision=revision, stored=math.inf)
+        if is_ours(found.entry):
+            return found
+        raise ValueError("no key of the bus")
 
     def _message(self, subject: str, message: Msg, *, revision: int, stored: float) -> Message:
         headers = message.headers or {}
-        ttl = headers.get(TTL)
         return Message(
             entry=Entry(key=key_of(self._prefix, subject), value=message.data, revision=revision),
             removed=REMOVED in headers,
-            expires=None if ttl is None else stored + float(ttl),
+            expires=expiry(headers.get(TTL), stored),
         )
 
     def alive(self, message: Message) -> bool:
@@ -387,11 +380,9 @@ class NatsStream:
 
     def _result(self, answer: Msg, accept: tuple[int, ...]) -> dict[str, Any] | None:
         try:
-            result = json.loads(answer.data)
+            result = read_answer(answer.data)
         except ValueError as error:
             raise self.connection.problem("does not answer as JetStream does") from error
-        if not isinstance(result, dict):
-            raise self.connection.problem("does not answer as JetStream does")
         problem = result.get("error")
         if problem is None:
             return result

@@ -24,7 +24,7 @@ def encode(*fields: tuple[int, int | bytes | str | None]) -> bytes:
         if isinstance(value, int):
             data += _varint(number << 3 | _VARINT) + _varint(value & _BITS)
         else:
-            raw = value.encode() if isinstance(value, str) else value
+            raw = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
             data += _varint(number << 3 | _BYTES) + _varint(len(raw)) + raw
     return bytes(data)
 

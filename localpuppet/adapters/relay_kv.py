@@ -2,8 +2,8 @@
 
 Owns: the questions, and that an answer which is not one is an error. Refuses to know: the engine.
 
-Invariant: what comes back is from the side that talks to the network, and is believed as much as
-the network is: its form is checked, and nothing else can be.
+Invariants: what comes back is from the side that talks to the network, and is believed as much as
+the network is: its form is checked, and nothing else can be; it takes bounded time and memory.
 """
 
 import asyncio
@@ -30,6 +30,9 @@ from localpuppet.relay import encode, entry_from, read
 
 # The network side has a deadline of its own; ours ends calls that it forgot.
 MARGIN = 2.0
+# More than any listing that a run side asks for: who holds which lease.
+MAX_ENTRIES = 100_000
+MAX_BYTES = 64 * 1024 * 1024
 
 
 class RelayKeyValue:
@@ -39,10 +42,20 @@ class RelayKeyValue:
         socket: The network side's socket.
         engine: Which of its stores; that of the site for `None`.
         timeout: The deadline of each call in seconds.
+        owner: The network side's user id: the socket is in its directory, where it can put a link
+            to anybody's. `None` asks whoever listens.
     """
 
-    def __init__(self, socket: Path, *, engine: str | None = None, timeout: float) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        *,
+        engine: str | None = None,
+        timeout: float,
+        owner: int | None = None,
+    ) -> None:
         self._socket = socket
+        self._owner = owner
         self._engine = engine
         self._timeout = timeout
         self._closed = False
@@ -124,7 +137,8 @@ class RelayKeyValue:
         if self._closed:
             raise UnavailableError("was closed", where="bus")
         question = encode({"do": verb, "engine": self._engine, **fields})
-        answers = ask(self._socket, question, patience=self._timeout + MARGIN)
+        patience = self._timeout + MARGIN
+        answers = ask(self._socket, question, patience=patience, owner=self._owner)
         async with aclosing(answers) as lines:
             async for line in lines:
                 with _understood():
@@ -142,10 +156,15 @@ async def _changes(lines: AsyncGenerator[Fields, None]) -> AsyncGenerator[Change
             change = _change(line)
         if isinstance(change, int):
             entries: list[Entry] = []
+            size = 0
             while len(entries) < change:
                 following = await anext(lines)
                 with _understood():
-                    entries.append(entry_from(following.inner("put")))
+                    entry = entry_from(following.inner("put"))
+                size += len(entry.key) + len(entry.value)
+                if change > MAX_ENTRIES or size > MAX_BYTES:
+                    raise UnavailableError("lists more than there can be", where="network side")
+                entries.append(entry)
             yield Listing(entries=tuple(entries), revision=line.whole("listing"))
         else:
             yield change

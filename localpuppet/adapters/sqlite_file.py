@@ -12,7 +12,6 @@ A new file's revisions start at the time of day in milliseconds. So a watcher th
 a revision of an older file that stood here finds it below `compacted`, and gets a listing.
 """
 
-import os
 import sqlite3
 import time
 from collections.abc import Generator
@@ -20,8 +19,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.files import make_private, sync_directory
+from localpuppet.adapters.sqlite_place import make_file
+from localpuppet.errors import UnavailableError
 from localpuppet.key_value import Change, Entry, Gone, Listing, Put
 
 SCHEMA = 1
@@ -98,7 +97,7 @@ class SqliteFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         with self._problems():
-            _make_file(path)
+            make_file(path)
             self._connection = sqlite3.connect(
                 path, timeout=0, isolation_level=None, cached_statements=32
             )
@@ -341,41 +340,6 @@ def _unavailable(error: sqlite3.Error, code: int, path: Path) -> UnavailableErro
         sqlite3.SQLITE_IOERR: ("cannot be read or written: the disk failed", "see the kernel log"),
     }.get(code, (f"cannot be used: {error}", ""))
     return UnavailableError(what, where=str(path), hint=hint)
-
-
-def _make_file(path: Path) -> None:
-    """Make the file, private; SQLite gives its other files the same mode and owner.
-
-    An existing one is not opened here: closing it would drop the locks of this process on it.
-    """
-    try:
-        make_private(path.parent)
-    except StateError as error:
-        raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
-    mode = path.parent.stat().st_mode
-    if mode & 0o022:
-        raise InvalidInputError(
-            f"can be written by others (mode {mode & 0o7777:04o})",
-            where=str(path.parent),
-            hint=f"chmod go-w {path.parent}",
-        )
-    with suppress(FileExistsError):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            _give_to_owner(fd, path.parent)
-        finally:
-            os.close(fd)
-        sync_directory(path.parent)
-
-
-def _give_to_owner(fd: int, directory: Path) -> None:
-    """Give a new file to the directory's owner: of an agent's two sides one is not root.
-
-    Whoever of the two is first makes the file, and both must be able to use it.
-    """
-    owner = directory.stat()
-    if os.geteuid() == 0 and owner.st_uid != 0:
-        os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -61,11 +61,11 @@ async def serve_run(fleet: FleetParts, log: AgentLog, *, now: bool) -> None:
     timeout = fleet.settings.bus.timeout
 
     async def store() -> KeyValue:
-        return RelayKeyValue(sides.relay, engine=None, timeout=timeout)
+        return RelayKeyValue(sides.relay, engine=None, timeout=timeout, owner=user.pw_uid)
 
     @asynccontextmanager
     async def lend(engine: str | None) -> AsyncGenerator[KeyValue, None]:
-        yield RelayKeyValue(sides.relay, engine=engine, timeout=timeout)
+        yield RelayKeyValue(sides.relay, engine=engine, timeout=timeout, owner=user.pw_uid)
 
     work = Work(fleet, log, now=now, lend=lend, store=store)
     door = Door(

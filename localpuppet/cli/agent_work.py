@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
+from pathlib import Path
 
 from localpuppet.adapters.fork_runner import CommandRunner, ForkRunner
 from localpuppet.adapters.local_socket import listen
@@ -19,7 +20,8 @@ from localpuppet.cli.agent_status import Describer
 from localpuppet.cli.fleet import FleetParts, paths_of
 from localpuppet.cli.telling import telling
 from localpuppet.desk import Actions, Desk
-from localpuppet.errors import InvalidInputError
+from localpuppet.errors import BusyError, InvalidInputError
+from localpuppet.files import Flock, make_private
 from localpuppet.holds import Holds
 from localpuppet.inbox import Inbox
 from localpuppet.keeper import Keeper
@@ -48,6 +50,11 @@ class Work:
         now: Whether a signal ends also the run that is on.
         lend: Lends the store of an engine, connected; that of the site for `None`.
         store: Returns the store of the site, connected.
+
+    Raises:
+        BusyError: Another agent has this node's state, whatever sockets it has: two would each
+            run for what one of them has accepted.
+        StateError: The disk refused.
     """
 
     def __init__(
@@ -67,6 +74,7 @@ class Work:
         self._store = store
         self._known_holds: Holds | None = None
         _ = fleet.signer  # makes the key where there is none: what verifies must know it, too
+        self._flock = _only_one(fleet.parts.settings.state / "agent" / "lock")
         self._stop = asyncio.Event()
         self._leave = asyncio.Event()
         self._manager = ServiceManager.from_environment()
@@ -118,6 +126,7 @@ class Work:
             server.close()
             with suppress(FileNotFoundError):
                 socket.unlink()
+            self._flock.release()
         self._log.info("ended")
 
     def _make_runner(self) -> Runner:
@@ -266,6 +275,14 @@ class Work:
     def _rhythm(self) -> str:
         every = self._fleet.settings.agent.every
         return "no periodic run" if every is None else f"a run every {show_duration(every)}"
+
+
+def _only_one(path: Path) -> Flock:
+    make_private(path.parent)
+    flock = Flock.take(path)
+    if flock is None:
+        raise BusyError("another agent of this node is running", where=str(path))
+    return flock
 
 
 async def _run(task: Task, leave: asyncio.Event) -> None:

@@ -42,6 +42,8 @@ def init_command(parts: Parts, replace: bool, as_json: bool) -> None:
         return
     render.emit(f"made the key of {name}: {print_of}")
     render.emit(f"others trust it with: localpuppet keys trust {name} FILE")
+    if replace:
+        render.emit("restart the agent of this node: until then it uses and believes the old key")
 
 
 @click.command(

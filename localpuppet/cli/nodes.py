@@ -8,6 +8,7 @@ import click
 
 from localpuppet.cli import render
 from localpuppet.cli.wiring import Parts
+from localpuppet.model.text import one_line
 
 if TYPE_CHECKING:
     from localpuppet.cli.fleet import FleetParts
@@ -48,7 +49,7 @@ def nodes_command(parts: Parts, following: bool, as_json: bool) -> None:
 
 
 def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
-    """Return what a node says of itself, or that nobody vouches for it.
+    """Return what a node says of itself, or that nobody vouches for it or can make sense of it.
 
     Args:
         verifier: Tells whose signatures hold.
@@ -56,6 +57,7 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
         token: The signed entry.
     """
     from localpuppet.errors import LocalpuppetError
+    from localpuppet.model import presence
     from localpuppet.model.strict_json import parse_object
     from localpuppet.signing import MAX_PAYLOAD, Kind
 
@@ -64,6 +66,9 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
         said: dict[str, Any] = dict(parse_object(signed.payload, where=name, limit=MAX_PAYLOAD))
         if signed.signer != name or said.get("node") != name:
             return {"node": name, "state": "not trusted", "why": f"signed by {signed.signer}"}
+        problem = presence.problem(said)
+        if problem:
+            return {"node": name, "state": "not trusted", "why": problem}
     except LocalpuppetError as error:
         return {"node": name, "state": "not trusted", "why": str(error)}
     return said
@@ -129,16 +134,17 @@ def _cells(said: dict[str, Any]) -> list[str]:
     if state == "applying":
         about = str(said.get("cause") or "")
     elif holds:
-        about = str(holds[0].get("reason", ""))
+        about = str(holds[0].get("reason") or "")
     elif state == "not trusted":
         about = str(said.get("why", ""))
     outcome = str(last.get("outcome") or "")
+    word = click.style(one_line(state), fg=_color(state), bold=True)
     return [
-        render.user_text(said.get("node", "")),
-        click.style(state, fg=_color(state), bold=True) + (f" +{waiting}" if waiting else ""),
+        one_line(said.get("node", "")),
+        word + (f" +{waiting}" if waiting else ""),
         render.word(outcome) if outcome else "",
-        render.user_text(last.get("app") or ""),
-        render.user_text(about),
+        one_line(last.get("app") or ""),
+        one_line(about),
     ]
 
 

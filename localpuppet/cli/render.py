@@ -72,8 +72,8 @@ def emit(text: str) -> None:
 
 
 def word(state: str) -> str:
-    """Return a state or outcome in its colour."""
-    return click.style(state.replace("_", " "), fg=COLORS.get(state), bold=True)
+    """Return a state or outcome in its colour; it may be another node's word."""
+    return click.style(one_line(state.replace("_", " ")), fg=COLORS.get(state), bold=True)
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> str:
@@ -251,12 +251,12 @@ def drop_stream(stream: TextIO | None) -> None:
 
 
 def mapping_lines(value: Mapping[str, Any], indent: str = "") -> str:
-    """Return a mapping as indented lines, for people."""
+    """Return a mapping as indented lines, for people; each value is one, whatever it holds."""
     lines = []
     for key, item in value.items():
         if isinstance(item, Mapping) and item:
-            lines += [f"{indent}{user_text(key)}:", mapping_lines(item, indent + "  ")]
+            lines += [f"{indent}{one_line(key)}:", mapping_lines(item, indent + "  ")]
         else:
             shown = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
-            lines.append(f"{indent}{user_text(key)}: {user_text(shown)}")
+            lines.append(f"{indent}{one_line(key)}: {one_line(shown)}")
     return "\n".join(lines)

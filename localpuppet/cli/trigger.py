@@ -14,6 +14,7 @@ from localpuppet.cli.wiring import Parts
 from localpuppet.errors import UnavailableError
 from localpuppet.model.duration import parse_duration
 from localpuppet.model.names import NodeName, parse_tag
+from localpuppet.model.text import one_line
 
 if TYPE_CHECKING:
     from localpuppet.bus import Call, Sent
@@ -163,7 +164,7 @@ def _show(sent: "Sent", ends: dict[str, dict[str, Any] | None] | None) -> None:
         if end is None:
             render.emit(f"{node}  {render.word('unknown')}: nothing was heard of it in time")
         else:
-            run = f"  [run {end['run']}]" if end["run"] else ""
+            run = f"  [run {one_line(end['run'])}]" if end["run"] else ""
             render.emit(f"{node}  {render.word(str(end['outcome']))}{run}")
     for node, reason in sent.dropped.items():
         render.say(f"not sent to {node}: {reason}", err=True)

@@ -1,5 +1,6 @@
 """Agents that are killed at every step, hang, or are away: what they accepted leads to a run."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -141,9 +142,13 @@ def test_a_full_disk_ends_the_agent_and_loses_nothing(fleet: Fleet) -> None:
 def test_a_second_agent_is_refused_and_the_first_goes_on(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b")
     fleet.start()
-    done = b.run("agent")
-    assert done.code == 75
-    assert "another agent listens there" in done.err
+    settings = b.root / "localpuppet.yaml"
+    for socket in (fleet.sockets / "b", fleet.sockets / "elsewhere"):
+        known = json.loads(settings.read_text("utf-8"))
+        settings.write_text(json.dumps({**known, "socket": str(socket)}), "utf-8")
+        done = b.run("agent")
+        assert done.code == 75
+        assert "another agent of this node is running" in done.err
     (uuid,) = fleet.send(a, b)
     fleet.accepted(b, uuid)
     fleet.settle()

@@ -1,0 +1,51 @@
+"""nats-py's client, without what others could do to us by it.
+
+Owns: some of the library's own steps. Refuses to know: when to connect, and what messages mean.
+
+Invariants: a message with a subject or headers that are no text is a message, and no reason to lose
+the connection: the server stores such bytes for anybody who may write a key, and sends them again
+to whoever lists it; a server without TLS is told nothing where TLS is a must.
+"""
+
+from typing import Any
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+
+class TolerantClient(Client):
+    """What is no text is kept as it is: no key of ours has such bytes, so nobody looks for it."""
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        try:
+            found: dict[str, str] | None = await super()._process_headers(headers)
+        except (UnicodeDecodeError, IndexError):
+            return None
+        return found
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        return self.msg_class(
+            subject=subject.decode("utf-8", "surrogateescape"),
+            reply=reply.decode("utf-8", "surrogateescape"),
+            data=data,
+            headers=headers,
+            _client=self,
+            _sid=sid,
+        )
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if type(info.get("max_payload", 0)) is not int:
+            raise NatsError("the server says what no server of NATS does")
+        await super()._process_info(info, initial_connection)
+
+
+class TlsClient(TolerantClient):
+    """nats-py would do without TLS where the first line of a server, in clear text, says so."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and not info.get("tls_required"):
+            raise NatsError("the server does not speak TLS, and is told nothing")
+        await super()._process_info(info, initial_connection)

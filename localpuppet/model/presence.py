@@ -1,0 +1,60 @@
+"""A presence entry: what a node's agent tells the others of itself.
+
+Owns: which fields those who show it rely on, and their types. Refuses to know: signatures, the bus.
+
+Invariant: what has no problem can be shown without a look at its types. Who signed it may be any
+node, also one that was taken over: a signature says whose words these are, not that they are true.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from localpuppet.model.values import Json, type_names
+
+_TEXTS = ("node", "state")
+_TEXTS_OR_NULL = ("at", "version", "cause", "release")
+_OF_LAST = ("run", "app", "outcome", "finished_at", "reason")
+_OF_HOLD = ("owner", "reason", "since", "until")
+
+
+def problem(told: Mapping[str, Json]) -> str | None:
+    """Return what is wrong with an entry, if anything is; fields that we do not know are not."""
+    last, holds = told.get("last"), told.get("holds", [])
+    if last is not None and not isinstance(last, dict):
+        return _wrong("last", last)
+    if not isinstance(holds, list):
+        return _wrong("holds", holds)
+    for number, hold in enumerate(holds):
+        if not isinstance(hold, dict):
+            return _wrong(f"holds[{number}]", hold)
+    waiting = told.get("waiting", 0)
+    if not isinstance(waiting, int) or isinstance(waiting, bool):
+        return _wrong("waiting", waiting)
+    found = _first_not_text(told, _TEXTS, _TEXTS_OR_NULL) or _first_not_text(last, (), _OF_LAST)
+    for hold in holds:
+        found = found or _first_not_text(hold if isinstance(hold, dict) else {}, (), _OF_HOLD)
+    return found or _no_time(last)
+
+
+def _first_not_text(
+    told: Mapping[str, Json] | None, needed: tuple[str, ...], others: tuple[str, ...]
+) -> str | None:
+    for key in (*needed, *others):
+        value = (told or {}).get(key)
+        if not isinstance(value, str) and (key in needed or value is not None):
+            return _wrong(key, value)
+    return None
+
+
+def _no_time(last: Mapping[str, Json] | None) -> str | None:
+    text = (last or {}).get("finished_at")
+    try:
+        if isinstance(text, str) and text and datetime.fromisoformat(text).tzinfo is None:
+            return "its finished_at has no zone"
+    except ValueError:
+        return "its finished_at is no time"
+    return None
+
+
+def _wrong(key: str, value: Json) -> str:
+    return f"its {key} is a {type_names[type(value)]}"
