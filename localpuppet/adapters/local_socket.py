@@ -25,15 +25,22 @@ PATIENCE = 10.0  # seconds for a peer to say its line, and to take an answer
 MAX_PEERS = 64
 
 Stream = Callable[[bytes], AsyncGenerator[bytes, None]]
+StreamTo = Callable[[bytes, int], AsyncGenerator[bytes, None]]
 
 
-async def listen(path: Path, answer: Callable[[bytes], Awaitable[bytes]]) -> asyncio.Server:
-    """Return a server for our own user that answers a line with a line; see `listen_to`."""
+async def listen(path: Path, answer: Callable[[bytes, int], Awaitable[bytes]]) -> asyncio.Server:
+    """Return a server for our own user that answers a line with a line; see `listen_to`.
 
-    async def stream(line: bytes) -> AsyncGenerator[bytes, None]:
-        yield await answer(line)
+    Args:
+        path: The socket's file.
+        answer: From a line, and the id of the process that connected, to the line that answers; the
+            id is 0 for a process that we cannot see.
+    """
 
-    return await listen_to(path, stream, users=())
+    async def stream(line: bytes, pid: int) -> AsyncGenerator[bytes, None]:
+        yield await answer(line, pid)
+
+    return await _listen(path, stream, users=(), group=None)
 
 
 async def listen_to(
@@ -51,14 +58,25 @@ async def listen_to(
         BusyError: Another agent listens there.
         StateError: The file cannot be made.
     """
+
+    def stream(line: bytes, _pid: int) -> AsyncGenerator[bytes, None]:
+        return answer(line)
+
+    return await _listen(place, stream, users=users, group=group)
+
+
+async def _listen(
+    place: Path | socket.socket, answer: StreamTo, *, users: Collection[int], group: int | None
+) -> asyncio.Server:
     allowed = {0, os.geteuid(), *users}
     peers = asyncio.Semaphore(MAX_PEERS)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if _user(writer) in allowed:
+            pid, user = _peer(writer)
+            if user in allowed:
                 async with peers:
-                    await _serve(reader, writer, answer)
+                    await _serve(reader, writer, lambda line: answer(line, pid))
         except (TimeoutError, ConnectionError, ValueError):
             return  # a peer that went away, was too slow, or said too much: its own loss
         finally:
@@ -161,11 +179,12 @@ async def ask(path: Path, line: bytes, *, patience: float) -> AsyncGenerator[byt
         writer.close()
 
 
-def _user(writer: asyncio.StreamWriter) -> int:
-    """Return the user id of a peer when it connected."""
+def _peer(writer: asyncio.StreamWriter) -> tuple[int, int]:
+    """Return the process and user ids of a peer when it connected."""
     peer: socket.socket = writer.get_extra_info("socket")
     packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", packed)[1])
+    pid, user, _ = struct.unpack("3i", packed)
+    return int(pid), int(user)
 
 
 def _refuse_living(path: Path) -> None:

@@ -16,8 +16,8 @@ from localpuppet.errors import BusyError, InvalidInputError, UnavailableError
 from localpuppet.model.duration import parse_duration
 
 if TYPE_CHECKING:
-    from localpuppet.bus import Held, Leases
     from localpuppet.cli.fleet import FleetParts
+    from localpuppet.leases import Held, Leases
     from localpuppet.ports import Clock
 
 TTL = 30.0
@@ -54,7 +54,7 @@ def lease_command(parts: Parts, name: str, wait: str | None, command: tuple[str,
 
 
 async def _with_lease(fleet: "FleetParts", name: str, patience: float, command: list[str]) -> int:
-    from localpuppet.bus import Leases
+    from localpuppet.leases import Leases
 
     kv = await fleet.connect()
     try:
