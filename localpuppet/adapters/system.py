@@ -122,10 +122,11 @@ class SystemProcesses:
         return process.started > 0 and self.identify(process.pid) == process
 
     def family(self, process: ProcessId) -> list[ProcessId]:
-        """Return a process and everything below it; nothing once it has ended."""
+        """Return a process and everything below it that runs; nothing once it has ended."""
         if not self.alive(process):
             return []
-        return [process, *_descendants(self, process.pid)]
+        found = [process, *_descendants(self, process.pid)]
+        return [one for one in found if one.started]
 
     def signal(self, processes: Iterable[ProcessId], number: int) -> None:
         """Signal those of some processes that still run; none is fine."""
