@@ -130,6 +130,7 @@ class _Guard:
         self._hear = hear
         self._tell = tell
         self._own_group = own_group
+        self._callers = os.getpgrp()
         self._processes = SystemProcesses()
         self._heard = b""
         self._until = 0.0
@@ -143,6 +144,8 @@ class _Guard:
             ignored = {number for number in _OURS if signal.getsignal(number) is signal.SIG_IGN}
             for number in _OURS:
                 signal.signal(number, signal.SIG_IGN)
+            # Who kills our caller's process group is to find the command ended.
+            os.setpgid(0, 0)
             _control(_PR_SET_CHILD_SUBREAPER, 1)
             self._guard(ignored)
             code = 0
@@ -202,8 +205,7 @@ class _Guard:
         self._pid = os.fork()
         if self._pid == 0:
             try:
-                if self._own_group:
-                    os.setpgid(0, 0)
+                os.setpgid(0, 0 if self._own_group else self._callers)
                 for number in (*_OURS, signal.SIGPIPE, signal.SIGXFSZ):
                     signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
                 _control(_PR_SET_PDEATHSIG, signal.SIGKILL)

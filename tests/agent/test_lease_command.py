@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -57,6 +58,40 @@ def test_a_command_ends_with_the_program_that_has_its_lease(member: Member, stub
     family = started(held)
     held.kill()
     gone(*family)
+
+
+def test_a_command_ends_when_the_programs_process_group_is_killed(member: Member) -> None:
+    held = subprocess.Popen(
+        [sys.executable, "-m", "localpuppet", "lease", "db", "--", "sh", "-c", COMMAND],
+        env=member.node.environment(PYTHONPATH=str(REPOSITORY)),
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+    with held:
+        family = started(held)
+        os.killpg(held.pid, signal.SIGKILL)
+        gone(*family)
+
+
+def test_on_a_terminal_a_command_may_read_what_is_typed(member: Member) -> None:
+    main, terminal = pty.openpty()
+    words = [sys.executable, "-m", "localpuppet", "lease", "db", "--", "sh", "-c"]
+    process = subprocess.Popen(
+        ["setsid", "--ctty", *words, "echo ready; read line; echo got $line; sleep 600"],
+        env=member.node.environment(PYTHONPATH=str(REPOSITORY)),
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert read_line(process) == "ready\n"
+        os.write(main, b"hello\n")
+        assert read_line(process) == "got hello\n"
+        os.write(main, b"\x03")
+        assert process.wait(PATIENCE) == 128 + signal.SIGINT
+    os.close(main)
+    os.close(terminal)
 
 
 def test_a_command_ends_with_its_guard(member: Member) -> None:
