@@ -232,7 +232,8 @@ class Keeper:
             await self._let_go(name)
         except UnavailableError as error:
             late = self._clock.monotonic() >= max(kept.held.until, kept.give_up_at)
-            if late and name in self._kept:
+            now = self._kept.get(name)
+            if late and now is not None and now.turn is kept.turn:
                 del self._kept[name]
                 self._log.warning(f"{kept} expires by itself: {error}")
 
@@ -250,11 +251,12 @@ class Keeper:
             if kept is None or kept.turn is not before.turn:
                 return True  # somebody else has done it meanwhile
             self._strike(name)
-            self._kept[name] = replace(kept, ending=True, sure=False)
+            ending = self._kept[name] = replace(kept, ending=True, sure=False)
             leases = await self._leases()
             found: Held | None = kept.held if kept.sure else await leases.find(kept.held)
             mine = found is not None and await leases.give_back(found)
-            del self._kept[name]
+            if self._kept.get(name) is ending:  # or somebody who waited here has it by now
+                del self._kept[name]
             return mine
 
     async def _renew(self, name: str) -> None:
@@ -271,9 +273,9 @@ class Keeper:
                 found: Held | None = kept.held if kept.sure else await leases.find(kept.held)
                 found = None if found is None else await leases.renew(found)
             except UnavailableError as error:
-                # Whether the write took place is not known.
-                self._kept[name] = replace(kept, sure=False)
                 if self._clock.monotonic() < kept.give_up_at:
+                    if self._kept.get(name) is kept:  # whether the write took place is not known
+                        self._kept[name] = replace(kept, sure=False)
                     return
                 problem, found = str(error), None
             if found is not None:
@@ -286,8 +288,9 @@ class Keeper:
             self._log.warning(f"lost the lease {name}: {problem}")
             if kept.asker is not None:
                 self._lost(kept.asker)
-            del self._kept[name]
-            self._strike(name)
+            if self._kept.get(name) is kept:  # or somebody who waited here has it by now
+                del self._kept[name]
+                self._strike(name)
 
     def _keep(self, held: Held, *, asker: Asker | None, turn: asyncio.Lock | None = None) -> None:
         self._kept[held.name] = _Kept(

@@ -10,7 +10,7 @@ import asyncio
 import signal
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import InvalidInputError
+from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.model.run import State, Status
 from localpuppet.node_lock import identity
 
@@ -43,9 +43,14 @@ class Askers:
     def go_on(self, asker: "Asker") -> bool:
         """Return whether a run, or else a process, is still there.
 
-        A run whose supervisor died goes on for as long as its Puppet does.
+        A run whose supervisor died goes on for as long as its Puppet does. Where it cannot be told,
+        it does: a lock is kept rather than given away.
         """
-        status = self._status(asker)
+        try:
+            status = self._status(asker)
+        except StateError as error:
+            self._log.warning(f"keeping the locks of {asker}: {error}")
+            return True
         if status is not None:
             return status.state is not State.FINISHED or self._records.orphaned(status)
         return asker.process is not None and self._processes.alive(asker.process)
@@ -57,7 +62,11 @@ class Askers:
         killed when it does not listen.
         """
         self._log.warning(f"ending {asker}: its lock was lost")
-        status = self._status(asker)
+        try:
+            status = self._status(asker)
+        except StateError as error:
+            self._log.warning(f"whose supervisor cannot be told: {error}")
+            status = None
         process = asker.process
         if status is not None:
             supervisor = identity(status.supervisor)

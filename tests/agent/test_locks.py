@@ -238,9 +238,9 @@ def test_leader_does_not_take_what_a_command_on_its_node_has(fleet: Fleet, tmp_p
     assert ask(a, question) == {"ok": True, "holder": a.name, "mine": True}
 
 
-def test_who_leads_leads_on_when_its_agent_was_killed(fleet: Fleet) -> None:
-    a, b = fleet.add("a", "b")
-    fleet.start()
+def test_who_leads_leads_on_when_its_agent_was_killed(any_fleet: Fleet) -> None:
+    a, b = any_fleet.add("a", "b")
+    any_fleet.start()
     question = {"verb": "leader", "name": "db", "ttl": 30}
     assert ask(a, question)["mine"] is True
     a.kill()

@@ -35,6 +35,7 @@ class Rig:
         self.lost: list[Asker] = []
         self.over: list[Asker] = []
         self.connected = True
+        self.slow = False
         self.book = book or FakeBook()
         self.keeper = self.start("1")
         self.other = Leases(
@@ -59,7 +60,7 @@ class Rig:
     async def connection(self) -> KeyValue:
         if not self.connected:
             raise UnavailableError("there is no connection", where="bus")
-        return MemoryKeyValue(self.store)
+        return (SlowToAnswer if self.slow else MemoryKeyValue)(self.store)
 
     async def rob(self, name: str) -> None:
         """Let somebody else have a lease, as after a pause of ours."""
@@ -232,6 +233,41 @@ async def test_a_lock_is_unlocked_while_it_is_renewed() -> None:
     await asyncio.sleep(0)
     assert await rig.keeper.unlock("db", asker=RUN)
     await renewing
+    assert await rig.is_free("db")
+
+
+class SlowToAnswer(MemoryKeyValue):
+    """Others come first, between what the store does and its answer."""
+
+    async def remove_if_revision(self, key: str, revision: int) -> bool:
+        done = await super().remove_if_revision(key, revision)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        return done
+
+
+async def test_one_lock_is_handed_from_one_to_the_next_on_this_node() -> None:
+    rig = Rig()
+    held = await rig.other.take("db", ttl=1000)
+    assert held is not None
+    askers = {PROCESS, RUN}
+    waiting = {
+        asyncio.create_task(rig.keeper.lock("db", wait=100, asker=asker)): asker for asker in askers
+    }
+    while len(rig.store.watchers) < 2:
+        await asyncio.sleep(0)
+    rig.slow = True
+    await rig.other.give_back(held)
+    (first,), _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    assert await rig.keeper.unlock("db", asker=waiting.pop(first))
+    (second,) = waiting
+    await second
+    rig.clock.advance(LOCK_TTL * RENEW_AT)
+    await rig.keeper.step()
+    rig.clock.advance(LOCK_TTL * RENEW_AT * 2)
+    assert await rig.other.take("db", ttl=1) is None, "it is renewed"
+    assert [noted.asker for noted in rig.book.entries()] == [waiting[second]]
+    assert await rig.keeper.unlock("db", asker=waiting[second])
     assert await rig.is_free("db")
 
 
