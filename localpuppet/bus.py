@@ -1,7 +1,8 @@
 """The bus: what nodes say to each other, as recipes over a `KeyValue` store.
 
-Owns: the keys, the sending of triggers, presence, leases, and the exchange of requests and replies.
-Refuses to know: engines, keys for signing, and what a node does with what it hears.
+Owns: the keys, the sending of triggers, presence, and the exchange of requests and replies; how a
+lease is had stands in `leases`. Refuses to know: engines, keys for signing, and what a node does
+with what it hears.
 
     KEYPREFIX/hosts/RECEIVER/SENDER               the newest trigger of a sender for a receiver
     /localpuppet/presence/NODE                    who is there, and how it is
@@ -13,14 +14,13 @@ The receiver stands before the sender, so that a store's permissions can give ea
 """
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.key_value import Change, Entry, Gone, KeyValue, Listing, Put
+from localpuppet.errors import InvalidInputError
+from localpuppet.key_value import Change, Entry, KeyValue, Listing, Put
 from localpuppet.model.chain import Loop, next_path
 from localpuppet.model.names import NodeName
 from localpuppet.model.trigger import Trigger
@@ -166,134 +166,6 @@ async def send(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """A lease that we have.
-
-    Attributes:
-        name: Its name.
-        value: What is written there.
-        revision: That of our last write: whoever has another one took it from us.
-        until: Monotonic seconds; from then on we must not rely on it.
-        ttl: Seconds for which a renewal is good.
-    """
-
-    name: str
-    value: bytes
-    revision: int
-    until: float
-    ttl: float
-
-
-class Leases:
-    """Rights that expire: one holder at a time.
-
-    A holder relies on its lease only until `Held.until`, counted from before the write that made
-    it, by its own monotonic clock; the store lets go of it no earlier. A holder that was paused
-    finds that `until` has passed, or that its revision is not the store's any more.
-
-    Args:
-        kv: The store.
-        clock: The node's clock.
-        holder: Who we are, as others are told.
-        session: Tells this process from an earlier one of the same name.
-    """
-
-    def __init__(self, kv: KeyValue, clock: Clock, *, holder: str, session: str) -> None:
-        self._kv = kv
-        self._clock = clock
-        self._holder = holder
-        self._session = session
-
-    async def holder(self, name: str) -> str | None:
-        """Return who has a lease; `None` when nobody has.
-
-        Raises:
-            UnavailableError: The store cannot be asked.
-        """
-        entry = await self._kv.get(_lease_key(name))
-        return None if entry is None else _lease_holder(entry)
-
-    async def take(self, name: str, *, ttl: float, over: bool = False) -> Held | None:
-        """Take a lease; `None` when somebody has it.
-
-        Args:
-            name: Its name.
-            ttl: Seconds.
-            over: Take over what an earlier process of the same holder had.
-
-        Raises:
-            UnavailableError: The store cannot be asked.
-        """
-        value = json.dumps({"holder": self._holder, "session": self._session}).encode()
-        begun = self._clock.monotonic()
-        revision = await self._kv.add_if_new(_lease_key(name), value, ttl=ttl)
-        if revision is None and over:
-            entry = await self._kv.get(_lease_key(name))
-            if entry is not None and _lease_holder(entry) == self._holder:
-                revision = await self._kv.set_if_revision(entry.key, value, entry.revision, ttl=ttl)
-        if revision is None:
-            return None
-        return Held(name=name, value=value, revision=revision, until=begun + ttl, ttl=ttl)
-
-    async def wait(self, name: str, *, ttl: float, patience: float) -> Held | None:
-        """Take a lease as soon as it is free; `None` when it was not within `patience` seconds.
-
-        Raises:
-            UnavailableError: The store cannot be asked.
-        """
-        deadline = self._clock.monotonic() + patience
-        while True:
-            held = await self.take(name, ttl=ttl)
-            left = deadline - self._clock.monotonic()
-            if held is not None or left <= 0:
-                return held
-            await self._freed(name, min(left, ttl))
-
-    async def _freed(self, name: str, seconds: float) -> None:
-        """Wait until a lease is let go of, at most so long: an expiry may be told to nobody."""
-        try:
-            async with asyncio.timeout(seconds):
-                async with aclosing(self._kv.watch(LEASES)) as changes:
-                    async for change in changes:
-                        if isinstance(change, Gone) and change.key == _lease_key(name):
-                            return
-                        if isinstance(change, Listing) and all(
-                            entry.key != _lease_key(name) for entry in change.entries
-                        ):
-                            return
-        except TimeoutError:
-            return
-
-    async def renew(self, held: Held) -> Held | None:
-        """Return the lease, good for its ttl again; `None` when it is not ours any more.
-
-        Raises:
-            UnavailableError: The store cannot be asked; it is good until `until`.
-        """
-        begun = self._clock.monotonic()
-        revision = await self._kv.set_if_revision(
-            _lease_key(held.name), held.value, held.revision, ttl=held.ttl
-        )
-        if revision is None:
-            return None
-        return Held(
-            name=held.name,
-            value=held.value,
-            revision=revision,
-            until=begun + held.ttl,
-            ttl=held.ttl,
-        )
-
-    async def give_back(self, held: Held) -> bool:
-        """Let go of a lease; return whether it was ours to the end.
-
-        Raises:
-            UnavailableError: The store cannot be asked; it expires by itself.
-        """
-        return await self._kv.remove_if_revision(_lease_key(held.name), held.revision)
-
-
 def parse_lease_name(text: str) -> str:
     """Return the name of a lease.
 
@@ -306,19 +178,6 @@ def parse_lease_name(text: str) -> str:
             hint="up to 100 letters, digits and '_ . -', the first a letter or digit",
         )
     return text
-
-
-def _lease_key(name: str) -> str:
-    return LEASES + parse_lease_name(name)
-
-
-def _lease_holder(entry: Entry) -> str:
-    try:
-        return str(json.loads(entry.value)["holder"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise UnavailableError(
-            "holds something that is no lease", where=entry.key, hint="who wrote it?"
-        ) from error
 
 
 async def ask(

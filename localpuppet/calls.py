@@ -17,12 +17,13 @@ from localpuppet import bus
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.keeper import Keeper
 from localpuppet.key_value import KeyValue, check_key
+from localpuppet.lease_book import Asker
 from localpuppet.model.bus_settings import ENGINES
 from localpuppet.model.fields import Fields
 from localpuppet.model.names import NodeName, RunId, parse_tag
 from localpuppet.model.text import one_line
 from localpuppet.model.trigger import MAX_TAGS, MAX_TTL
-from localpuppet.ports import Clock
+from localpuppet.ports import Clock, ProcessId
 from localpuppet.signing import Signer
 
 MAX_LINE = 1024 * 1024
@@ -59,15 +60,21 @@ class Calls:
         self._paths = paths
         self._clock = clock
 
-    async def answer(self, line: bytes) -> bytes:
-        """Return the answer to a line, with its newline."""
+    async def answer(self, line: bytes, process: ProcessId | None = None) -> bytes:
+        """Return the answer to a line, with its newline.
+
+        Args:
+            line: The line.
+            process: Who asks, where that is known: a lock is given back when it ends.
+        """
         try:
-            found = await self._answer(Fields.parse(line, where="call", limit=MAX_LINE))
+            fields = Fields.parse(line, where="call", limit=MAX_LINE)
+            found = await self._answer(fields, process)
         except LocalpuppetError as error:
             found = {"ok": False, "error": one_line(str(error))}
         return json.dumps(found).encode() + b"\n"
 
-    async def _answer(self, fields: Fields) -> dict[str, Any]:
+    async def _answer(self, fields: Fields, process: ProcessId | None) -> dict[str, Any]:
         verb = fields.text("verb")
         if verb == "trigger":
             return await self._trigger(fields)
@@ -80,9 +87,9 @@ class Calls:
         if verb == "leader":
             return await self._leader(fields, self._keeper)
         if verb == "lock":
-            return await self._lock(fields, self._keeper)
+            return await self._lock(fields, self._keeper, process)
         if verb == "unlock":
-            return await self._unlock(fields, self._keeper)
+            return await self._unlock(fields, self._keeper, process)
         raise InvalidInputError(f"the verb {verb[:40]!r} is unknown", where="call")
 
     async def _trigger(self, fields: Fields) -> dict[str, Any]:
@@ -122,15 +129,20 @@ class Calls:
         holder = await keeper.leader(name, ttl=ttl, take=take)
         return {"ok": True, "holder": holder, "mine": holder == self._signer.name}
 
-    async def _lock(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
+    async def _lock(
+        self, fields: Fields, keeper: Keeper, process: ProcessId | None
+    ) -> dict[str, Any]:
         name = bus.parse_lease_name(fields.text("name"))
         wait = fields.whole("wait", least=0, most=MAX_WAIT)
-        revision = await keeper.lock(name, wait=wait, run=_run(fields))
+        asker = Asker(run=_run(fields), process=process)
+        revision = await keeper.lock(name, wait=wait, asker=asker)
         return {"ok": True, "revision": revision}
 
-    async def _unlock(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
+    async def _unlock(
+        self, fields: Fields, keeper: Keeper, process: ProcessId | None
+    ) -> dict[str, Any]:
         name = bus.parse_lease_name(fields.text("name"))
-        if await keeper.unlock(name):
+        if await keeper.unlock(name, asker=Asker(run=_run(fields), process=process)):
             return {"ok": True}
         raise InvalidInputError(
             f"the lease {name} was lost before its lock was given back",

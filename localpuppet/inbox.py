@@ -2,7 +2,8 @@
 
 Owns: `agent/inbox.sqlite` in the state directory. Refuses to know: what a cause is for, when a run
 is due. Invariants: a cause and its id become durable in one transaction, before anybody acts on
-them; a kill -9 or a power cut takes back nothing that was said.
+them; a kill -9 or a power cut takes back nothing that was said; the newest ids are known whatever
+somebody does to the clock.
 """
 
 import json
@@ -14,6 +15,9 @@ from localpuppet.errors import StateError
 from localpuppet.model.cause import Cause
 from localpuppet.ports import Clock
 
+# So many ids are known also when the clock says that nothing of theirs could come again: it may be
+# set back.
+ALWAYS = 10_000
 _VERSION = 1
 _TABLES = """
 CREATE TABLE IF NOT EXISTS causes (
@@ -32,9 +36,10 @@ class Inbox:
     Args:
         path: The SQLite file; made when first needed, 0600.
         clock: Tells what may be forgotten.
+        always: How many ids are known at least, the newest.
     """
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, *, always: int = ALWAYS) -> None:
         self._database = Database(
             path,
             tables=_TABLES,
@@ -42,6 +47,7 @@ class Inbox:
             damaged="move it away; what it owed is lost then, so run 'localpuppet apply'",
         )
         self._clock = clock
+        self._always = always
 
     def seen(self, identifier: str) -> bool:
         """Return whether a cause of that id was accepted, and might come again.
@@ -72,7 +78,11 @@ class Inbox:
                 "INSERT OR REPLACE INTO seen VALUES (?, ?)",
                 [(cause.id, until) for cause, until in causes],
             )
-            connection.execute("DELETE FROM seen WHERE until < ?", (now,))
+            connection.execute(
+                "DELETE FROM seen WHERE until < ? AND until <"
+                " (SELECT until FROM seen ORDER BY until DESC LIMIT 1 OFFSET ?)",
+                (now, self._always - 1),
+            )
 
     def forget(self, identifiers: Iterable[str]) -> None:
         """Take causes out that were settled.

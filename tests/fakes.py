@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from localpuppet.agent import Order, RunEnd
+from localpuppet.lease_book import Noted
 from localpuppet.ports import Child, Output, ProcessId
 
 
@@ -76,6 +77,22 @@ class FakeLog:
     @property
     def text(self) -> str:
         return "\n".join(line for _, line in self.lines)
+
+
+class FakeBook:
+    """Leases that are noted, in memory."""
+
+    def __init__(self) -> None:
+        self.noted: dict[str, Noted] = {}
+
+    def note(self, noted: Noted) -> None:
+        self.noted[noted.name] = noted
+
+    def strike(self, name: str) -> None:
+        self.noted.pop(name, None)
+
+    def entries(self) -> list[Noted]:
+        return list(self.noted.values())
 
 
 class FakeRunner:

@@ -31,15 +31,22 @@ MAX_QUEUED = 64  # peers that may wait for one of those to end; more are sent aw
 AT_A_TIME = 128
 
 Stream = Callable[[bytes], AsyncGenerator[bytes, None]]
+StreamTo = Callable[[bytes, int], AsyncGenerator[bytes, None]]
 
 
-async def listen(path: Path, answer: Callable[[bytes], Awaitable[bytes]]) -> asyncio.Server:
-    """Return a server for our own user that answers a line with a line; see `listen_to`."""
+async def listen(path: Path, answer: Callable[[bytes, int], Awaitable[bytes]]) -> asyncio.Server:
+    """Return a server for our own user that answers a line with a line; see `listen_to`.
 
-    async def stream(line: bytes) -> AsyncGenerator[bytes, None]:
-        yield await answer(line)
+    Args:
+        path: The socket's file.
+        answer: From a line, and the id of the process that connected, to the line that answers; the
+            id is 0 for a process that we cannot see.
+    """
 
-    return await listen_to(path, stream, users=())
+    async def stream(line: bytes, pid: int) -> AsyncGenerator[bytes, None]:
+        yield await answer(line, pid)
+
+    return await _listen(path, stream, users=(), group=None)
 
 
 async def listen_to(
@@ -57,6 +64,16 @@ async def listen_to(
         BusyError: Another agent listens there.
         StateError: The file cannot be made.
     """
+
+    def stream(line: bytes, _pid: int) -> AsyncGenerator[bytes, None]:
+        return answer(line)
+
+    return await _listen(place, stream, users=users, group=group)
+
+
+async def _listen(
+    place: Path | socket.socket, answer: StreamTo, *, users: Collection[int], group: int | None
+) -> asyncio.Server:
     allowed = {0, os.geteuid(), *users}
     peers = asyncio.Semaphore(MAX_PEERS)
     there: set[asyncio.StreamWriter] = set()
@@ -64,9 +81,10 @@ async def listen_to(
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there.add(writer)
         try:
-            if _user(writer) in allowed and len(there) <= MAX_PEERS + MAX_QUEUED:
+            pid, user = _peer(writer)
+            if user in allowed and len(there) <= MAX_PEERS + MAX_QUEUED:
                 async with peers:
-                    await _serve(reader, writer, answer)
+                    await _serve(reader, writer, lambda line: answer(line, pid))
         except (TimeoutError, ConnectionError, ValueError):
             return  # a peer that went away, was too slow, or said too much: its own loss
         finally:
@@ -166,8 +184,9 @@ async def ask(
         reason = error.strerror or str(error)
         raise UnavailableError(f"cannot be reached: {reason}", where=where) from error
     try:
-        if owner is not None and _user(writer) != owner:
-            raise UnavailableError(f"is a socket of user id {_user(writer)}", where=where)
+        _, user = _peer(writer)
+        if owner is not None and user != owner:
+            raise UnavailableError(f"is a socket of user id {user}", where=where)
         async with asyncio.timeout(patience):
             writer.write(line)
             await writer.drain()
@@ -186,11 +205,12 @@ async def ask(
         writer.close()
 
 
-def _user(writer: asyncio.StreamWriter) -> int:
-    """Return the user id of a peer: of a client when it connected, of a server when it listened."""
+def _peer(writer: asyncio.StreamWriter) -> tuple[int, int]:
+    """Return the process and user ids of a client when it connected, a server when it listened."""
     peer: socket.socket = writer.get_extra_info("socket")
     packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", packed)[1])
+    pid, user, _ = struct.unpack("3i", packed)
+    return int(pid), int(user)
 
 
 def _refuse_living(path: Path) -> None:

@@ -14,7 +14,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -120,6 +120,20 @@ class SystemProcesses:
     def alive(self, process: ProcessId) -> bool:
         """Return whether that very process still runs."""
         return process.started > 0 and self.identify(process.pid) == process
+
+    def family(self, process: ProcessId) -> list[ProcessId]:
+        """Return a process and everything below it that runs; nothing once it has ended."""
+        if not self.alive(process):
+            return []
+        found = [process, *_descendants(self, process.pid)]
+        return [one for one in found if one.started]
+
+    def signal(self, processes: Iterable[ProcessId], number: int) -> None:
+        """Signal those of some processes that still run; none is fine."""
+        for process in processes:
+            if self.alive(process):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
 
     def command_line(self, pid: int) -> list[str]:
         """Return the arguments of a running process; empty when there is none."""
@@ -265,10 +279,7 @@ class _SystemChild:
         if kill and self._cgroup:
             self._cgroup.kill()
         if kill:
-            for process in self._family:
-                if self._processes.alive(process):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(process.pid, signal.SIGKILL)
+            self._processes.signal(self._family, signal.SIGKILL)
 
     def release(self) -> None:
         self._group.reap()

@@ -14,26 +14,27 @@ from localpuppet.adapters.local_socket import listen
 from localpuppet.adapters.service_manager import ServiceManager
 from localpuppet.agent import Agent, Runner
 from localpuppet.calls import Calls
+from localpuppet.cli.agent_askers import Askers
 from localpuppet.cli.agent_log import AgentLog
 from localpuppet.cli.agent_run import do, warm
 from localpuppet.cli.agent_status import Describer
 from localpuppet.cli.fleet import FleetParts, paths_of
 from localpuppet.cli.telling import telling
 from localpuppet.desk import Actions, Desk
-from localpuppet.errors import BusyError, InvalidInputError
+from localpuppet.errors import BusyError
 from localpuppet.files import Flock, make_private
 from localpuppet.holds import Holds
 from localpuppet.inbox import Inbox
 from localpuppet.keeper import Keeper
 from localpuppet.key_value import KeyValue
+from localpuppet.lease_book import LeaseBook
 from localpuppet.model.bus_settings import splay
 from localpuppet.model.cause import Kind
 from localpuppet.model.duration import show_duration
 from localpuppet.model.names import NodeName
-from localpuppet.model.run import State
 from localpuppet.sides import Here
 
-# How often it is looked whether others have run Puppet here, and whether runs with locks are over.
+# How often it is looked whether others have run Puppet here.
 LOOK = 5.0
 # The timer looks at the clock so often, in case somebody has set it.
 LONGEST = 60.0
@@ -103,7 +104,12 @@ class Work:
             clock=self._parts.clock,
         )
         socket = self._parts.settings.socket
-        server = await listen(socket, calls.answer)
+
+        async def answer(line: bytes, pid: int) -> bytes:
+            return await calls.answer(line, self._parts.processes.identify(pid))
+
+        server = await listen(socket, answer)
+        keeper.resume()  # nobody else can be this node's agent from here on
         self._on_signals()
         self._log.info(f"{agent.me} {to}, {self._rhythm()}")
         name = str(self._fleet.signer.name)
@@ -114,14 +120,17 @@ class Work:
             async with asyncio.TaskGroup() as group:
                 for task in tasks:
                     group.create_task(_run(task, self._leave))
-                group.create_task(keeper.keep(self._leave))
+                idle = asyncio.Event()
+                keeping = group.create_task(keeper.keep(idle))
                 ticking = group.create_task(self._tick())
-                giving = group.create_task(self._give_back(keeper))
+                noticing = group.create_task(self._notice())
                 await agent.work(self._stop)
                 self._manager.stopping()
+                idle.set()
+                await keeping  # gives back what it has, while the bus is there
                 self._leave.set()
                 ticking.cancel()
-                giving.cancel()
+                noticing.cancel()
         finally:
             server.close()
             with suppress(FileNotFoundError):
@@ -170,13 +179,20 @@ class Work:
         return self._known_holds
 
     def _keeper(self) -> Keeper:
+        parts = self._parts
+        askers = Askers(parts.records, parts.processes, self._log, grace=parts.settings.grace)
         return Keeper(
             self._store,
-            self._parts.clock,
+            parts.clock,
             self._log,
             holder=self._agent.me,
             session=str(uuid.uuid4()),
-            lost=self._fence,
+            book=LeaseBook(
+                parts.settings.state / "agent" / "leases.sqlite",
+                boot_id=parts.processes.me().boot_id,
+            ),
+            relies=askers.go_on,
+            lost=askers.end,
         )
 
     def _desk(self, describer: Describer) -> Desk:
@@ -218,13 +234,8 @@ class Work:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end)
 
-    def _fence(self, run: str | None) -> None:
-        """End the run whose lock was lost: another node may rely on that lock from now on."""
-        self._log.warning(f"ending run {run or 'that is on'}: its lock was lost")
-        self._runner.end()
-
-    async def _give_back(self, keeper: Keeper) -> None:
-        """Give back the locks of runs that are over; notice runs and holds that are not ours."""
+    async def _notice(self) -> None:
+        """Notice runs and holds that are not ours."""
         changed = self._agent.subscribe()
         seen = self._traces()
         while True:
@@ -234,9 +245,6 @@ class Work:
             if seen != self._traces():
                 seen = self._traces()
                 self._agent.poke()
-            for run in keeper.runs():
-                if self._over(run):
-                    await keeper.over(run)
 
     def _traces(self) -> list[int]:
         """Return what changes when anybody on this node has run Puppet, or holds it."""
@@ -248,13 +256,6 @@ class Work:
             except FileNotFoundError:
                 found.append(0)
         return found
-
-    def _over(self, run: str) -> bool:
-        records = self._parts.records
-        try:
-            return records.status(records.get(run)).state is State.FINISHED
-        except InvalidInputError:
-            return True  # there is no such run, or its record was tidied up
 
     async def _tick(self) -> None:
         """Ask for the periodic run: at this node's own second of each period."""

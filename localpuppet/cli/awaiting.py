@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from localpuppet.key_value import KeyValue
 
 AGAIN = 0.5
+# A node that is on the bus has heard of a trigger so many seconds after it was sent.
+HEARD = 2.0
 
 Ends = dict[str, dict[str, Any] | None]
 
 
 async def ends(
-    fleet: "FleetParts", kv: "KeyValue", sent: "Sent", sent_at: int, patience: float
+    fleet: "FleetParts", kv: "KeyValue", sent: "Sent", sent_in: range, patience: float
 ) -> Ends:
     """Return how a trigger ended on each node; `None` where nothing was heard in time.
 
@@ -32,16 +34,21 @@ async def ends(
         fleet: The wiring.
         kv: The store.
         sent: The trigger.
-        sent_at: The last second in which it may have been sent.
+        sent_in: The seconds in which it may have been sent.
         patience: Seconds.
     """
     found: Ends = dict.fromkeys(sent.sent)
 
+    clock = asyncio.get_running_loop().time
+    heard_at = clock() + HEARD
+
     def take(name: str, token: bytes) -> None:
-        told = believe(fleet.verifier, name, token).get("settled")
-        for raw in told if isinstance(told, list) else ():
-            end = Settled.from_dict(raw)
-            if end and end.answers(sender=fleet.signer.name, uuid=sent.uuid, sent=sent_at):
+        told = believe(fleet.verifier, name, token)
+        settled = told.get("settled")
+        idle = clock() >= heard_at and told.get("cause") is None and told.get("waiting") == 0
+        known = [Settled.from_dict(raw) for raw in settled] if isinstance(settled, list) else []
+        for end in sorted(filter(None, known), key=lambda end: end.uuid == sent.uuid):
+            if end.answers(sender=fleet.signer.name, uuid=sent.uuid, sent=sent_in, idle=idle):
                 found[name] = {"uuid": end.uuid, "run": end.run, "outcome": end.outcome}
 
     try:

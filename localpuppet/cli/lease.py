@@ -1,11 +1,9 @@
 """`localpuppet lease`: do something while nobody else in the fleet does it."""
 
 import asyncio
-import os
 import signal
 import sys
 import uuid
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -16,8 +14,9 @@ from localpuppet.errors import BusyError, InvalidInputError, UnavailableError
 from localpuppet.model.duration import parse_duration
 
 if TYPE_CHECKING:
-    from localpuppet.bus import Held, Leases
+    from localpuppet.adapters.guard import Guarded
     from localpuppet.cli.fleet import FleetParts
+    from localpuppet.leases import Held, Leases
     from localpuppet.ports import Clock
 
 TTL = 30.0
@@ -45,16 +44,30 @@ was lost while the command ran (it is ended then, before another could have the 
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def lease_command(parts: Parts, name: str, wait: str | None, command: tuple[str, ...]) -> int:
-    """Run COMMAND with the lease NAME, which one in the fleet can have at a time."""
+    """Run COMMAND with the lease NAME, which one in the fleet can have at a time.
+
+    The command, and what it started, is ended when the lease is lost, and when this program is
+    killed or hangs: before the lease can be another's.
+    """
+    from localpuppet.adapters.guard import Guarded
     from localpuppet.bus import parse_lease_name
     from localpuppet.cli.fleet import FleetParts, run
 
     patience = 0.0 if wait is None else parse_duration(wait, what="wait")
-    return run(_with_lease(FleetParts(parts), parse_lease_name(name), patience, list(command)))
+    lease = parse_lease_name(name)
+    # A group of its own, so that what it starts is signalled with it; on a terminal that would
+    # keep it from reading what is typed.
+    guarded = Guarded(command, own_group=not sys.stdin.isatty())
+    try:
+        return run(_with_lease(FleetParts(parts), lease, patience, guarded, command[0]))
+    finally:
+        guarded.close()
 
 
-async def _with_lease(fleet: "FleetParts", name: str, patience: float, command: list[str]) -> int:
-    from localpuppet.bus import Leases
+async def _with_lease(
+    fleet: "FleetParts", name: str, patience: float, command: "Guarded", program: str
+) -> int:
+    from localpuppet.leases import Leases
 
     kv = await fleet.connect()
     try:
@@ -71,19 +84,25 @@ async def _with_lease(fleet: "FleetParts", name: str, patience: float, command: 
                 f"the lease {name} is not free",
                 hint=f"{holder} has it" if holder else "--wait waits for it",
             )
-        return await _run(fleet, leases, held, command)
+        return await _run(fleet, leases, held, command, program)
     finally:
         await kv.close()
 
 
-async def _run(fleet: "FleetParts", leases: "Leases", held: "Held", command: list[str]) -> int:
+async def _run(
+    fleet: "FleetParts", leases: "Leases", held: "Held", command: "Guarded", program: str
+) -> int:
+    loop = asyncio.get_running_loop()
+    for number in _PASSED_ON:
+        loop.add_signal_handler(number, command.signal, number)
+    more = {"LOCALPUPPET_LEASE_REVISION": str(held.revision)}
     try:
-        process = await _start(command, held)
+        await command.start(until=held.until - RETRY, more=more)
     except OSError as error:
         await leases.give_back(held)
-        raise InvalidInputError(f"cannot be run: {error.strerror}", where=command[0]) from error
+        raise InvalidInputError(f"cannot be run: {error.strerror}", where=program) from error
     clock = fleet.parts.clock
-    ended = asyncio.create_task(process.wait())
+    ended = asyncio.create_task(command.wait())
     pause = held.ttl / 3
     while not (await asyncio.wait([ended], timeout=pause))[0]:
         try:
@@ -96,42 +115,19 @@ async def _run(fleet: "FleetParts", leases: "Leases", held: "Held", command: lis
             problem, pause = "somebody else has it", held.ttl / 3
             if renewed is not None:
                 held = renewed
+                command.good_until(held.until - RETRY)
                 continue
         render.fail(f"the lease {held.name} was lost: {problem}; ending the command")
-        await _end(process, ended, held.until - RETRY - clock.monotonic())
+        await _end(command, ended, held.until - RETRY - clock.monotonic())
         return 1
     if not await _give_back(leases, held, clock):
         render.fail(f"the lease {held.name} was lost before the command ended")
         return 1
     code = ended.result()
+    if code is None:
+        render.fail("what watches over the command was killed; the command was killed, too")
+        return 1
     return code if code >= 0 else 128 - code
-
-
-async def _start(command: list[str], held: "Held") -> asyncio.subprocess.Process:
-    """Start the command; signals that would end us are its, from before it is there."""
-    loop = asyncio.get_running_loop()
-    early: list[signal.Signals] = []
-    started: list[asyncio.subprocess.Process] = []
-
-    def came(number: signal.Signals) -> None:
-        if started:
-            _pass_on(started[0], number)
-        else:
-            early.append(number)
-
-    for number in _PASSED_ON:
-        loop.add_signal_handler(number, came, number)
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        env={**os.environ, "LOCALPUPPET_LEASE_REVISION": str(held.revision)},
-        # A group of its own, so that what it starts ends with it; on a terminal that would keep it
-        # from reading what is typed.
-        process_group=None if sys.stdin.isatty() else 0,
-    )
-    started.append(process)
-    for number in early:
-        _pass_on(process, number)
-    return process
 
 
 async def _renew(leases: "Leases", held: "Held", clock: "Clock") -> "Held | None":
@@ -152,19 +148,9 @@ async def _give_back(leases: "Leases", held: "Held", clock: "Clock") -> bool:
         return clock.monotonic() < held.until
 
 
-def _pass_on(process: asyncio.subprocess.Process, number: int) -> None:
-    with suppress(ProcessLookupError):
-        if process.returncode is None and os.getpgid(process.pid) == process.pid:
-            os.killpg(process.pid, number)
-        elif process.returncode is None:
-            process.send_signal(number)
-
-
-async def _end(
-    process: asyncio.subprocess.Process, ended: "asyncio.Task[int]", patience: float
-) -> None:
-    _pass_on(process, signal.SIGTERM)
+async def _end(command: "Guarded", ended: "asyncio.Task[int | None]", patience: float) -> None:
+    command.signal(signal.SIGTERM)
     done, _ = await asyncio.wait([ended], timeout=max(patience, 0))
     if not done:
-        _pass_on(process, signal.SIGKILL)
+        command.kill()
         await ended

@@ -99,14 +99,16 @@ async def _trigger(
     from localpuppet.cli.awaiting import ends
 
     async with fleet.connected() as kv:
+        clock = fleet.parts.clock
+        begun = int(clock.now().timestamp())
         sent = await _send(fleet, kv, call)
-        sent_at = int(fleet.parts.clock.now().timestamp())
+        sent_in = range(begun, int(clock.now().timestamp()) + 1)
         if patience is None:
             return sent, {}
         observer = render.observer(quiet=quiet, title=f"waiting for {len(sent.sent)} node(s)")
         observer.begin()
         try:
-            return sent, await ends(fleet, kv, sent, sent_at, patience)
+            return sent, await ends(fleet, kv, sent, sent_in, patience)
         finally:
             observer.close()
 

@@ -2,9 +2,9 @@
 
 Owns: how many are told, which of them, their JSON form. Refuses to know: the bus, runs.
 
-Invariant: what is said to have ended a trigger is its own end, or that of a trigger that the same
-sender sent later to the same node, and that led to a run: the bus may keep only the newest, and a
-node tells only of so many.
+Invariant: what is said to have ended a trigger is its own end, or that of a trigger of the same
+sender to the same node that took its place and led to a run: the bus may keep only the newest, and
+a node tells only of so many.
 """
 
 from collections.abc import Mapping
@@ -55,17 +55,25 @@ class Settled:
         """Return the JSON form."""
         return {key: getattr(self, key) for key in self.__slots__}
 
-    def answers(self, *, sender: str, uuid: str, sent: int) -> bool:
+    def answers(self, *, sender: str, uuid: str, sent: range, idle: bool) -> bool:
         """Return whether it tells what became of a trigger.
+
+        One that was sent later has taken its place. Of two in one second it is not known which did
+        so, until the node has nothing to do any more and had the time to take either: what it does
+        not have by then is not on the bus.
 
         Args:
             sender: Who sent it.
             uuid: Its id.
-            sent: The last second in which it may have been sent, by the sender's clock.
+            sent: The seconds in which it may have been sent, by the sender's clock.
+            idle: Whether the node has taken what there was for it, and is done with it.
         """
         if self.sender != sender:
             return False
-        return self.uuid == uuid or (self.timestamp > sent and self.outcome != DROPPED)
+        if self.uuid == uuid:
+            return True
+        placed = self.timestamp >= sent.stop or (idle and self.timestamp in sent)
+        return placed and self.outcome != DROPPED
 
 
 def of_run(sent: Mapping[str, int], *, run: str | None, outcome: str) -> list[Settled]:

@@ -10,6 +10,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from localpuppet.key_value import KeyValue
 from localpuppet.keys import TrustedKeys
 from localpuppet.model.bus_settings import KEYPREFIX
 from localpuppet.model.names import NodeName, SignerName
-from localpuppet.signing import Signer
+from localpuppet.model.trigger import Trigger
+from localpuppet.signing import Kind, Signer, claimed_payload
 from tests.agent.buses import Bus
 from tests.agent.member import RUN_COMMAND, Member
 from tests.agent.waiting import PATIENCE, wait_until
@@ -164,6 +166,23 @@ class Fleet:
                     return sent.uuid
 
             return list(await asyncio.gather(*(one() for _ in range(count))))
+
+    def replace(self, sender: Member, to: Member) -> str:
+        """Wait for a trigger, and replace it by one that was sent in the same second."""
+
+        async def work() -> str:
+            async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
+                key = recipes.triggers_for(to.name, KEYPREFIX) + sender.name
+                while (entry := await kv.get(key)) is None:
+                    await asyncio.sleep(0.01)
+                before = Trigger.parse(claimed_payload(entry.value))
+                after = replace(before, uuid=str(uuid.uuid4()))
+                signer = Signer(SignerName(sender.name), sender.key.load())
+                token = signer.sign(after.to_payload(), Kind.TRIGGER)
+                await kv.put(key, token, ttl=after.ttl)
+                return after.uuid
+
+        return asyncio.run(work())
 
     def until_expired(self, sender: Member, to: Member) -> None:
         """Wait until the bus has forgotten a trigger, and its ttl of one second has passed."""

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,6 +62,24 @@ def test_trigger_with_waiting(two: Sequence[Member]) -> None:
     assert done.code == 1
     assert done.json["ends"][b.name]["outcome"] == "failed"
     assert done.json["sent"] == [b.name]
+
+
+def test_trigger_that_another_of_the_same_second_has_replaced(fleet: Fleet) -> None:
+    """The bus keeps the last one only, and a node that was away hears of no other."""
+    a, b, c = fleet.add("a", "b", "c")
+    waiting = a.node.start("trigger", b.name, "--wait", "--timeout", "60", "--json")
+    later = fleet.replace(a, b)
+    fleet.start()
+    fleet.accepted(b, later)
+    while waiting.poll() is None:  # at each run's end the node tells anew how it is
+        fleet.send(c, b)
+        b.wait_log("history .*ended", b.count("ended") + 1)
+        time.sleep(0.5)  # it remembers so many ends only
+    done = a.node.finish(waiting)
+    assert done.code == 0, done.out
+    end = done.json["ends"][b.name]
+    assert (end["uuid"], end["outcome"]) == (later, "ended")
+    assert done.json["uuid"] != later
 
 
 def test_trigger_whose_end_nobody_tells(two: Sequence[Member]) -> None:

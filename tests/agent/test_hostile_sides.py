@@ -141,7 +141,7 @@ async def test_a_listing_without_an_end_takes_no_memory(place: Path, count: int)
 
 
 async def test_the_socket_of_who_lives_is_left_alone(place: Path) -> None:
-    async def answer(line: bytes) -> bytes:
+    async def answer(line: bytes, _process: int) -> bytes:
         return line
 
     server = await listen(place, answer)
@@ -156,7 +156,7 @@ async def test_the_socket_of_who_lives_is_left_alone(place: Path) -> None:
 async def test_a_link_to_the_socket_of_another_is_told_nothing(short: Path) -> None:
     heard: list[bytes] = []
 
-    async def answer(line: bytes) -> bytes:
+    async def answer(line: bytes, _process: int) -> bytes:
         heard.append(line)
         return b'{"ok": true}\n'
 

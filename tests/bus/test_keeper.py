@@ -7,7 +7,9 @@ from pathlib import Path
 from localpuppet.adapters.system import SystemClock
 from localpuppet.keeper import Keeper
 from localpuppet.key_value import KeyValue, Put
+from localpuppet.lease_book import Asker
 from tests.bus.engines import SqliteEngine
+from tests.fakes import FakeBook
 
 
 class Quiet:
@@ -17,8 +19,8 @@ class Quiet:
     warning = debug = info
 
 
-def lost(run: str | None) -> None:
-    raise AssertionError(f"the lock of {run} was lost")
+def lost(asker: Asker) -> None:
+    raise AssertionError(f"the lock of {asker} was lost")
 
 
 async def test_a_lease_that_is_taken_while_the_keeper_sleeps_is_renewed(tmp_path: Path) -> None:
@@ -27,7 +29,16 @@ async def test_a_lease_that_is_taken_while_the_keeper_sleeps_is_renewed(tmp_path
         async def store() -> KeyValue:
             return kv
 
-        keeper = Keeper(store, SystemClock(), Quiet(), holder="a", session="1", lost=lost)
+        keeper = Keeper(
+            store,
+            SystemClock(),
+            Quiet(),
+            holder="a",
+            session="1",
+            book=FakeBook(),
+            relies=lambda _: True,
+            lost=lost,
+        )
         stop = asyncio.Event()
         keeping = asyncio.create_task(keeper.keep(stop))
         await asyncio.sleep(0)  # it has looked, and sleeps

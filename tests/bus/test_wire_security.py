@@ -16,6 +16,7 @@ from localpuppet import bus
 from localpuppet.adapters.system import SystemClock
 from localpuppet.errors import UnavailableError
 from localpuppet.key_value import KeyValue
+from localpuppet.leases import Leases
 from localpuppet.model.names import NodeName
 from localpuppet.signing import Signer
 from tests.bus.following import Follower
@@ -149,8 +150,8 @@ async def test_a_person_asks_and_a_node_replies(wire: Wire) -> None:
 
 async def test_leases(wire: Wire) -> None:
     async with store(wire, WEB01) as first, store(wire, WEB02) as second:
-        mine = bus.Leases(first, SystemClock(), holder=WEB01, session="1")
-        other = bus.Leases(second, SystemClock(), holder=WEB02, session="2")
+        mine = Leases(first, SystemClock(), holder=WEB01, session="1")
+        other = Leases(second, SystemClock(), holder=WEB02, session="2")
         held = await mine.take("db-migrate", ttl=30.0)
         assert held is not None
         assert await other.take("db-migrate", ttl=30.0) is None

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from localpuppet import bus
 from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.leases import Leases, Use
 from localpuppet.model.names import NodeName
 from localpuppet.model.trigger import Trigger
 from localpuppet.signing import Kind, claimed_payload
@@ -31,8 +33,8 @@ class Site:
     def client(self) -> MemoryKeyValue:
         return MemoryKeyValue(self.store)
 
-    def leases(self, holder: str, session: str = "1") -> bus.Leases:
-        return bus.Leases(self.client(), self.clock, holder=holder, session=session)
+    def leases(self, holder: str, session: str = "1") -> Leases:
+        return Leases(self.client(), self.clock, holder=holder, session=session)
 
     async def send(
         self, *hosts: NodeName, paths: list[tuple[NodeName, ...]], tags: tuple[str, ...] = ("web",)
@@ -146,12 +148,40 @@ async def test_a_paused_holder_notices() -> None:
 
 async def test_a_restarted_holder_takes_its_own_over_and_fences_its_former_self() -> None:
     site = Site()
+    held = await site.leases(A, "1").take("db", ttl=30, use=Use.LEADER)
+    assert held is not None
+    later = site.leases(A, "2")
+    assert await later.take("db", ttl=30, use=Use.LEADER) is None
+    assert await site.leases(B, "2").take("db", ttl=30, use=Use.LEADER, over=True) is None
+    assert await later.take("db", ttl=30, use=Use.LEADER, over=True) is not None
+    assert await site.leases(A, "1").renew(held) is None
+
+
+@pytest.mark.parametrize("use", [Use.COMMAND, Use.LOCK])
+async def test_what_a_command_or_a_lock_has_is_nobodys_to_take_over(use: Use) -> None:
+    site = Site()
+    held = await site.leases(A, "1").take("db", ttl=30, use=use)
+    assert held is not None
+    later = site.leases(A, "2")
+    assert await later.take("db", ttl=30, use=Use.LEADER, over=True) is None
+    assert await site.leases(A, "1").renew(held) is not None
+    assert await later.holder("db") == A
+    assert await later.leader("db") is None, "nobody leads by that name"
+
+
+async def test_a_lease_is_found_again_by_the_process_that_comes_after() -> None:
+    site = Site()
     held = await site.leases(A, "1").take("db", ttl=30)
     assert held is not None
-    assert await site.leases(A, "2").take("db", ttl=30) is None
-    assert await site.leases(B, "2").take("db", ttl=30, over=True) is None
-    assert await site.leases(A, "2").take("db", ttl=30, over=True) is not None
-    assert await site.leases(A, "1").renew(held) is None
+    renewed = await site.leases(A, "1").renew(held)
+    assert renewed is not None
+    found = await site.leases(A, "2").find(held)
+    assert found is not None
+    assert found.revision == renewed.revision
+    site.store.kept.clear()
+    assert await site.leases(A, "2").find(held) is None, "it has expired"
+    assert await site.leases(A, "1").take("db", ttl=30) is not None
+    assert await site.leases(A, "2").find(replace(held, value=b"another's")) is None
 
 
 async def test_waiting_for_a_lease_ends_when_it_is_free() -> None:
@@ -219,4 +249,8 @@ def test_what_a_lease_says_is_json() -> None:
         assert held is not None
         return held.value
 
-    assert json.loads(asyncio.run(value())) == {"holder": A, "session": "s"}
+    assert json.loads(asyncio.run(value())) == {
+        "holder": A,
+        "session": "s",
+        "use": "command",
+    }

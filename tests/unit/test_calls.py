@@ -12,10 +12,13 @@ from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.keeper import Keeper
 from localpuppet.key_value import KeyValue
 from localpuppet.model.names import NodeName
-from tests.fakes import FakeClock, FakeLog
+from localpuppet.ports import ProcessId
+from tests.fakes import FakeBook, FakeClock, FakeLog
 from tests.fakes_key_value import MemoryKeyValue, MemoryStore
 from tests.identities import person
 
+HERE = ProcessId(pid=7, boot_id="b", started=1)
+GONE = ProcessId(pid=8, boot_id="b", started=0)
 RUN = "20261120T140000.000000Z-abcd"
 TRIGGER: dict[str, Any] = {
     "verb": "trigger",
@@ -51,6 +54,8 @@ class Rig:
             FakeLog(),
             holder="a.example.com",
             session="1",
+            book=FakeBook(),
+            relies=lambda asker: asker.process != GONE,
             lost=lambda _: None,
         )
         self.calls = Calls(
@@ -77,9 +82,9 @@ class Rig:
             raise InvalidInputError("is no run")
         return self.runs[run]
 
-    async def ask(self, question: object) -> dict[str, Any]:
+    async def ask(self, question: object, process: ProcessId | None = None) -> dict[str, Any]:
         line = question if isinstance(question, bytes) else json.dumps(question).encode()
-        answer = await self.calls.answer(line)
+        answer = await self.calls.answer(line, process)
         assert answer.endswith(b"\n")
         assert answer.count(b"\n") == 1
         found: dict[str, Any] = json.loads(answer)
@@ -197,6 +202,19 @@ async def test_leader_lock_unlock() -> None:
     assert locked["revision"] > 0
     assert (await rig.ask({**LOCK, "name": "migrate"}))["ok"] is False
     assert await rig.ask({**UNLOCK, "name": "migrate"}) == {"ok": True}
+
+
+async def test_a_lock_is_for_who_asks() -> None:
+    rig = Rig()
+    refused = await rig.ask(LOCK, GONE)
+    assert refused["ok"] is False
+    assert "no run or process goes on here that would rely on the lock db" in refused["error"]
+    assert rig.store.kept == {}
+    assert (await rig.ask(LOCK, HERE))["ok"] is True
+    assert await rig.ask(UNLOCK, GONE) == {"ok": True}, "it never had it"
+    assert len(rig.store.kept) == 1
+    assert await rig.ask(UNLOCK, HERE) == {"ok": True}
+    assert rig.store.kept == {}
 
 
 async def test_a_lock_that_was_lost_is_said_to_be() -> None:

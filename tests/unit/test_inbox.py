@@ -71,7 +71,7 @@ def test_a_kill_between_any_two_steps(tmp_path: Path, after: int) -> None:
 
 def test_order_and_ids(tmp_path: Path) -> None:
     clock = FakeClock()
-    inbox = Inbox(tmp_path / "agent" / "inbox.sqlite", clock)
+    inbox = Inbox(tmp_path / "agent" / "inbox.sqlite", clock, always=1)
     now = int(clock.now().timestamp())
     inbox.accept([(cause(index), now + 10) for index in (3, 1, 2)])
     inbox.accept([(cause(3), now + 10)])  # again: no second one
@@ -85,6 +85,23 @@ def test_order_and_ids(tmp_path: Path) -> None:
     inbox.close()
     assert (tmp_path / "agent" / "inbox.sqlite").stat().st_mode & 0o777 == 0o600
     assert [found.timestamp for found in inbox.causes()] == [3, 2, 4], "opened again"
+    inbox.close()
+
+
+def test_a_clock_that_is_set_back_makes_nothing_new(tmp_path: Path) -> None:
+    clock = FakeClock()
+    inbox = Inbox(tmp_path / "inbox.sqlite", clock, always=3)
+    until = int(clock.now().timestamp()) + 10
+    inbox.accept([(cause(1), until)])
+    clock.advance(86400)
+    for index in (2, 3):
+        inbox.accept([(cause(index), until + 86400)])
+    clock.advance(-86400)
+    assert inbox.seen(cause(1).id)
+    clock.advance(2 * 86400)
+    inbox.accept([(cause(4), until + 2 * 86400)])
+    assert not inbox.seen(cause(1).id), "it is not one of the newest"
+    assert all(inbox.seen(cause(index).id) for index in (2, 3, 4))
     inbox.close()
 
 

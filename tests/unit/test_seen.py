@@ -55,7 +55,7 @@ def test_nobody_else_reads_it(seen: Seen, path: Path) -> None:
 
 def test_what_has_expired_is_forgotten_and_nothing_before(path: Path) -> None:
     clock = FakeClock()
-    seen = Seen(path, clock)
+    seen = Seen(path, clock, always=1)
     seen.add("request", "short", NOW + 60)
     seen.add("request", "long", NOW + 600)
     clock.advance(60)
@@ -87,6 +87,30 @@ def test_when_it_is_full_nothing_new_is_taken(path: Path) -> None:
     assert not seen.add("request", "a", NOW + 60), "what is known is still known"
     clock.advance(61)
     assert seen.add("request", "d", NOW + 200), "and there is room again when some expired"
+    seen.close()
+
+
+def test_a_clock_that_is_set_back_makes_nothing_new(path: Path) -> None:
+    clock = FakeClock()
+    seen = Seen(path, clock, always=2)
+    assert seen.add("request", "a", NOW + 60)
+    clock.advance(86400)
+    assert seen.add("request", "b", NOW + 86400)
+    clock.advance(-86400)
+    assert not seen.add("request", "a", NOW + 60)
+    seen.close()
+
+
+def test_what_is_kept_longer_takes_nobodys_room(path: Path) -> None:
+    clock = FakeClock()
+    seen = Seen(path, clock, limit=3, always=3)
+    for name in "abc":
+        assert seen.add("request", name, NOW + 60)
+    clock.advance(61)
+    for name in "def":
+        assert seen.add("request", name, NOW + 600)
+    with pytest.raises(StateError, match="3 ids are remembered already"):
+        seen.add("request", "g", NOW + 600)
     seen.close()
 
 

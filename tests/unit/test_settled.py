@@ -37,7 +37,22 @@ def test_another_form_is_passed_over(raw: object) -> None:
     ],
 )
 def test_whom_it_answers(told: Settled, answers: bool) -> None:
-    assert told.answers(sender=ME, uuid="mine", sent=10) is answers
+    assert told.answers(sender=ME, uuid="mine", sent=range(9, 11), idle=False) is answers
+
+
+@pytest.mark.parametrize(
+    ("told", "answers"),
+    [
+        (one("mine"), True),
+        (one("same second", timestamp=9), True),
+        (one("same second", timestamp=10), True),
+        (one("same second", timestamp=10, outcome=DROPPED), False),
+        (one("earlier", timestamp=8), False),
+        (Settled(sender="b", uuid="x", timestamp=10, run=None, outcome="changed"), False),
+    ],
+)
+def test_whom_it_answers_when_the_node_has_nothing_left_to_do(told: Settled, answers: bool) -> None:
+    assert told.answers(sender=ME, uuid="mine", sent=range(9, 11), idle=True) is answers
 
 
 def test_of_many_causes_the_newest_of_each_sender_is_told() -> None:

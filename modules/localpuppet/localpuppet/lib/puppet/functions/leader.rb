@@ -18,7 +18,8 @@ Puppet::Functions.create_function(:leader) do
   # @param name The lease: letters, digits and `_ . @ = + : -`.
   # @param ttl Seconds after which the lease of a node that died is free.
   # @return [Variant[String[1], Boolean[false]]] The name of the node that holds it (its certname,
-  #   in lower case); `false` when nobody does and this run may not take it.
+  #   in lower case); `false` when nobody leads and this run may not take it, or a lock or a command
+  #   has it.
   # @example
   #   $master = leader('db_master', 30)
   dispatch :leader do
