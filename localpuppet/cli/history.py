@@ -20,7 +20,7 @@ from localpuppet.record import Records, RunDirectory
     epilog="""\b
 Examples:
   localpuppet history -n 5
-  localpuppet history --json | jq '.runs[] | select(.outcome != "unchanged") | .id'
+  localpuppet history --json | jq '.runs[] | select(.noop | not)'
 """,
 )
 @click.option(
@@ -63,6 +63,7 @@ def history_command(parts: Parts, limit: int, as_json: bool) -> None:
 
 @click.command(
     "logs",
+    short_help="Show what Puppet said during a run.",
     epilog="""\b
 Examples:
   localpuppet logs                   of the newest run
@@ -130,6 +131,7 @@ def follow_log(
 
 @click.command(
     "why",
+    short_help="Show who asked for a run, with which input and release.",
     epilog="""\b
 Examples:
   localpuppet why                    of the newest run

@@ -89,16 +89,26 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return aligned columns under a head; cells may be styled."""
     lengths = [[len(click.unstyle(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(column) for column in zip(*lengths, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell + " " * (width - len(click.unstyle(cell)))
-            for cell, width in zip(cells, widths, strict=True)
-        )
-        return "  ".join(padded).rstrip()
-
     styled = [click.style(cell, bold=True) for cell in head]
-    return "\n".join([line(styled), *map(line, rows)])
+    return "\n".join(aligned(row, widths) for row in (styled, *rows))
+
+
+def aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Return a row of a table whose columns have these widths; cells may be styled."""
+    padded = (
+        cell + " " * (width - len(click.unstyle(cell)))
+        for cell, width in zip(cells, widths, strict=True)
+    )
+    return "  ".join(padded).rstrip()
+
+
+def counted(count: int, noun: str) -> str:
+    """Return `1 node`, `2 nodes`, `2 classes`, `2 repositories`."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def puppet_line(text: str) -> str:

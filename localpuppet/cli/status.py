@@ -12,17 +12,17 @@ from localpuppet.model.run import State, Status
 
 @click.command(
     "status",
+    short_help="Show how a run stands, and what holds this node.",
     epilog="""\b
 Examples:
-  localpuppet status                       the newest run, and what holds the node
-  localpuppet status --wait --timeout 10m  wait for it
+  localpuppet status                          the newest run, and the holds
+  localpuppet status --wait --timeout 10m     wait for it
   localpuppet status --json | jq -r .run.outcome
-  localpuppet status --node web01.example.com    ask its agent
+  localpuppet status --node web01.example.com     ask its agent
 
-\b
 Exit code: 0 while a run goes on, after a success, or before the first run; 1 after a failure.
-With --wait and --timeout, 75 when the run goes on. With --node, 0 when every node answered, 1 when
-one refused, 69 when one was silent.
+With --wait and --timeout, 75 when the run goes on. Of other nodes: 0 when every one answered, 1
+when one refused, 69 when one was silent.
 """,
 )
 @click.argument("run", required=False, shell_complete=complete_run)
