@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from localpuppet.cli import render
 from localpuppet.cli.addressing import PATIENCE
+from localpuppet.cli.progress import shown, whom
 from localpuppet.cli.wiring import Parts
 from localpuppet.errors import LocalpuppetError
 from localpuppet.model.names import NodeName
@@ -43,12 +44,13 @@ def ask_nodes(
 
     names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
     fleet = FleetParts(parts)
-    observer = render.observer(quiet=as_json, title=f"asking {len(names)} node(s)")
-    observer.begin()
-    try:
-        replies = run(_ask_all(fleet, names, action, args, patience))
-    finally:
-        observer.close()
+    observer = render.observer(quiet=as_json, title=f"asking {whom(names)}")
+
+    async def ask() -> dict[str, dict[str, Any]]:
+        async with shown(observer):
+            return await _ask_all(fleet, names, action, args, patience)
+
+    replies = run(ask())
     if as_json:
         render.emit_json({"schema": 1, "action": action, "replies": replies})
     else:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from localpuppet.bus import Sent
     from localpuppet.cli.fleet import FleetParts
     from localpuppet.key_value import KeyValue
+    from localpuppet.model.names import NodeName
 
 AGAIN = 0.5
 
@@ -22,7 +23,13 @@ Ends = dict[str, dict[str, Any] | None]
 
 
 async def ends(
-    fleet: "FleetParts", kv: "KeyValue", sent: "Sent", sent_at: int, patience: float
+    fleet: "FleetParts",
+    kv: "KeyValue",
+    sent: "Sent",
+    sent_at: int,
+    patience: float,
+    *,
+    told: "Callable[[str, dict[str, Any]], None]",
 ) -> Ends:
     """Return how a trigger ended on each node; `None` where nothing was heard in time.
 
@@ -34,15 +41,19 @@ async def ends(
         sent: The trigger.
         sent_at: The last second in which it may have been sent.
         patience: Seconds.
+        told: Learns of each end as it is heard.
     """
     found: Ends = dict.fromkeys(sent.sent)
 
     def take(name: str, token: bytes) -> None:
-        told = believe(fleet.verifier, name, token).get("settled")
-        for raw in told if isinstance(told, list) else ():
+        settled = believe(fleet.verifier, name, token).get("settled")
+        for raw in settled if isinstance(settled, list) else ():
             end = Settled.from_dict(raw)
             if end and end.answers(sender=fleet.signer.name, uuid=sent.uuid, sent=sent_at):
-                found[name] = {"uuid": end.uuid, "run": end.run, "outcome": end.outcome}
+                heard = {"uuid": end.uuid, "run": end.run, "outcome": end.outcome}
+                if found[name] is None:
+                    told(name, heard)
+                found[name] = heard
 
     try:
         async with asyncio.timeout(patience):
@@ -66,3 +77,13 @@ async def _look(kv: "KeyValue", found: Ends, take: "Callable[[str, bytes], None]
                     take(name, entry.value)
             if all(found.values()):
                 return
+
+
+async def absent(kv: "KeyValue", sent: "Sent") -> "list[NodeName]":
+    """Return the receivers whose agents are not on the bus now; none where nobody can tell."""
+    keys = [f"{bus.PRESENCE}{name}" for name in sent.sent]
+    try:
+        entries = await asyncio.gather(*map(kv.get, keys))
+    except UnavailableError:
+        return []
+    return [name for name, entry in zip(sent.sent, entries, strict=True) if entry is None]

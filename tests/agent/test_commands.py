@@ -70,6 +70,14 @@ def test_trigger_whose_end_nobody_tells(two: Sequence[Member]) -> None:
         75,
         "nobody.example.com  unknown: nothing was heard of it in time\n",
     )
+    assert done.err == "# no agent of nobody.example.com is there now; it has 3m to come\n"
+
+
+def test_trigger_that_is_dropped_says_where_the_reason_is(two: Sequence[Member]) -> None:
+    a, b = two
+    assert b.run("disable", "-m", "migration").code == 0
+    done = a.run("trigger", b.name, "--ttl", "1s", "--wait")
+    assert (done.code, done.out) == (1, f"{b.name}  dropped: the log of its agent says why\n")
 
 
 def test_trigger_of_the_sender_itself_is_dropped(two: Sequence[Member]) -> None:
@@ -77,6 +85,7 @@ def test_trigger_of_the_sender_itself_is_dropped(two: Sequence[Member]) -> None:
     done = a.run("trigger", a.name)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith(f"not sent to {a.name}: the loop ends here")
+    assert done.err.endswith("('localpuppet apply' runs it)\n")
 
 
 @pytest.mark.parametrize(
