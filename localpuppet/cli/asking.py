@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from contextlib import aclosing
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.cli import render
@@ -55,7 +56,7 @@ def ask_nodes(
         render.emit_json({"schema": 1, "action": action, "replies": replies})
     else:
         for name, reply in replies.items():
-            _show(name, reply)
+            _show(name, action, reply, parts.clock.now())
     if any(reply.get("silent") for reply in replies.values()):
         return 69
     return 0 if all(reply["ok"] for reply in replies.values()) else 1
@@ -111,11 +112,13 @@ async def _ask(
     return {"ok": False, "silent": True, "result": {}, "error": problem}
 
 
-def _show(name: str, reply: dict[str, Any]) -> None:
-    if reply["ok"]:
-        render.emit(f"{name}: {render.word('ok')}")
-        text = render.mapping_lines(reply["result"], "  ")
-        if text:
-            render.emit(text)
-    else:
+def _show(name: str, action: str, reply: dict[str, Any], now: datetime) -> None:
+    if not reply["ok"]:
         render.say(f"{name}: {render.word('failed')}: {render.user_text(reply['error'])}", err=True)
+        return
+    from localpuppet.cli.replies import told
+
+    word, lines = told(action, reply["result"], now)
+    render.emit(f"{name}: {word}")
+    for line in lines.splitlines():
+        render.emit(f"  {line}")
