@@ -12,7 +12,7 @@ import click
 from localpuppet.cli import render
 from localpuppet.cli.wiring import Parts
 from localpuppet.errors import UnavailableError
-from localpuppet.model.duration import parse_duration, show_duration
+from localpuppet.model.duration import parse_duration
 from localpuppet.model.names import NodeName, parse_tag
 from localpuppet.model.settled import DROPPED
 
@@ -34,7 +34,7 @@ Examples:
   localpuppet trigger lb01.example.com --tag haproxy --wait
 
 Exit codes: 0 sent (with --wait: every run it led to succeeded), 1 a run failed or the trigger was
-dropped, 69 the bus is away, 75 --timeout ran out.
+dropped or not accepted, 69 the bus is away, 75 --timeout ran out.
 """,
 )
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE…")
@@ -96,16 +96,15 @@ def trigger_command(
 async def _trigger(
     fleet: "FleetParts", call: "Call", patience: float | None, *, quiet: bool
 ) -> "tuple[Sent, dict[str, dict[str, Any] | None]]":
-    from localpuppet.cli.awaiting import absent, ends
+    from localpuppet.cli.awaiting import doubts, ends
     from localpuppet.cli.progress import shown, whom
 
     async with fleet.connected() as kv:
         sent = await _send(fleet, kv, call)
         sent_at = int(fleet.parts.clock.now().timestamp())
         if not quiet:
-            for name in await absent(kv, sent):
-                good = show_duration(call.ttl)
-                render.say(f"# no agent of {name} is there now; it has {good} to come", err=True)
+            for doubt in await doubts(fleet, kv, sent, ttl=call.ttl):
+                render.say(f"# {doubt}", err=True)
         if patience is None:
             return sent, {}
         observer = render.observer(quiet=quiet, title=f"waiting for {whom(sent.sent)}")
@@ -114,7 +113,7 @@ async def _trigger(
             observer.line(_end(name, end))
 
         async with shown(observer):
-            return sent, await ends(fleet, kv, sent, sent_at, patience, told=told)
+            return sent, await ends(fleet, kv, sent, sent_at, patience, ttl=call.ttl, told=told)
 
 
 async def _send(fleet: "FleetParts", kv: "KeyValue", call: "Call") -> "Sent":
@@ -181,8 +180,12 @@ def _show(fleet: "FleetParts", sent: "Sent", ends: dict[str, dict[str, Any] | No
 
 
 def _end(node: str, end: dict[str, Any]) -> str:
+    from localpuppet.cli.awaiting import NOT_ACCEPTED
+
     outcome = str(end["outcome"])
     if outcome == DROPPED:
         return f"{node}  {render.word(outcome)}: the log of its agent says why"
+    if outcome == NOT_ACCEPTED:
+        return f"{node}  {render.word(outcome)}: its agent was away, or its log says why"
     run = f"  [run {end['run']}]" if end["run"] else ""
     return f"{node}  {render.word(outcome)}{run}"

@@ -80,6 +80,31 @@ def test_trigger_that_is_dropped_says_where_the_reason_is(two: Sequence[Member])
     assert (done.code, done.out) == (1, f"{b.name}  dropped: the log of its agent says why\n")
 
 
+def test_trigger_that_nobody_accepts_is_not_waited_for(fleet: Fleet) -> None:
+    a, b = fleet.add("a", "b")
+    allow(b, "policy default deny\n")
+    fleet.start()
+    waiting = a.node.start("trigger", "nobody.example.com", b.name, "--ttl", "1s", "--wait")
+    b.wait_log("not allowed to trigger this node")
+    done = a.node.finish(waiting)
+    assert done.code == 1, done.err
+    assert sorted(done.out.splitlines()) == [
+        f"{name}  not accepted: its agent was away, or its log says why"
+        for name in (b.name, "nobody.example.com")
+    ]
+
+
+def test_trigger_of_a_node_that_is_not_believed(fleet: Fleet) -> None:
+    (a,) = fleet.add("a")
+    (eve,) = fleet.add("eve", trusted=False)
+    fleet.start()
+    done = a.run("trigger", eve.name, "--wait", "--timeout", "0.2")
+    assert done.code == 75
+    assert done.err == (
+        f"# {eve.name} is not trusted here: how its run ends will not be believed\n"
+    )
+
+
 def test_trigger_of_the_sender_itself_is_dropped(two: Sequence[Member]) -> None:
     a, _ = two
     done = a.run("trigger", a.name)
