@@ -1,7 +1,7 @@
 """`localpuppet history`, `logs`, `why`: the record of runs, for people and programs."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -53,12 +53,21 @@ def history_command(parts: Parts, limit: int, as_json: bool) -> None:
         )
         for status in runs
     ]
-    render.emit(
-        render.table(("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS"), rows)
-    )
+    render.emit(_table(rows))
     total = len(parts.records.ids())
     if total > limit:
         render.emit(f"{limit} of {total} runs; --limit shows more")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head: Sequence[str] = ("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS")
+    width = render.columns()
+    text = render.table(head, rows, width=width)
+    if width is None or max(len(click.unstyle(line)) for line in text.splitlines()) <= width:
+        return text
+    # The id says when, too.
+    head, *rows = ([row[0], *row[2:]] for row in (head, *rows))
+    return render.table(head, rows, width=width)
 
 
 @click.command(

@@ -122,4 +122,5 @@ def _table(parts: Parts, found: list[dict[str, Any]]) -> str:
         finished = (said.get("last") or {}).get("finished_at")
         when = render_run.ago(finished, now) if finished else ""
         rows.append((node, state, outcome, when, app, about))
-    return render.table(("NODE", "STATE", "LAST RUN", "ENDED", "RELEASE", "ABOUT"), rows)
+    head = ("NODE", "STATE", "LAST RUN", "ENDED", "RELEASE", "ABOUT")
+    return render.table(head, rows, width=render.columns())

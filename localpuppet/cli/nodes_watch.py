@@ -148,7 +148,7 @@ class _Board:
 
     def _emit(self, row: Sequence[str]) -> None:
         self._widen(row)
-        render.emit(render.aligned(row, self._widths))
+        render.emit(render.aligned(row, self._widths, end=render.columns()))
 
 
 def _name(key: str) -> str:
