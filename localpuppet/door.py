@@ -11,7 +11,7 @@ whatever a line holds, the answer is a line, and only our own disk can end the a
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 from localpuppet.agent import Log
@@ -109,10 +109,10 @@ class Door:
         while mine == self._follower:
             self._changed.clear()
             yield None
-            try:
-                await asyncio.wait_for(self._changed.wait(), PULSE)
-            except TimeoutError:
-                continue
+            # Not wait_for: see Session._tell.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PULSE):
+                    await self._changed.wait()
 
 
 def _line(value: object) -> bytes:

@@ -218,7 +218,8 @@ class OwnKey:
             raise InvalidInputError(
                 "there is a key already",
                 where=str(self.path),
-                hint="--replace makes a new one, which all others have to trust anew",
+                hint="--replace makes a new one, which all others have to trust anew;"
+                " 'localpuppet keys show' prints this one",
             )
         return key
 

@@ -11,7 +11,7 @@ heard afterwards, by a listing; the store being away never ends the agent, and n
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TypeVar
 
 from localpuppet import bus
@@ -215,10 +215,11 @@ class Session:
             self._changed.clear()
             await bus.announce(kv, self._side.me, await self._side.describe())
             self._back()
-            try:
-                await asyncio.wait_for(self._changed.wait(), bus.PRESENCE_TTL / 3)
-            except TimeoutError:
-                continue
+            # Not wait_for: up to Python 3.11 it forgets a cancellation when what it waits for
+            # comes at the same time, and a session with news would never end.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(bus.PRESENCE_TTL / 3):
+                    await self._changed.wait()
 
 
 async def _ours(work: Awaitable[_Result]) -> _Result:

@@ -7,17 +7,18 @@ from localpuppet.cli.wiring import Parts
 
 @click.command(
     "agent",
+    short_help="Hear triggers and requests for this node, and run for them.",
     epilog="""\b
 Examples:
-  localpuppet agent                       in the foreground; the log goes to standard error
-  localpuppet units localpuppet-agent.service > /etc/systemd/system/localpuppet-agent.service
+  localpuppet agent                   in the foreground, with its log
+  localpuppet agent --debug           also what is not worth a line otherwise
+  localpuppet units --help            how to make it a service
 
 \b
 The two sides apart, each as a service of its own (docs/agent.md):
   localpuppet agent --side network        as user localpuppet: the bus
   localpuppet agent --side run            as root: inbox, timer, Puppet
 
-\b
 TERM and INT let a run that is on finish and then end the agent; a second one ends the run, too.
 """,
 )

@@ -239,8 +239,11 @@ class Work:
         changed = self._agent.subscribe()
         seen = self._traces()
         while True:
+            # Not wait_for: up to Python 3.11 it forgets a cancellation when what it waits for
+            # comes at the same time, and the agent would never end.
             with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), LOOK)
+                async with asyncio.timeout(LOOK):
+                    await changed.wait()
             changed.clear()
             if seen != self._traces():
                 seen = self._traces()

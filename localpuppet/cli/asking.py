@@ -4,10 +4,12 @@ import asyncio
 import math
 from collections.abc import Sequence
 from contextlib import aclosing
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.cli import render
 from localpuppet.cli.addressing import PATIENCE
+from localpuppet.cli.progress import shown, whom
 from localpuppet.cli.wiring import Parts
 from localpuppet.errors import LocalpuppetError
 from localpuppet.model.names import NodeName
@@ -41,17 +43,18 @@ def ask_nodes(
 
     names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
     fleet = FleetParts(parts)
-    observer = render.observer(quiet=as_json, title=f"asking {len(names)} node(s)")
-    observer.begin()
-    try:
-        replies = run(_ask_all(fleet, names, action, args, patience))
-    finally:
-        observer.close()
+    observer = render.observer(quiet=as_json, title=f"asking {whom(names)}")
+
+    async def ask() -> dict[str, dict[str, Any]]:
+        async with shown(observer):
+            return await _ask_all(fleet, names, action, args, patience)
+
+    replies = run(ask())
     if as_json:
         render.emit_json({"schema": 1, "action": action, "replies": replies})
     else:
         for name, reply in replies.items():
-            _show(name, reply)
+            _show(name, action, reply, parts.clock.now())
     if any(reply.get("silent") for reply in replies.values()):
         return 69
     return 0 if all(reply["ok"] for reply in replies.values()) else 1
@@ -107,11 +110,13 @@ async def _ask(
     return {"ok": False, "silent": True, "result": {}, "error": problem}
 
 
-def _show(name: str, reply: dict[str, Any]) -> None:
-    if reply["ok"]:
-        render.emit(f"{name}: {render.word('ok')}")
-        text = render.mapping_lines(reply["result"], "  ")
-        if text:
-            render.emit(text)
-    else:
+def _show(name: str, action: str, reply: dict[str, Any], now: datetime) -> None:
+    if not reply["ok"]:
         render.say(f"{name}: {render.word('failed')}: {render.user_text(reply['error'])}", err=True)
+        return
+    from localpuppet.cli.replies import told
+
+    word, lines = told(action, reply["result"], now)
+    render.emit(f"{name}: {word}")
+    for line in lines.splitlines():
+        render.emit(f"  {line}")

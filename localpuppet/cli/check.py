@@ -10,11 +10,12 @@ from localpuppet.puppet import find_command
 
 @click.command(
     "check",
+    short_help="Validate the settings, an input and what it names; run nothing.",
     epilog="""\b
 Examples:
   localpuppet check                  the root's input
   localpuppet check new-input.yaml   before it is put in place
-  localpuppet check --parse          and hold it against the classes of a working copy
+  localpuppet check --parse          and hold it against its classes
 """,
 )
 @click.argument("source", metavar="[INPUT|-|https://…]", required=False)

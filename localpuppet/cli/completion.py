@@ -20,9 +20,9 @@ def complete_run(ctx: click.Context, _parameter: click.Parameter, incomplete: st
 @click.command(
     "completion",
     epilog="""\b
-Install it:
+Examples, which install it:
   localpuppet completion bash > /etc/bash_completion.d/localpuppet
-  localpuppet completion zsh  > /usr/local/share/zsh/site-functions/_localpuppet
+  localpuppet completion zsh  > "${fpath[1]}/_localpuppet"
   localpuppet completion fish > ~/.config/fish/completions/localpuppet.fish
 """,
 )

@@ -9,6 +9,7 @@ from localpuppet.errors import InvalidInputError
 
 @click.command(
     "enc",
+    short_help="Print what Puppet is told of a node, as JSON.",
     epilog="""\b
 As the ENC of a Puppet server:
   node_terminus = exec

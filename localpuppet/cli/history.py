@@ -1,7 +1,7 @@
 """`localpuppet history`, `logs`, `why`: the record of runs, for people and programs."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -20,7 +20,7 @@ from localpuppet.record import Records, RunDirectory
     epilog="""\b
 Examples:
   localpuppet history -n 5
-  localpuppet history --json | jq '.runs[] | select(.outcome != "unchanged") | .id'
+  localpuppet history --json | jq '.runs[] | select(.noop | not)'
 """,
 )
 @click.option(
@@ -53,16 +53,26 @@ def history_command(parts: Parts, limit: int, as_json: bool) -> None:
         )
         for status in runs
     ]
-    render.emit(
-        render.table(("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS"), rows)
-    )
+    render.emit(_table(rows))
     total = len(parts.records.ids())
     if total > limit:
         render.emit(f"{limit} of {total} runs; --limit shows more")
 
 
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head: Sequence[str] = ("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS")
+    width = render.columns()
+    text = render.table(head, rows, width=width)
+    if width is None or max(len(click.unstyle(line)) for line in text.splitlines()) <= width:
+        return text
+    # The id says when, too.
+    head, *rows = ([row[0], *row[2:]] for row in (head, *rows))
+    return render.table(head, rows, width=width)
+
+
 @click.command(
     "logs",
+    short_help="Show what Puppet said during a run.",
     epilog="""\b
 Examples:
   localpuppet logs                   of the newest run
@@ -130,6 +140,7 @@ def follow_log(
 
 @click.command(
     "why",
+    short_help="Show who asked for a run, with which input and release.",
     epilog="""\b
 Examples:
   localpuppet why                    of the newest run

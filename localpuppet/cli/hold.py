@@ -27,6 +27,7 @@ def _holds(parts: Parts) -> Holds:
 
 @click.command(
     "disable",
+    short_help="Put this node on hold: nothing runs Puppet here.",
     epilog="""\b
 Examples:
   localpuppet disable -m 'database migration' --for 2h
@@ -84,6 +85,7 @@ def disable_command(
 
 @click.command(
     "enable",
+    short_help="End the holds on this node.",
     epilog="""\b
 Examples:
   localpuppet enable                       end every hold

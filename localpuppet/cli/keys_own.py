@@ -17,6 +17,7 @@ from localpuppet.errors import InvalidInputError
 Examples:
   localpuppet keys init
   localpuppet keys init --replace      somebody may have copied the old one
+
 Exit codes: 0 made, 1 the disk refused, 2 there is a key already.
 """,
 )
@@ -48,10 +49,12 @@ def init_command(parts: Parts, replace: bool, as_json: bool) -> None:
 
 @click.command(
     "show",
+    short_help="Print this node's public key, or its certificate.",
     epilog="""\b
 Examples:
   localpuppet keys show > web01.pem
   localpuppet keys show --json
+
 Exit codes: 0 shown, 2 there is no key yet.
 """,
 )

@@ -15,11 +15,13 @@ from localpuppet.model.names import SignerName
 
 @click.command(
     "trust",
+    short_help="Pin the public key in FILE as that of NAME.",
     epilog="""\b
 Examples:
   localpuppet keys trust web01.example.com web01.pem
   ssh web01 localpuppet keys show | localpuppet keys trust web01.example.com -
-  localpuppet keys trust alice alice.pem --fingerprint SHA256:uNiVztksCsDhcc0u9e8BrqMHVZ4...
+  localpuppet keys trust alice alice.pem --fingerprint SHA256:uNiVztksCsD…
+
 Exit codes: 0 trusted now (or already), 2 NAME or FILE is refused, 3 another key is pinned.
 """,
 )
@@ -67,6 +69,7 @@ def trust_command(
 Examples:
   localpuppet keys list
   localpuppet keys list --json
+
 Exit codes: 0 listed, 2 a file is refused: the message names it.
 """,
 )
@@ -94,9 +97,11 @@ def list_command(parts: Parts, as_json: bool) -> None:
 
 @click.command(
     "revoke",
+    short_help="Forget the pinned key of NAME.",
     epilog="""\b
 Examples:
   localpuppet keys revoke web07.example.com
+
 Exit codes: 0 forgotten, 1 the disk refused, 2 no key of NAME is pinned.
 """,
 )

@@ -41,7 +41,7 @@ VERBS = {
 
 EPILOG = """\b
 Examples:
-  localpuppet check                      validate the input and everything that it names
+  localpuppet check                      validate the input and what it names
   localpuppet apply --noop               show what would change
   localpuppet apply                      run, and say for certain how it ended
   localpuppet status --wait              wait for the run, exit as it ended
@@ -116,6 +116,8 @@ def _report_usage(error: click.ClickException) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     message = error.format_message()
+    if isinstance(error, click.MissingParameter):
+        message = " ".join(message.split())  # choices come one a line
     if isinstance(error, click.UsageError):
         verb = error.ctx.command_path if error.ctx else "localpuppet"
         message = f"{message.rstrip('.')} (see '{verb} --help')"

@@ -1,7 +1,5 @@
 """`localpuppet nodes`: who is on the bus, and how they are."""
 
-import sys
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,11 +15,12 @@ if TYPE_CHECKING:
 
 @click.command(
     "nodes",
+    short_help="Show the nodes whose agents are there, and how they are.",
     epilog="""\b
 Examples:
   localpuppet nodes
   localpuppet nodes --watch
-  localpuppet nodes --json | jq -r '.nodes[] | select(.state == "on hold") | .node'
+  localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
 """,
 )
 @click.option("--watch", "following", is_flag=True, help="Go on, and show every change.")
@@ -37,7 +36,9 @@ def nodes_command(parts: Parts, following: bool, as_json: bool) -> None:
 
     fleet = FleetParts(parts)
     if following:
-        run(_follow(fleet, as_json=as_json))
+        from localpuppet.cli.nodes_watch import follow
+
+        run(follow(fleet, as_json=as_json))
         return
     found = run(_nodes(fleet))
     if as_json:
@@ -87,48 +88,11 @@ async def _nodes(fleet: "FleetParts") -> list[dict[str, Any]]:
         await kv.close()
 
 
-async def _follow(fleet: "FleetParts", *, as_json: bool) -> None:
-    from localpuppet import bus
-    from localpuppet.key_value import Gone, Listing
-
-    kv = await fleet.connect()
-    known: dict[str, dict[str, Any]] = {}
-    try:
-        async with aclosing(kv.watch(bus.PRESENCE)) as changes:
-            async for change in changes:
-                if isinstance(change, Listing):
-                    known.clear()
-                for entry in bus.entries(change):
-                    name = entry.key.removeprefix(bus.PRESENCE)
-                    said = believe(fleet.verifier, name, entry.value)
-                    if as_json:
-                        render.emit_json_line(said)
-                    elif _line(known.get(name)) != _line(said):
-                        render.emit(_line(said))
-                    known[name] = said
-                if isinstance(change, Gone):
-                    name = change.key.removeprefix(bus.PRESENCE)
-                    known.pop(name, None)
-                    gone = {"node": name, "state": "gone"}
-                    if as_json:
-                        render.emit_json_line(gone)
-                    else:
-                        render.emit(_line(gone))
-                sys.stdout.flush()
-    finally:
-        await kv.close()
-
-
-def _line(said: dict[str, Any] | None) -> str:
-    if said is None:
-        return ""
-    return "  ".join(filter(None, _cells(said)))
-
-
-def _cells(said: dict[str, Any]) -> list[str]:
+def cells(said: dict[str, Any]) -> list[str]:
+    """Return what is shown of a node: name, state, last outcome, release, what it is about."""
     last = said.get("last") or {}
     holds = said.get("holds") or []
-    state = str(said.get("state", ""))
+    state = render.user_text(said.get("state", ""))
     waiting = said.get("waiting") or 0
     about = ""
     if state == "applying":
@@ -137,8 +101,8 @@ def _cells(said: dict[str, Any]) -> list[str]:
         about = str(holds[0].get("reason") or "")
     elif state == "not trusted":
         about = str(said.get("why", ""))
-    outcome = str(last.get("outcome") or "")
     word = click.style(one_line(state), fg=_color(state), bold=True)
+    outcome = one_line(last.get("outcome") or "")
     return [
         one_line(said.get("node", "")),
         word + (f" +{waiting}" if waiting else ""),
@@ -160,8 +124,9 @@ def _table(parts: Parts, found: list[dict[str, Any]]) -> str:
     now = parts.clock.now()
     rows = []
     for said in found:
-        node, state, outcome, app, about = _cells(said)
+        node, state, outcome, app, about = cells(said)
         finished = (said.get("last") or {}).get("finished_at")
         when = render_run.ago(finished, now) if finished else ""
         rows.append((node, state, outcome, when, app, about))
-    return render.table(("NODE", "STATE", "LAST RUN", "ENDED", "RELEASE", "ABOUT"), rows)
+    head = ("NODE", "STATE", "LAST RUN", "ENDED", "RELEASE", "ABOUT")
+    return render.table(head, rows, width=render.columns())

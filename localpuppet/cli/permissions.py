@@ -16,11 +16,13 @@ HOW = """\
 
 @click.command(
     "permissions",
+    short_help="Print the permissions of a roster for NATS or etcd.",
     epilog="""\b
 Examples:
   localpuppet permissions nats roster.yaml > /etc/nats/accounts.conf
   systemctl reload nats-server
   localpuppet permissions etcd roster.yaml | sh
+
 \b
 roster.yaml:
   admins: [bus-admin]

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 @click.command(
     "check",
+    short_help="Check the release in a working copy.",
     epilog="""\b
+Examples:
+  localpuppet release check .
+  localpuppet --root .ci-root release check . --json     in a pipeline
+
 Exits 0 when all is well, 2 when the release is refused, 3 when a tag moved or bytes or a
 signature are wrong, 69 when a repository cannot be had, 75 while another process stages.
 """,
@@ -81,9 +86,9 @@ def show(checked: "Checked") -> None:
         ("Dependencies", f"all tags, unmoved; {reached} more below them" if pinned else "none"),
         (
             "Parser",
-            f"Puppet {found.puppet} reads {len(found.modules)} modules,"
-            f" {len(found.classes)} classes",
+            f"Puppet {found.puppet} reads {render.counted(len(found.modules), 'module')},"
+            f" {render.counted(len(found.classes), 'class')}",
         ),
-        ("enc.yaml", f"fits, with {len(checked.layers)} layers"),
+        ("enc.yaml", f"fits, with {render.counted(len(checked.layers), 'layer')}"),
     ]
     render.emit(render.pairs(rows))

@@ -16,6 +16,7 @@ SHOWN = 40
 
 @click.command(
     "diff",
+    short_help="Compare two releases: pins, files, compiled resources.",
     epilog="""\b
 Examples:
   localpuppet release diff web/tags/r1 web/tags/r2

@@ -6,7 +6,14 @@ from localpuppet.cli import render
 from localpuppet.cli.wiring import Parts
 
 
-@click.command("gc")
+@click.command(
+    "gc",
+    epilog="""\b
+Examples:
+  localpuppet release gc --dry-run       what would go
+  localpuppet release gc
+""",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -48,4 +55,7 @@ def gc_command(parts: Parts, dry_run: bool, as_json: bool) -> None:
     verb = "would remove" if dry_run else "removed"
     for app in removal.releases:
         render.emit(f"{verb} {app}")
-    render.emit(f"{verb} {len(removal.trees)} trees; {len(removal.kept)} releases stay")
+    trees = render.counted(len(removal.trees), "tree")
+    kept = len(removal.kept)
+    stay = "stays" if kept == 1 else "stay"
+    render.emit(f"{verb} {trees}; {render.counted(kept, 'release')} {stay}")

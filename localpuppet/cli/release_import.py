@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 @click.command(
     "import",
+    short_help="Make a manifest from an r10k or g10k Puppetfile.",
     epilog="""\b
 Examples:
-  localpuppet release import Puppetfile                      show the manifest
-  localpuppet release import Puppetfile -o manifest.yaml     write it
-  localpuppet release import Puppetfile --use-tags           a branch becomes its tag
+  localpuppet release import Puppetfile                    show the manifest
+  localpuppet release import Puppetfile -o manifest.yaml   write it
+  localpuppet release import Puppetfile --use-tags         a branch: its tag
 """,
 )
 @click.argument("puppetfile", metavar="PUPPETFILE", type=click.Path(path_type=Path))

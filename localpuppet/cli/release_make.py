@@ -8,7 +8,15 @@ from localpuppet.cli import render
 from localpuppet.cli.wiring import Parts
 
 
-@click.command("lock")
+@click.command(
+    "lock",
+    short_help="Resolve every tag in a manifest and write manifest.lock.",
+    epilog="""\b
+Examples:
+  localpuppet release lock .
+  localpuppet release lock . --accept-moved   after you know who moved a tag
+""",
+)
 @click.argument("directory", metavar="APP_DIR", type=click.Path(path_type=Path))
 @click.option("--accept-moved", is_flag=True, help="Lock a tag again that is not what it was.")
 @click.option("--json", "as_json", is_flag=True, help="Print the lock as JSON.")

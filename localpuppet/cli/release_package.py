@@ -11,11 +11,12 @@ from localpuppet.model.names import ReleasePath
 
 @click.command(
     "package",
+    short_help="Build a package of a release: deb, rpm or tar.",
     epilog="""\b
 Examples:
-  localpuppet release package --format deb                    what input.yaml names
+  localpuppet release package --format deb             what input.yaml names
   localpuppet release package foo/tags/r2 --format rpm -o dist
-  localpuppet release package foo/tags/r2 --format tar        for 'stage --pack'
+  localpuppet release package foo/tags/r2 --format tar   for 'stage --pack'
 """,
 )
 @click.argument("app", required=False)

@@ -10,7 +10,14 @@ from localpuppet.model.staged import Staged
 from localpuppet.staging import Staging
 
 
-@click.command("list")
+@click.command(
+    "list",
+    epilog="""\b
+Examples:
+  localpuppet release list
+  localpuppet release list --json | jq -r '.releases[].app'
+""",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def list_command(parts: Parts, as_json: bool) -> None:
@@ -49,7 +56,16 @@ def _applied(parts: Parts) -> dict[str, str]:
     return found
 
 
-@click.command("verify")
+@click.command(
+    "verify",
+    short_help="Hash every byte of a release and compare with its lock.",
+    epilog="""\b
+Examples:
+  localpuppet release verify                     what the input names
+  localpuppet release verify web/tags/r1
+  localpuppet release verify --all --quick       sizes, times and modes only
+""",
+)
 @click.argument("app", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every staged release.")
 @click.option("--quick", is_flag=True, help="Compare metadata only; do not hash bytes.")

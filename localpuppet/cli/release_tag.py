@@ -28,11 +28,12 @@ _MATTERS = (
 
 @click.command(
     "tag",
+    short_help="Tag what is committed as a release, and push the tag.",
     epilog="""\b
 Examples:
   localpuppet release tag . r2             check, tag, push to origin
   localpuppet release tag . r2 --sign      with your git's user.signingkey
-  localpuppet release tag . r2 --no-push   push it yourself: git push origin r2
+  localpuppet release tag . r2 --no-push   you push it: git push origin r2
 """,
 )
 @click.argument("directory", metavar="APP_DIR", type=click.Path(path_type=Path))

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,8 @@ COLORS = {
     "running": "cyan",
     "queued": "cyan",
 }
+LEAST_ROOM = 8
+LONGEST = 10**9
 _LEVELS = {
     "Error:": "red",
     "Critical:": "red",
@@ -85,20 +88,52 @@ def pairs(rows: Iterable[tuple[str, str]]) -> str:
     )
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return aligned columns under a head; cells may be styled."""
+def columns() -> int | None:
+    """Return how wide the terminal is that a person reads; `None` without one."""
+    return shutil.get_terminal_size().columns if on_terminal(sys.stdout) else None
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
+    """Return aligned columns under a head; cells may be styled.
+
+    Args:
+        head: What stands above the columns.
+        rows: The cells.
+        width: Where lines end: the last cells, which have no style, are cut off there. A table
+            whose other columns leave them no room is left alone.
+    """
     lengths = [[len(click.unstyle(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(column) for column in zip(*lengths, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell + " " * (width - len(click.unstyle(cell)))
-            for cell, width in zip(cells, widths, strict=True)
-        )
-        return "  ".join(padded).rstrip()
-
     styled = [click.style(cell, bold=True) for cell in head]
-    return "\n".join([line(styled), *map(line, rows)])
+    return "\n".join([aligned(styled, widths), *(aligned(row, widths, end=width) for row in rows)])
+
+
+def aligned(cells: Sequence[str], widths: Sequence[int], *, end: int | None = None) -> str:
+    """Return a row of a table whose columns have these widths; cells may be styled.
+
+    Args:
+        cells: The cells.
+        widths: Of each column.
+        end: Where the line ends, see `table`.
+    """
+    *others, last = cells
+    room = LONGEST if end is None else end - sum(width + 2 for width in widths[:-1])
+    if LEAST_ROOM <= room < len(last):
+        last = f"{last[: room - 1]}…"
+    padded = (
+        cell + " " * (width - len(click.unstyle(cell)))
+        for cell, width in zip((*others, last), widths, strict=True)
+    )
+    return "  ".join(padded).rstrip()
+
+
+def counted(count: int, noun: str) -> str:
+    """Return `1 node`, `2 nodes`, `2 classes`, `2 repositories`."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y"):
+        return f"{count} {noun[:-1]}ies"
+    return f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def puppet_line(text: str) -> str:

@@ -66,3 +66,24 @@ def state_word(status: Status) -> str:
     if status.state is State.FINISHED and status.outcome is not None:
         return str(status.outcome)
     return str(status.state)
+
+
+def rows(status: Status, now: datetime) -> list[tuple[str, str]]:
+    """Return what is shown of a run, labelled: for `render.pairs`."""
+    ended = moment(status.finished_at)
+    if status.finished_at:
+        ended += f" ({ago(status.finished_at, now)})"
+    started = moment(status.started_at)
+    if not status.finished_at:
+        started += f" ({ago(status.started_at, now)})"
+    took = show_duration(status.seconds) if status.seconds else ""
+    return [
+        ("Run", status.id),
+        ("Release", render.user_text(status.app) + (" (noop)" if status.noop else "")),
+        ("State", render.word(state_word(status))),
+        ("Reason", render.user_text(status.reason)),
+        ("Started", started),
+        ("Ended", f"{ended}, took {took}" if took else ended),
+        ("Puppet", "" if status.puppet_started else "was not started"),
+        ("Catalog", counts(status)),
+    ]

@@ -11,12 +11,12 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print the replies 
 
 @click.command(
     "runonce",
+    short_help="Ask each node for a run.",
     epilog="""\b
 Examples:
   localpuppet runonce --node web01.example.com --node web02.example.com
   localpuppet runonce -n web01.example.com --noop
 
-\b
 Exit codes: 0 every node accepted, 1 one refused, 69 one did not answer.
 """,
 )
@@ -47,7 +47,9 @@ def runonce_command(
     epilog="""\b
 Examples:
   localpuppet last-run --node web01.example.com
-  localpuppet last-run -n web01.example.com --json | jq -r '.replies[].result.outcome'
+  localpuppet last-run -n web01.example.com --json | jq '.replies[].result'
+
+Exit codes: 0 every node answered, 1 one refused, 69 one did not answer.
 """,
 )
 @node_option(required=True)

@@ -15,6 +15,7 @@ from localpuppet.record import RunDirectory
 
 @click.command(
     "rollback",
+    short_help="Switch this node to an earlier release.",
     epilog="""\b
 Examples:
   localpuppet rollback && localpuppet apply

@@ -11,10 +11,11 @@ from localpuppet.model.names import ReleasePath
 
 @click.command(
     "stage",
+    short_help="Bring a release onto this node and verify it; apply nothing.",
     epilog="""\b
 Examples:
   localpuppet stage                  what input.yaml names
-  localpuppet stage foo/tags/r2      another release, before the input names it
+  localpuppet stage foo/tags/r2      another one, before the input names it
   localpuppet stage foo/tags/r2 --pack localpuppet-release-foo-r2-2.tar.gz
 """,
 )
@@ -73,5 +74,6 @@ def stage_command(
         return
     render.emit(
         f"staged {staged.app}: commit {staged.pin.commit[:12]},"
-        f" {len(staged.modules)} modules, {len(staged.sources)} sources"
+        f" {render.counted(len(staged.modules), 'module')},"
+        f" {render.counted(len(staged.sources), 'source')}"
     )

@@ -6,23 +6,23 @@ from localpuppet.cli import render, render_run
 from localpuppet.cli.addressing import node_option, only_here
 from localpuppet.cli.completion import complete_run
 from localpuppet.cli.wiring import Parts
-from localpuppet.model.duration import parse_duration, show_duration
+from localpuppet.model.duration import parse_duration
 from localpuppet.model.run import State, Status
 
 
 @click.command(
     "status",
+    short_help="Show how a run stands, and what holds this node.",
     epilog="""\b
 Examples:
-  localpuppet status                       the newest run, and what holds the node
-  localpuppet status --wait --timeout 10m  wait for it
+  localpuppet status                          the newest run, and the holds
+  localpuppet status --wait --timeout 10m     wait for it
   localpuppet status --json | jq -r .run.outcome
-  localpuppet status --node web01.example.com    ask its agent
+  localpuppet status --node web01.example.com     ask its agent
 
-\b
 Exit code: 0 while a run goes on, after a success, or before the first run; 1 after a failure.
-With --wait and --timeout, 75 when the run goes on. With --node, 0 when every node answered, 1 when
-one refused, 69 when one was silent.
+With --wait and --timeout, 75 when the run goes on. Of other nodes: 0 when every one answered, 1
+when one refused, 69 when one was silent.
 """,
 )
 @click.argument("run", required=False, shell_complete=complete_run)
@@ -69,7 +69,13 @@ def status_command(
             }
         )
     else:
-        render.emit(_text(parts, status, [str(hold) for hold in holds]))
+        on_hold = [("On hold", click.style(str(hold), fg="yellow")) for hold in holds]
+        if status is None:
+            render.emit("no run yet; 'localpuppet apply' starts one")
+            if on_hold:
+                render.emit(render.pairs(on_hold))
+        else:
+            render.emit(render.pairs([*render_run.rows(status, parts.clock.now()), *on_hold]))
     if status is None:
         return 0
     if status.state is not State.FINISHED:
@@ -92,32 +98,3 @@ def _wait(parts: Parts, run: str, seconds: float | None) -> Status:
         )
     finally:
         observer.close()
-
-
-def _text(parts: Parts, status: Status | None, holds: list[str]) -> str:
-    on_hold = [("On hold", click.style(hold, fg="yellow")) for hold in holds]
-    if status is None:
-        return "\n".join(
-            ["no run yet; 'localpuppet apply' starts one", render.pairs(on_hold)]
-        ).strip()
-    now = parts.clock.now()
-    ended = render_run.moment(status.finished_at)
-    if status.finished_at:
-        ended += f" ({render_run.ago(status.finished_at, now)})"
-    started = render_run.moment(status.started_at)
-    if not status.finished_at:
-        started += f" ({render_run.ago(status.started_at, now)})"
-    took = show_duration(status.seconds) if status.seconds else ""
-    return render.pairs(
-        [
-            ("Run", status.id),
-            ("Release", render.user_text(status.app) + (" (noop)" if status.noop else "")),
-            ("State", render.word(render_run.state_word(status))),
-            ("Reason", render.user_text(status.reason)),
-            ("Started", started),
-            ("Ended", f"{ended}, took {took}" if took else ended),
-            ("Puppet", "" if status.puppet_started else "was not started"),
-            ("Catalog", render_run.counts(status)),
-            *on_hold,
-        ]
-    )

@@ -14,6 +14,7 @@ from localpuppet.cli.wiring import Parts
 from localpuppet.errors import UnavailableError
 from localpuppet.model.duration import parse_duration
 from localpuppet.model.names import NodeName, parse_tag
+from localpuppet.model.settled import DROPPED
 from localpuppet.model.text import one_line
 
 if TYPE_CHECKING:
@@ -27,14 +28,14 @@ PATIENCE = 30.0  # seconds for the agent on this node to answer
 
 @click.command(
     "trigger",
+    short_help="Trigger a run on each node.",
     epilog="""\b
 Examples:
   localpuppet trigger lb01.example.com lb02.example.com
   localpuppet trigger lb01.example.com --tag haproxy --wait
 
-\b
 Exit codes: 0 sent (with --wait: every run it led to succeeded), 1 a run failed or the trigger was
-dropped, 69 the bus is away, 75 --timeout ran out.
+dropped or not accepted, 69 the bus is away, 75 --timeout ran out.
 """,
 )
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE…")
@@ -87,7 +88,7 @@ def trigger_command(
             }
         )
     else:
-        _show(sent, ends if wait else None)
+        _show(fleet, sent, ends if wait else None)
     if any(ends[name] is None for name in problems):
         return 75
     return 1 if problems or sent.dropped else 0
@@ -96,21 +97,26 @@ def trigger_command(
 async def _trigger(
     fleet: "FleetParts", call: "Call", patience: float | None, *, quiet: bool
 ) -> "tuple[Sent, dict[str, dict[str, Any] | None]]":
-    from localpuppet.cli.awaiting import ends
+    from localpuppet.cli.awaiting import doubts, ends
+    from localpuppet.cli.progress import shown, whom
 
     async with fleet.connected() as kv:
         clock = fleet.parts.clock
         begun = int(clock.now().timestamp())
         sent = await _send(fleet, kv, call)
         sent_in = range(begun, int(clock.now().timestamp()) + 1)
+        if not quiet:
+            for doubt in await doubts(fleet, kv, sent, ttl=call.ttl):
+                render.say(f"# {doubt}", err=True)
         if patience is None:
             return sent, {}
-        observer = render.observer(quiet=quiet, title=f"waiting for {len(sent.sent)} node(s)")
-        observer.begin()
-        try:
-            return sent, await ends(fleet, kv, sent, sent_in, patience)
-        finally:
-            observer.close()
+        observer = render.observer(quiet=quiet, title=f"waiting for {whom(sent.sent)}")
+
+        def told(name: str, end: dict[str, Any]) -> None:
+            observer.line(_end(name, end))
+
+        async with shown(observer):
+            return sent, await ends(fleet, kv, sent, sent_in, patience, ttl=call.ttl, told=told)
 
 
 async def _send(fleet: "FleetParts", kv: "KeyValue", call: "Call") -> "Sent":
@@ -157,18 +163,27 @@ def _good(end: dict[str, Any]) -> bool:
     return end["outcome"] in ("changed", "unchanged", "ended")
 
 
-def _show(sent: "Sent", ends: dict[str, dict[str, Any] | None] | None) -> None:
+def _show(fleet: "FleetParts", sent: "Sent", ends: dict[str, dict[str, Any] | None] | None) -> None:
+    """Show what is not shown yet: ends are, as they are heard."""
     for node in sent.sent:
         if ends is None:
             render.emit(f"sent to {node}")
-            continue
-        end = ends.get(node)
-        if end is None:
+        elif ends.get(node) is None:
             render.emit(f"{node}  {render.word('unknown')}: nothing was heard of it in time")
-        else:
-            run = f"  [run {one_line(end['run'])}]" if end["run"] else ""
-            render.emit(f"{node}  {render.word(str(end['outcome']))}{run}")
     for node, reason in sent.dropped.items():
-        render.say(f"not sent to {node}: {reason}", err=True)
+        hint = " ('localpuppet apply' runs it)" if node == fleet.node else ""
+        render.say(f"not sent to {node}: {reason}{hint}", err=True)
     if ends is None and sent.sent:
-        render.emit(json.dumps({"uuid": sent.uuid})[1:-1].replace('"', ""))
+        render.emit(f"uuid: {sent.uuid}")
+
+
+def _end(node: str, end: dict[str, Any]) -> str:
+    from localpuppet.cli.awaiting import NOT_ACCEPTED
+
+    outcome = str(end["outcome"])
+    if outcome == DROPPED:
+        return f"{node}  {render.word(outcome)}: the log of its agent says why"
+    if outcome == NOT_ACCEPTED:
+        return f"{node}  {render.word(outcome)}: its agent was away, or its log says why"
+    run = f"  [run {one_line(end['run'])}]" if end["run"] else ""
+    return f"{node}  {render.word(outcome)}{run}"

@@ -20,18 +20,21 @@ NAMES = (*TIMER, *AGENT, *SPLIT)
     "units",
     epilog="""\b
 Three forms, of which a node has one:
-  localpuppet.service, localpuppet.timer     a run every half hour, and no agent
-  localpuppet-agent.service                  the agent in one process
-  localpuppet-agent-run.socket, localpuppet-agent-run.service, localpuppet-agent-net.service
-                                             the agent in two, one of them without rights
+  localpuppet.service              a run every half hour, and no agent
+  localpuppet.timer
+  localpuppet-agent.service        the agent in one process
+  localpuppet-agent-run.socket     the agent in two, one without rights
+  localpuppet-agent-run.service
+  localpuppet-agent-net.service
 
 \b
-Install one:
-  localpuppet units localpuppet-agent.service > /etc/systemd/system/localpuppet-agent.service
+Examples:
+  cd /etc/systemd/system
+  localpuppet units localpuppet-agent.service > localpuppet-agent.service
   systemctl daemon-reload && systemctl enable --now localpuppet-agent.service
 """,
 )
-@click.argument("name", required=False, type=click.Choice(NAMES))
+@click.argument("name", required=False, type=click.Choice(NAMES), metavar="[NAME]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: name to text.")
 def units_command(name: str | None, as_json: bool) -> None:
     """Print the unit NAME, or all."""

@@ -8,6 +8,8 @@ import click
 
 from localpuppet.model.names import did_you_mean
 
+SENTENCE = 200
+
 
 class Verbs(click.Group):
     """A group of verbs.
@@ -32,6 +34,16 @@ class Verbs(click.Group):
         module = import_module(f"localpuppet.cli.{self._verbs[cmd_name]}")
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what each verb does: to the end of the sentence, where click cuts it off."""
+        rows = []
+        for verb in self.list_commands(ctx):
+            command = self.get_command(ctx, verb)
+            if command is not None and not command.hidden:
+                rows.append((verb, command.get_short_help_str(limit=SENTENCE)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -30,7 +30,7 @@ def parse_duration(text: str, *, what: str) -> float:
 
 
 def show_duration(seconds: float) -> str:
-    """Return `0.4s`, `12s`, `3m 20s`, `2h 5m` or `4d 3h`: two units at the most."""
+    """Return `0.4s`, `12s`, `30m`, `3m 20s`, `2h 5m` or `4d 3h`: two units at the most."""
     if seconds < 10:
         return f"{seconds:.1f}s"
     total = round(seconds)
@@ -41,5 +41,6 @@ def show_duration(seconds: float) -> str:
     ):
         if total >= size:
             count, rest = divmod(total, size)
-            return f"{count}{unit} {rest // lower_size}{lower}"
+            less = rest // lower_size
+            return f"{count}{unit} {less}{lower}" if less else f"{count}{unit}"
     return f"{total}s"

@@ -181,7 +181,10 @@ def decide(policy: Policy | None, caller: str, action: str) -> Decision:
         action: One of `ACTIONS`.
     """
     if policy is None:
-        return Decision(allowed=False, reason="denied: this node has no policy")
+        return Decision(
+            allowed=False,
+            reason="denied: this node has no policy; its policies/puppet.policy says who may what",
+        )
     for rule in policy.rules:
         if rule.matches(caller, action):
             return _decision(rule.allow, f"line {rule.line}", caller, action)

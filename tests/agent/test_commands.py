@@ -89,6 +89,39 @@ def test_trigger_whose_end_nobody_tells(two: Sequence[Member]) -> None:
         75,
         "nobody.example.com  unknown: nothing was heard of it in time\n",
     )
+    assert done.err == "# no agent of nobody.example.com is there now; it has 3m to come\n"
+
+
+def test_trigger_that_is_dropped_says_where_the_reason_is(two: Sequence[Member]) -> None:
+    a, b = two
+    assert b.run("disable", "-m", "migration").code == 0
+    done = a.run("trigger", b.name, "--ttl", "1s", "--wait")
+    assert (done.code, done.out) == (1, f"{b.name}  dropped: the log of its agent says why\n")
+
+
+def test_trigger_that_nobody_accepts_is_not_waited_for(fleet: Fleet) -> None:
+    a, b = fleet.add("a", "b")
+    allow(b, "policy default deny\n")
+    fleet.start()
+    waiting = a.node.start("trigger", "nobody.example.com", b.name, "--ttl", "1s", "--wait")
+    b.wait_log("not allowed to trigger this node")
+    done = a.node.finish(waiting)
+    assert done.code == 1, done.err
+    assert sorted(done.out.splitlines()) == [
+        f"{name}  not accepted: its agent was away, or its log says why"
+        for name in (b.name, "nobody.example.com")
+    ]
+
+
+def test_trigger_of_a_node_that_is_not_believed(fleet: Fleet) -> None:
+    (a,) = fleet.add("a")
+    (eve,) = fleet.add("eve", trusted=False)
+    fleet.start()
+    done = a.run("trigger", eve.name, "--wait", "--timeout", "0.2")
+    assert done.code == 75
+    assert done.err == (
+        f"# {eve.name} is not trusted here: how its run ends will not be believed\n"
+    )
 
 
 def test_trigger_of_the_sender_itself_is_dropped(two: Sequence[Member]) -> None:
@@ -96,6 +129,7 @@ def test_trigger_of_the_sender_itself_is_dropped(two: Sequence[Member]) -> None:
     done = a.run("trigger", a.name)
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith(f"not sent to {a.name}: the loop ends here")
+    assert done.err.endswith("('localpuppet apply' runs it)\n")
 
 
 @pytest.mark.parametrize(
@@ -205,7 +239,7 @@ def test_a_bus_that_is_away_is_an_error_and_never_empty(served_fleet: Fleet) -> 
 def test_runonce_and_last_run(two: Sequence[Member]) -> None:
     a, b = two
     done = a.run("runonce", "--node", b.name)
-    assert (done.code, done.out) == (0, f"{b.name}: ok\n  accepted: true\n"), done.err
+    assert (done.code, done.out) == (0, f"{b.name}: accepted\n"), done.err
     b.wait_log("history .*ended")
     asked = a.run("last-run", "-n", b.name, "--json")
     assert asked.code == 0, "a run_cmd has no record"
@@ -329,7 +363,7 @@ def test_real_puppet_is_run_and_recorded(fleet: Fleet) -> None:
     )
     b.node.write("input.yaml", "app: nonsense\n")
     dropped = a.run("trigger", b.name, "--wait")
-    assert (dropped.code, dropped.out) == (1, f"{b.name}  dropped\n")
+    assert (dropped.code, dropped.out) == (1, f"{b.name}  dropped: the log of its agent says why\n")
     b.wait_log("no run could be started: ")
     fleet.settle()
 

@@ -12,25 +12,6 @@ import pytest
 
 from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Node
 
-VERBS = (
-    "apply check completion disable enable enc history keys logs status units why".split()  # noqa: SIM905
-)
-
-
-def test_every_verb_has_help_and_every_option_says_what_it_does(node: Node) -> None:
-    overview = node.run("--help")
-    assert overview.code == 0
-    for verb in VERBS:
-        assert re.search(rf"^  {verb} ", overview.out, re.MULTILINE)
-        text = node.run(verb, "--help")
-        assert text.code == 0
-        options = re.findall(r"^  (-.+)$", text.out, re.MULTILINE)
-        assert options
-        for option in options:
-            assert re.search(r"\S  +\S", option) or re.search(
-                rf"^  {re.escape(option)}\n {{20,}}\S", text.out, re.MULTILINE
-            ), f"{verb}: {option} has no help"
-
 
 @pytest.mark.parametrize(
     ("arguments", "message"),

@@ -127,7 +127,14 @@ def test_bad_durations(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.41, "0.4s"), (12.3, "12s"), (200, "3m 20s"), (7500, "2h 5m"), (90000, "1d 1h")],
+    [
+        (0.41, "0.4s"),
+        (12.3, "12s"),
+        (200, "3m 20s"),
+        (1800, "30m"),
+        (7500, "2h 5m"),
+        (90000, "1d 1h"),
+    ],
 )
 def test_durations_for_people(seconds: float, text: str) -> None:
     assert show_duration(seconds) == text

@@ -295,3 +295,15 @@ def test_the_listing_is_what_is_heard_first() -> None:
     empty = Listing(entries=(), revision=1)
     assert list(bus.entries(empty)) == []
     assert bus.triggers_for(NodeName(B), PREFIX) == f"{PREFIX}/hosts/{B}/"
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_it_ends_also_when_there_is_news_at_that_moment(directory: Path, turns: int) -> None:
+    site = Site(directory)
+    async with site.running():
+        await site.present()
+        await asyncio.sleep(0.01)
+        site.rig.agent.poke()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        site.stop.set()

@@ -1,0 +1,155 @@
+"""`localpuppet nodes --watch`: what nodes tell, as they tell it, until the reader has seen enough.
+
+Owns: what was shown of each node, so that only changes are. Refuses to know: what a change means.
+
+Invariant: a node whose entry is not there any more is shown as gone, also where the store does not
+tell that an entry expired (NATS): it is listed anew now and then.
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet import bus
+from localpuppet.cli import render
+from localpuppet.cli.nodes import believe, cells
+from localpuppet.errors import UnavailableError
+from localpuppet.key_value import Gone, Listing
+
+if TYPE_CHECKING:
+    from localpuppet.cli.fleet import FleetParts
+    from localpuppet.key_value import Change, Entry, KeyValue
+
+AGAIN = 0.5
+LOOK_AGAIN = 10.0
+HEAD = ("TIME (UTC)", "NODE", "STATE", "LAST RUN", "RELEASE", "ABOUT")
+# What comes later should fit under the head as well: 'applying', 'unchanged'.
+LEAST = [0, 0, 8, 9, 0, 0]
+
+
+async def follow(fleet: "FleetParts", *, as_json: bool) -> None:
+    """Show every change, without an end; an outage is said once, and waited for.
+
+    Raises:
+        UnavailableError: The bus could not be asked a first time.
+    """
+    kv = await fleet.connect()
+    board = _Board(fleet, as_json=as_json)
+    try:
+        while True:
+            try:
+                # A task of its own: a group that failed leaves its task marked as cancelled.
+                await asyncio.create_task(_listen(kv, board))
+            except* UnavailableError as errors:
+                board.lost(errors.exceptions[0])
+            await asyncio.sleep(AGAIN)
+    finally:
+        await kv.close()
+
+
+async def _listen(kv: "KeyValue", board: "_Board") -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_watch(kv, board))
+        group.create_task(_look(kv, board))
+
+
+async def _watch(kv: "KeyValue", board: "_Board") -> None:
+    async with aclosing(kv.watch(bus.PRESENCE)) as changes:
+        async for change in changes:
+            board.take(change)
+
+
+async def _look(kv: "KeyValue", board: "_Board") -> None:
+    while True:
+        await asyncio.sleep(LOOK_AGAIN)
+        board.miss(await kv.list(bus.PRESENCE))
+
+
+class _Board:
+    def __init__(self, fleet: "FleetParts", *, as_json: bool) -> None:
+        self._fleet = fleet
+        self._as_json = as_json
+        self._known: dict[str, tuple[int, list[str]]] = {}
+        self._widths = list(LEAST)
+        self._widen(HEAD)
+        self._begun = False
+        self._away = False
+
+    def take(self, change: "Change") -> None:
+        """Show what a change brought."""
+        if self._away:
+            render.say("# the bus is back", err=True)
+        self._away = False
+        if isinstance(change, Listing):
+            self._begin(change)
+        for entry in bus.entries(change):
+            self._put(entry)
+        if isinstance(change, Listing):
+            # Whatever the revisions: it may be another store.
+            for name in self._known.keys() - {_name(entry.key) for entry in change.entries}:
+                self._gone(name)
+        elif isinstance(change, Gone):
+            self._gone(_name(change.key))
+        sys.stdout.flush()
+
+    def miss(self, listing: "Listing") -> None:
+        """Show as gone what is not in a listing, unless it was written after that."""
+        there = {_name(entry.key) for entry in listing.entries}
+        for name in sorted(self._known.keys() - there):
+            if self._known[name][0] <= listing.revision:
+                self._gone(name)
+        sys.stdout.flush()
+
+    def lost(self, error: BaseException) -> None:
+        """Say that there is an outage; raise where nothing has been seen yet."""
+        if not self._begun:
+            raise error
+        if not self._away:
+            render.say(f"# the bus is away, still trying: {error}", err=True)
+        self._away = True
+
+    def _begin(self, listing: "Listing") -> None:
+        if not self._begun and not self._as_json:
+            for entry in listing.entries:
+                self._widen(["", *cells(self._believe(entry))])
+            self._emit([click.style(cell, bold=True) for cell in HEAD])
+        self._begun = True
+
+    def _believe(self, entry: "Entry") -> dict[str, Any]:
+        return believe(self._fleet.verifier, _name(entry.key), entry.value)
+
+    def _put(self, entry: "Entry") -> None:
+        name = _name(entry.key)
+        said = self._believe(entry)
+        row = cells(said)
+        before = self._known.get(name)
+        self._known[name] = (entry.revision, row)
+        if before is None or before[1] != row or self._as_json:
+            self._show(said, row)
+
+    def _gone(self, name: str) -> None:
+        if self._known.pop(name, None) is not None:
+            said = {"node": name, "state": "gone"}
+            self._show(said, cells(said))
+
+    def _show(self, said: dict[str, Any], row: list[str]) -> None:
+        if self._as_json:
+            render.emit_json_line(said)
+        else:
+            self._emit([f"{self._fleet.parts.clock.now():%H:%M:%S}", *row])
+
+    def _widen(self, row: Sequence[str]) -> None:
+        lengths = (len(click.unstyle(cell)) for cell in row)
+        self._widths = [max(pair) for pair in zip(self._widths, lengths, strict=True)]
+
+    def _emit(self, row: Sequence[str]) -> None:
+        self._widen(row)
+        render.emit(render.aligned(row, self._widths, end=render.columns()))
+
+
+def _name(key: str) -> str:
+    return key.removeprefix(bus.PRESENCE)

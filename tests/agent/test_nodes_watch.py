@@ -1,0 +1,103 @@
+"""`localpuppet nodes --watch` against real agents and servers."""
+
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import TextIO
+
+import pytest
+
+from tests.agent.fleet import Fleet
+from tests.agent.member import Member
+from tests.agent.waiting import wait_until
+from tests.conftest import PATIENCE
+
+
+class Watch:
+    """A `nodes --watch` that runs, and what it has said so far."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self.process: subprocess.Popen[str] = member.node.start("nodes", "--watch")
+        self._readers: list[threading.Thread] = []
+        self.out: list[str] = []
+        self.err: list[str] = []
+        for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.err)):
+            assert stream is not None
+            reader = threading.Thread(target=_read, args=(stream, lines), daemon=True)
+            reader.start()
+            self._readers.append(reader)
+
+    def rows(self) -> list[list[str]]:
+        return [line.split()[1:] for line in self.out[1:]]
+
+    def until_row(self, *cells: str) -> None:
+        wait_until(lambda: list(cells) in [row[: len(cells)] for row in self.rows()], self.told)
+
+    def until_said(self, text: str) -> None:
+        wait_until(lambda: any(text in line for line in self.err), self.told)
+
+    def told(self) -> str:
+        return f"{self.out} {self.err}"
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(PATIENCE)
+        self._member.node.running.remove(self.process)
+        for reader in self._readers:
+            reader.join(PATIENCE)
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
+        return code
+
+
+def _read(stream: TextIO, lines: list[str]) -> None:
+    for line in stream:
+        lines.append(line.rstrip("\n"))
+
+
+@pytest.fixture
+def watched(served_fleet: Fleet) -> Iterator[tuple[Fleet, Member, Member, Watch]]:
+    """Two agents, and who watches them, on each bus with a server."""
+    a, b = served_fleet.add("a", "b")
+    served_fleet.start()
+    watch = Watch(a)
+    watch.until_row(a.name, "idle")
+    watch.until_row(b.name, "idle")
+    yield served_fleet, a, b, watch
+    assert watch.end() == 130
+
+
+def test_a_node_that_left_is_gone_on_every_bus(
+    watched: tuple[Fleet, Member, Member, Watch],
+) -> None:
+    _, _, b, watch = watched
+    b.stop()
+    watch.until_row(b.name, "gone")
+    assert watch.rows().count([b.name, "gone"]) == 1
+
+
+def test_an_outage_is_said_once_and_waited_for(
+    watched: tuple[Fleet, Member, Member, Watch],
+) -> None:
+    fleet, a, b, watch = watched
+    shown = len(watch.rows())
+    fleet.bus.server.kill()
+    watch.until_said("the bus is away, still trying: ")
+    fleet.bus.server.start()
+    watch.until_said("the bus is back")
+    assert watch.rows()[shown:] == [], "nothing has changed meanwhile"
+    assert b.run("disable", "-m", "migration").code == 0
+    fleet.send(a, b)
+    watch.until_row(b.name, "on", "hold")
+    assert len([line for line in watch.err if "the bus is" in line]) == 2
+
+
+def test_rows_stand_under_their_heads(watched: tuple[Fleet, Member, Member, Watch]) -> None:
+    _, a, _, watch = watched
+    head, first = watch.out[:2]
+    assert head.split("  ")[0] == "TIME (UTC)"
+    assert first.index(a.name) == head.index("NODE")
+    assert first.index("idle") == head.index("STATE")

@@ -1,0 +1,38 @@
+"""Tables for people."""
+
+import click
+
+from localpuppet.cli import render
+
+HEAD = ("NODE", "ABOUT")
+
+
+def lines(width: int | None, *about: str) -> list[str]:
+    rows = [("a.example.com", text) for text in about]
+    return [click.unstyle(line) for line in render.table(HEAD, rows, width=width).splitlines()]
+
+
+def test_a_table_is_cut_off_where_lines_end() -> None:
+    head, short, long, exact = lines(25, "short", "a reason that is too long", "0123456789")
+    assert head == "NODE           ABOUT"
+    assert short == "a.example.com  short"
+    assert (long, len(long)) == ("a.example.com  a reason …", 25)
+    assert exact == "a.example.com  0123456789"
+
+
+def test_a_program_gets_all_of_it() -> None:
+    assert lines(None, "x" * 500)[1] == f"a.example.com  {'x' * 500}"
+
+
+def test_where_there_is_no_room_nothing_is_cut_off() -> None:
+    assert lines(20, "a reason that is too long")[1] == "a.example.com  a reason that is too long"
+
+
+def test_counted() -> None:
+    assert [render.counted(count, "class") for count in (0, 1, 2)] == [
+        "0 classes",
+        "1 class",
+        "2 classes",
+    ]
+    assert render.counted(3, "repository") == "3 repositories"
+    assert render.counted(2, "node") == "2 nodes"

@@ -1,0 +1,96 @@
+"""What people see of replies."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import pytest
+
+from localpuppet.cli.replies import told
+
+NOW = datetime(2026, 11, 20, 20, 43, tzinfo=UTC)
+HOLD = {"owner": "ci", "reason": "rollout 42", "since": "2026-11-20T20:00:00Z", "until": None}
+SHOWN = "rollout 42 (held by ci since 2026-11-20 20:00 UTC)"
+LAST = {
+    "run": "20261120T204226.399298Z-170d",
+    "app": "web/tags/r1",
+    "outcome": "changed",
+    "finished_at": "2026-11-20T20:42:29Z",
+    "noop": False,
+    "reason": None,
+}
+STATE: dict[str, Any] = {
+    "schema": 1,
+    "node": "a.example.com",
+    "at": "2026-11-20T20:42:59Z",
+    "version": "0.1.0",
+    "state": "idle",
+    "cause": None,
+    "waiting": 0,
+    "holds": [],
+    "last": LAST,
+    "release": None,
+    "settled": [],
+}
+
+
+@pytest.mark.parametrize(
+    ("action", "result", "word", "lines"),
+    [
+        ("runonce", {"accepted": True}, "accepted", []),
+        ("disable", {"hold": HOLD}, f"on hold: {SHOWN}", []),
+        ("enable", {"ended": [HOLD], "holds": []}, f"ended: {SHOWN}", []),
+        ("enable", {"ended": [], "holds": []}, "there was no hold of yours", []),
+        (
+            "enable",
+            {"ended": [], "holds": [HOLD]},
+            "there was no hold of yours",
+            [f"On hold  {SHOWN}"],
+        ),
+        ("last_run_summary", {}, "no run yet", []),
+        (
+            "status",
+            STATE,
+            "idle",
+            [
+                "Last run  changed, 31s ago  [run 20261120T204226.399298Z-170d]",
+                "Release   web/tags/r1",
+                "Version   0.1.0",
+            ],
+        ),
+        (
+            "status",
+            STATE | {"state": "on hold", "waiting": 2, "last": None, "holds": [HOLD]},
+            "on hold",
+            ["Waiting  2 causes", "Version  0.1.0", f"On hold  {SHOWN}"],
+        ),
+    ],
+)
+def test_what_is_shown(action: str, result: dict[str, Any], word: str, lines: list[str]) -> None:
+    shown, below = told(action, result, NOW)
+    assert (click.unstyle(shown), click.unstyle(below).splitlines()) == (word, lines)
+
+
+@pytest.mark.parametrize(
+    ("action", "result"),
+    [
+        ("status", {"state": "idle"}),
+        ("last_run_summary", {"schema": 2, "id": "x"}),
+        ("disable", {"hold": "x"}),
+        ("enable", {}),
+        ("runonce", {"accepted": "soon"}),
+        ("status", STATE | {"last": {"outcome": 7}}),
+    ],
+)
+def test_what_another_version_tells_is_shown_as_it_is(action: str, result: dict[str, Any]) -> None:
+    shown, below = told(action, result, NOW)
+    assert click.unstyle(shown) == "ok"
+    for key in result:
+        assert f"{key}: " in below or f"{key}:\n" in below
+
+
+def test_what_others_tell_does_nothing_to_a_terminal() -> None:
+    evil = STATE | {"version": "\x1b[2J", "last": LAST | {"app": "a\x1b]0;x\x07"}}
+    shown, below = told("status", evil, NOW)
+    assert "\x1b[2J" not in shown + below
+    assert "\x1b]" not in shown + below
