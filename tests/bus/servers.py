@@ -6,6 +6,7 @@ it, whatever happens to that process.
 
 import http.client
 import json
+import secrets
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,11 +27,16 @@ PATIENCE = 30.0
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody has."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Return a port of 127.0.0.1 that nobody has, and that the kernel gives to no client.
+
+    A client that asks again and again for a server that is away is given its port one day, if that
+    is one of the kernel's own choice: it then talks to itself, and the server finds its port taken.
+    """
+    while True:
+        port = 10_000 + secrets.randbelow(22_768)  # below Linux's ip_local_port_range
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass(frozen=True, kw_only=True)
