@@ -11,17 +11,16 @@ heard afterwards, by a listing; the store being away never ends the agent, and n
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TypeVar
 
 from localpuppet import bus
 from localpuppet.agent import Log
 from localpuppet.errors import UnavailableError
 from localpuppet.key_value import Entry, KeyValue
+from localpuppet.model.backoff import Backoff
 from localpuppet.sides import RunSide, RunSideAwayError
 
-FIRST_DELAY = 0.1
-LONGEST_DELAY = 1.0
 STEADY = 2.0  # seconds: a connection that lasted so long is no sign that the next will not
 RECONCILE = 300.0
 # What may pile up between the connection and the disk; beyond it the reader waits.
@@ -82,7 +81,7 @@ class Session:
             StateError: What was heard could not be written down.
         """
         clock = asyncio.get_running_loop().time
-        delay = FIRST_DELAY
+        backoff = Backoff()
         while not stop.is_set():
             steady = math.inf
             try:
@@ -100,11 +99,9 @@ class Session:
             finally:
                 await self._close()
             if clock() > steady:
-                delay = FIRST_DELAY
-            try:
-                await asyncio.wait_for(stop.wait(), delay)
-            except TimeoutError:
-                delay = min(2 * delay, LONGEST_DELAY)
+                backoff.reset()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), backoff.pause())
 
     async def _farewell(self) -> None:
         """Tell what became of the last run, and that nobody is here from now on."""

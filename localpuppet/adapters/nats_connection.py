@@ -15,10 +15,9 @@ from pathlib import Path
 
 from localpuppet.adapters.nats_link import Msg, NatsError, NatsLink, reason
 from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.model.backoff import Backoff
 from localpuppet.model.text import url_without_secrets
 
-# Seconds between two rounds over servers that are away.
-RETRY = 0.1
 API = "$JS.API"
 
 
@@ -130,6 +129,7 @@ class NatsConnection:
     async def _connect(self) -> NatsLink:
         deadline = time.monotonic() + self.timeout
         options = self._credentials.options()
+        backoff = Backoff()
         problem = "no answer"
         while True:
             for left, url in zip(range(len(self._servers), 0, -1), self._servers, strict=True):
@@ -146,9 +146,10 @@ class NatsConnection:
                         raise self.problem(problem, "see the credentials of the bus") from error
                 else:
                     return link
-            if time.monotonic() + RETRY >= deadline:
+            pause = backoff.pause()
+            if time.monotonic() + pause >= deadline:
                 raise self.problem(f"cannot be reached: {problem}")
-            await asyncio.sleep(RETRY)
+            await asyncio.sleep(pause)
 
     async def request(
         self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None
