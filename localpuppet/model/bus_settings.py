@@ -35,6 +35,7 @@ class Servers:
         password_file: The file with its password.
         credentials: A NATS credentials file (JWT and nkey).
         stream: The NATS stream.
+        replicas: How many servers of a NATS cluster keep the stream, if we make it.
         api: The prefix of NATS's JetStream API.
     """
 
@@ -46,6 +47,7 @@ class Servers:
     password_file: Path | None = None
     credentials: Path | None = None
     stream: str = "localpuppet"
+    replicas: int = 1
     api: str = "$JS.API"
 
 
@@ -209,6 +211,7 @@ def _servers(raw: Mapping[str, Any], root: Path, *, where: str, engine: str) -> 
         urls=tuple(raw["servers"]),
         user=raw.get("user"),
         stream=raw.get("stream", "localpuppet"),
+        replicas=raw.get("replicas", 1),
         api=raw.get("api", "$JS.API"),
         **{key: root / raw[key] for key in files if key in raw},
     )

@@ -242,6 +242,8 @@ class NatsServer(Server):
         super().__init__(directory, free_port())
         self.program = program
         self.config = config or NatsConfig()
+        self.route = free_port()
+        self.cluster = [self]
 
     @property
     def url(self) -> str:
@@ -261,9 +263,23 @@ class NatsServer(Server):
                 f'tls: {{ cert_file: "{tls.certificate}", key_file: "{tls.key}",'
                 f' ca_file: "{tls.ca}", {check}: true }}'
             )
+        if len(self.cluster) > 1:
+            routes = ", ".join(f'"nats://127.0.0.1:{one.route}"' for one in self.cluster)
+            lines.append(
+                f"server_name: {self.directory.name}\n"
+                f"cluster: {{ name: test, listen: 127.0.0.1:{self.route}, routes: [{routes}] }}"
+            )
         path = self.directory / "nats.conf"
         path.write_text("\n".join([*lines, self.config.text, ""]))
         return [str(self.program), "--config", str(path), *self.config.extra]
 
     def healthy(self, status: int, body: bytes) -> bool:
         return status == 200
+
+
+def nats_cluster(directory: Path, size: int, program: Path) -> list[NatsServer]:
+    """Return the servers of a cluster, not started: start all of them, then wait for each."""
+    servers = [NatsServer(directory / f"nats{i}", program=program) for i in range(size)]
+    for server in servers:
+        server.cluster = servers
+    return servers
