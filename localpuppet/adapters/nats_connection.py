@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.adapters.nats_link import Msg, NatsError, NatsLink, reason
+from localpuppet.adapters.nats_link import Msg, NatsError, NatsLink, NobodyError, reason
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.model.backoff import Backoff
 from localpuppet.model.text import url_without_secrets
@@ -156,10 +156,21 @@ class NatsConnection:
     ) -> Msg:
         """Send a message; return the answer.
 
+        Where nobody answers it is sent again: a cluster may be choosing a leader.
+
         Raises:
             UnavailableError: Nobody answers within the deadline, or we may not ask.
         """
-        return await (await self.link()).request(subject, payload, headers=headers)
+        deadline = time.monotonic() + self.timeout
+        backoff = Backoff()
+        while True:
+            try:
+                return await (await self.link()).request(subject, payload, headers=headers)
+            except NobodyError:
+                pause = backoff.pause()
+                if time.monotonic() + pause >= deadline:
+                    raise
+            await asyncio.sleep(pause)
 
     async def close(self) -> None:
         """Close the connection; every later call raises."""

@@ -35,7 +35,7 @@ except ModuleNotFoundError as error:
         hint="pip install 'localpuppet[nats]'",
     ) from error
 
-__all__ = ["Msg", "NatsError", "NatsLink", "StalledError", "Subscription", "reason"]
+__all__ = ["Msg", "NatsError", "NatsLink", "NobodyError", "StalledError", "Subscription", "reason"]
 
 _REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.I)
 _NO_RESPONDERS = "503"
@@ -43,6 +43,10 @@ _NO_RESPONDERS = "503"
 
 class StalledError(Exception):
     """A consumer promised more than it sends: what it counted was replaced or removed meanwhile."""
+
+
+class NobodyError(UnavailableError):
+    """Nobody answers a subject: there is no JetStream, or its servers are choosing a leader."""
 
 
 class _TlsClient(Client):
@@ -136,7 +140,8 @@ class NatsLink:
         """Send a message; return the answer.
 
         Raises:
-            UnavailableError: It is refused, the connection is lost, or nobody answers in time.
+            NobodyError: Nobody is there to answer.
+            UnavailableError: It is refused, the connection is lost, or no answer comes in time.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Msg] = loop.create_future()
@@ -169,7 +174,7 @@ class NatsLink:
             del self._questions[token]
         if message.headers and message.headers.get("Status") == _NO_RESPONDERS:
             hint = "is JetStream on, and may this user use it?"
-            raise self.problem(f"nobody answers {subject}", hint)
+            raise NobodyError(f"nobody answers {subject}", where=self._where, hint=hint)
         return message
 
     async def batches(

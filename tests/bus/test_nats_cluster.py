@@ -97,9 +97,13 @@ async def test_a_watch_ends_with_its_server_and_resumes_on_another(
     cluster[0].kill()
     assert isinstance(await follower.failed(), UnavailableError)
     await put(writer, "/a/b", b"2")
-    again = Follower(store, "/a/", follower.revision)
-    await again.until_state({"/a/b": b"2"})
-    await again.stop()
+
+    async def resumed() -> None:
+        again = Follower(store, "/a/", follower.revision)
+        await again.until_state({"/a/b": b"2"})
+        await again.stop()
+
+    await persist(resumed)
     await store.close()
     await writer.close()
 
