@@ -11,6 +11,7 @@ object of node → monotonic nanoseconds. Ends with its standard input.
 """
 
 import asyncio
+import gc
 import json
 import sys
 import time
@@ -169,4 +170,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    # An agent has a process of its own. The collector of this one goes through the objects of
+    # hundreds each time.
+    gc.set_threshold(100_000, 50, 100)
     asyncio.run(main())

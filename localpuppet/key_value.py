@@ -157,7 +157,7 @@ def check_key(key: str) -> str:
     Raises:
         InvalidInputError: It is no key.
     """
-    if len(key) > MAX_KEY or not _KEY.fullmatch(key):
+    if not is_key(key):
         raise InvalidInputError(f"{key[:80]!r} is no key of the bus", where="bus")
     return key
 
@@ -168,8 +168,12 @@ def is_ours(entry: Entry) -> bool:
     Who has a server's own client can write other keys and larger values below a prefix that is his.
     A store tells nobody of them: who follows that prefix could do nothing with them but fail.
     """
-    key = entry.key
-    return len(entry.value) <= MAX_VALUE and len(key) <= MAX_KEY and bool(_KEY.fullmatch(key))
+    return len(entry.value) <= MAX_VALUE and is_key(entry.key)
+
+
+def is_key(text: str) -> bool:
+    """Return whether a text is a key of the bus."""
+    return len(text) <= MAX_KEY and _KEY.fullmatch(text) is not None
 
 
 def check_prefix(prefix: str) -> str:

@@ -18,10 +18,9 @@ from localpuppet import bus
 from localpuppet.agent import Log
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.key_value import Entry, KeyValue
+from localpuppet.model.backoff import Backoff
 from localpuppet.sides import RunSide, RunSideAwayError
 
-FIRST_DELAY = 0.1
-LONGEST_DELAY = 1.0
 STEADY = 2.0  # seconds: a connection that lasted so long is no sign that the next will not
 RECONCILE = 300.0
 # How many messages, of up to 512 KiB, may pile up between the connection and the disk; beyond that
@@ -85,7 +84,7 @@ class Session:
         """
         good = False
         clock = asyncio.get_running_loop().time
-        delay = FIRST_DELAY
+        backoff = Backoff()
         while not stop.is_set():
             steady = math.inf
             try:
@@ -107,11 +106,9 @@ class Session:
             finally:
                 await self._close()
             if clock() > steady:
-                delay = FIRST_DELAY
-            try:
-                await asyncio.wait_for(stop.wait(), delay)
-            except TimeoutError:
-                delay = min(2 * delay, LONGEST_DELAY)
+                backoff.reset()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), backoff.pause())
 
     async def _farewell(self) -> None:
         """Tell what became of the last run, and that nobody is here from now on."""

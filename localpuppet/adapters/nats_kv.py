@@ -21,11 +21,12 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from localpuppet.adapters.nats_connection import API, Credentials, Msg, NatsConnection, Subscription
+from localpuppet.adapters.nats_connection import API, Credentials, NatsConnection
+from localpuppet.adapters.nats_link import Msg, NatsLink, Subscription
 from localpuppet.adapters.nats_message import Message, release
 from localpuppet.adapters.nats_stream import NatsStream
 from localpuppet.adapters.tls import tls_context
-from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.errors import InvalidInputError
 from localpuppet.key_value import (
     Change,
     Entry,
@@ -39,7 +40,8 @@ from localpuppet.key_value import (
 
 # How many looks pass before a watcher sweeps what has expired on a server that does not.
 SWEEP = 60
-# Seconds between two looks of a watch at what was stored: core NATS does not say what it lost.
+# Seconds between two looks of a watch at what was stored: core NATS does not say what it lost. One
+# timer for all of them: it would be armed again for each message otherwise.
 LOOK = 60.0
 _MAX_BYTES = 1024**3
 
@@ -244,6 +246,7 @@ class NatsKeyValue:
             else:
                 seen = checked = after
                 behind = True  # what was stored since is older than what is heard by now
+            feed.check()
             told: set[int] = set()
             while True:
                 heard = None if behind else await feed.next()
@@ -295,8 +298,7 @@ class NatsKeyValue:
 
     async def _list(self, prefix: str) -> Listing:
         state = await self._stream.state(prefix)
-        # A consumer is dear for the server; most agents find that nothing waits for them.
-        messages = [] if state.empty else await self._stream.read(prefix)
+        messages = await self._stream.below(prefix, state)
         newest = {one.entry.key: one for one in messages}  # one may have been replaced meanwhile
         entries = sorted(
             (one.entry for one in newest.values() if self._stream.alive(one)),
@@ -318,18 +320,18 @@ class NatsFeed:
         self._stream = stream
         self._prefix = prefix
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._subscription: Subscription | None = None
-        self._lost = False
         self._looks = 0
+        self._timer: asyncio.TimerHandle
+        self._link: NatsLink
+        self._subscription: Subscription
 
     async def __aenter__(self) -> "NatsFeed":
-        await self._stream.prepare()
-        connection = self._stream.connection
-        self._subscription = await connection.subscribe(
+        self._link = await self._stream.prepare()
+        self._subscription = await self._link.subscribe(
             self._stream.live(self._prefix), self._heard
         )
-        connection.listeners.add(self._trouble)
-        self._trouble()
+        self._link.listeners.add(self.look_now)
+        self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
         return self
 
     async def __aexit__(
@@ -338,10 +340,17 @@ class NatsFeed:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        connection = self._stream.connection
-        connection.listeners.discard(self._trouble)
-        if self._subscription is not None:
-            await connection.unsubscribe(self._subscription)
+        self._timer.cancel()
+        self._link.listeners.discard(self.look_now)
+        await self._link.unsubscribe(self._subscription)
+
+    def check(self) -> None:
+        """See that the server repeats for us; after a question that it answered, for sure.
+
+        Raises:
+            UnavailableError: It refuses, or the connection is lost.
+        """
+        self._link.check(self._subscription)
 
     def look_now(self) -> None:
         """Let `next` answer that it is time to look."""
@@ -353,30 +362,21 @@ class NatsFeed:
         Raises:
             UnavailableError: The connection is lost.
         """
-        if self._lost:
-            raise self._problem()
-        try:
-            async with asyncio.timeout(LOOK):
-                message = await self._queue.get()
-        except TimeoutError:
+        self.check()
+        message = await self._queue.get()
+        if message is None:
+            self.check()
             self._looks += 1
             if self._looks % SWEEP == 0:
                 await self._stream.sweep(self._prefix)
-            return None
-        if message is None and self._lost:
-            raise self._problem()
         return message
+
+    def _look(self) -> None:
+        self.look_now()
+        self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
 
     async def _heard(self, message: Msg) -> None:
         try:
             self._queue.put_nowait(self._stream.heard(message))
         except ValueError:
             self.look_now()  # somebody else's: what is stored decides
-
-    def _trouble(self) -> None:
-        if self._subscription is None or not self._stream.connection.connected:
-            self._lost = True
-            self.look_now()
-
-    def _problem(self) -> UnavailableError:
-        return self._stream.connection.problem("the connection was lost")

@@ -35,21 +35,6 @@ class Message:
     expires: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """The stream at one moment.
-
-    Attributes:
-        last: Its last sequence.
-        created: What tells it from one made later.
-        empty: Whether it has no message below the prefix that was asked for.
-    """
-
-    last: int
-    created: str
-    empty: bool
-
-
 class ServerClock:
     """What we know of the server's clock: what it said last, and how long ago that was."""
 
@@ -96,7 +81,10 @@ def read_answer(data: bytes) -> dict[str, Any]:
     raw = json.loads(data)
     if not isinstance(raw, dict):
         raise ValueError("no answer of JetStream")
-    if not all(isinstance(raw.get(key, {}), dict) for key in ("config", "state", "error")):
+    parts = [raw.get(key, {}) for key in ("config", "state", "error")]
+    if not all(isinstance(part, dict) for part in parts):
+        raise ValueError("no answer of JetStream")
+    if not isinstance(raw.get("state", {}).get("subjects") or {}, dict):
         raise ValueError("no answer of JetStream")
     numbers = (
         raw.get("seq", 0),

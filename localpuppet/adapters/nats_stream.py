@@ -1,44 +1,45 @@
 """The one JetStream stream of the bus: a subject for each key, of which the last message counts.
 
-Owns: the stream's configuration, publishing with conditions, reading what is there, and what time
-it is for the server. Refuses to know: watches (`nats_kv`).
+Owns: publishing with conditions, reading what is there, and what time it is for the server. Refuses
+to know: watches (`nats_kv`).
 
 Reading many keys takes a consumer that lives for the one read and is removed after it: it is
 created on a subject that names the filter, so that permissions can say who may read what.
 """
 
+import asyncio
 import json
 import math
 import os
 import time
-from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from localpuppet.adapters.nats_connection import Client, Msg, NatsConnection, StalledError
+from localpuppet.adapters.nats_connection import NatsConnection
+from localpuppet.adapters.nats_link import Msg, NatsLink, StalledError
+from localpuppet.adapters.nats_memory import TRACE, Memory, State
 from localpuppet.adapters.nats_message import (
     Message,
     ServerClock,
-    State,
     expiry,
     read_answer,
     release,
     seconds,
 )
+from localpuppet.adapters.nats_settings import mended_stream, wanted_stream
 from localpuppet.errors import UnavailableError
-from localpuppet.key_value import Entry, is_ours
+from localpuppet.key_value import Entry, is_key, is_ours
 from localpuppet.model.nats_subject import key_of, subject_of, subjects_below
 from localpuppet.model.text import one_line
 
 REMOVED = "Localpuppet-Removed"
 TTL = "Localpuppet-Ttl"
-# How long the server keeps the trace of a removal at least, and for how long we count on it.
-TRACE = 3600
-COUNTED = TRACE / 2
 # One batch of a read: the server drops clients for which it must hold 64 MiB.
 BATCH = 500
 BATCH_BYTES = 8 * 1024 * 1024
+# So many keys are asked for one by one.
+FEW = 8
 # Dead messages that one read removes at most, where the server does not do that by itself.
 SWEEP = 100
 
@@ -65,68 +66,53 @@ class NatsStream:
         self._prefix = prefix
         self._max_bytes = max_bytes
         self._replicas = replicas
-        self._prepared: Client | None = None
+        self._prepared: NatsLink | None = None
         self._server_ttl = False
+        self._replicated = False
         self._clock = ServerClock()
-        self._created = ""
-        self._marks: deque[tuple[float, int]] = deque()
+        self._memory = Memory()
 
     def live(self, keys: str) -> str:
         """Return the subject on which the server repeats what it stored below a prefix of keys."""
         return subjects_below(f"{self._prefix}-live", keys)
 
-    async def prepare(self) -> None:
-        """See to it that the stream is there as it should be; once for each connection.
+    async def prepare(self) -> NatsLink:
+        """Return a connection on which the stream is there as it should be.
 
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
-        client = await self.connection.client()
-        if client is self._prepared:
-            return
+        link = await self.connection.link()
+        if link is self._prepared:
+            return link
         answer = await self._api(f"STREAM.INFO.{self._name}", {}, accept=(_NO_STREAM,))
-        wanted = self._wanted()
+        wanted = wanted_stream(
+            self._name,
+            prefix=self._prefix,
+            max_bytes=self._max_bytes,
+            replicas=self._replicas,
+            version=release(self.connection.version),
+        )
         if answer is None:
             answer = await self._api(f"STREAM.CREATE.{self._name}", wanted)
         config = (answer or {}).get("config", {})
-        if any(config.get(key) != value for key, value in wanted.items()):
-            # An operator's own limits stay; what we cannot do without is asked for.
-            needed = ("allow_direct", "republish", "max_msgs_per_subject", "allow_msg_ttl")
-            changed = {**config, **{key: wanted[key] for key in needed if key in wanted}}
-            if changed != config:
-                with suppress(UnavailableError):  # this node may not: see below
-                    updated = await self._api(f"STREAM.UPDATE.{self._name}", changed)
-                    config = (updated or {}).get("config", config)
+        changed = mended_stream(config, wanted)
+        if changed is not None:
+            with suppress(UnavailableError):  # this node may not; another may have by now
+                updated = await self._api(f"STREAM.UPDATE.{self._name}", changed)
+                config = (updated or {}).get("config", config)
         if not config.get("allow_direct") or not config.get("republish"):
             raise self.connection.problem(
                 f"its stream {self._name} lacks allow_direct or republish",
                 "let a user who may update the stream connect once",
             )
         self._server_ttl = bool(config.get("allow_msg_ttl"))
-        self._prepared = client
-
-    def _wanted(self) -> dict[str, Any]:
-        config: dict[str, Any] = {
-            "name": self._name,
-            "subjects": [f"{self._prefix}.>"],
-            "storage": "file",
-            "retention": "limits",
-            "num_replicas": self._replicas,
-            "max_msgs_per_subject": 1,
-            "max_bytes": self._max_bytes,
-            # Full means "refused": the oldest value may be one that somebody counts on.
-            "discard": "new",
-            "allow_direct": True,
-            # The server repeats what it has stored, with its sequence: a live message that was
-            # refused or lost is never heard, and none can be forged by who may write a key.
-            "republish": {"src": f"{self._prefix}.>", "dest": f"{self._prefix}-live.>"},
-        }
-        if release(self.connection.version) >= (2, 11):
-            config["allow_msg_ttl"] = True
-        return config
+        self._replicated = config.get("num_replicas") != 1
+        self._prepared = link
+        return link
 
     async def state(self, keys: str | None = None) -> State:
-        """Return where the stream is, and with a prefix of keys whether it has any of those.
+        """Return where the stream is, and which keys it has below a prefix, if one is given.
 
         Raises:
             UnavailableError: The server does not answer, or refuses us.
@@ -139,26 +125,18 @@ class NatsStream:
         state = State(
             last=int(found.get("last_seq", 0)),
             created=str(answer.get("created", "")),
-            empty=keys is not None and not found.get("subjects"),
+            keys=tuple(
+                key
+                for subject in found.get("subjects") or ()
+                if is_key(key := key_of(self._prefix, subject))
+            ),
         )
-        if state.created != self._created:  # another stream: nothing we knew holds for it
-            self._created = state.created
-            self._marks.clear()
-        if not self._marks or began - self._marks[-1][0] > COUNTED / 60:
-            self._marks.append((began, state.last))
-        while began - self._marks[0][0] > COUNTED:
-            self._marks.popleft()
+        self._memory.reached(state, began)
         return state
 
     def remembers(self, after: int, state: State) -> bool:
-        """Return whether all removals after a sequence still have their trace.
-
-        That is so when we know that the sequence was reached a short time ago only: what was
-        written after it is younger than that.
-        """
-        return after <= state.last and any(
-            at <= after and time.monotonic() - began < COUNTED for began, at in self._marks
-        )
+        """Return whether all removals after a sequence still have their trace."""
+        return self._memory.reaches(after, state)
 
     async def last(self, key: str) -> Message | None:
         """Return the last message of a key, also a trace or one that has expired.
@@ -227,14 +205,39 @@ class NatsStream:
             headers["Nats-TTL"] = f"{max(1, math.ceil(ttl))}s"
         if expected is not None:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
-        headers["Nats-Expected-Stream"] = self._name
         answer = await self.connection.request(
             subject_of(self._prefix, key), value, headers=headers
         )
         result = self._result(answer, (_WRONG_LAST_SEQUENCE,))
-        if result is not None and "seq" not in result:
+        if result is None:
+            return None
+        if result.get("stream") != self._name:
+            raise self.connection.problem(
+                f"keeps {self._prefix}.> in the stream {one_line(str(result.get('stream')))}",
+                f"set stream to it, or remove it: {self._name} is the one that is read",
+            )
+        if "seq" not in result:
             raise self.connection.problem("does not answer as JetStream does")
-        return None if result is None else int(result["seq"])
+        return int(result["seq"])
+
+    async def below(self, keys: str, state: State) -> list[Message]:
+        """Return the last messages below a prefix of keys that `state` was asked for.
+
+        Raises:
+            UnavailableError: The server does not answer, or refuses us.
+        """
+        # A consumer is dear for the server, ten times a plain question; most agents find that
+        # little or nothing waits for them. With replicas, one that lags may answer such a question.
+        if len(state.keys) <= FEW and not self._replicated:
+            answers = await asyncio.gather(*(self.last(key) for key in state.keys))
+            found = [one for one in answers if one is not None and is_ours(one.entry)]
+            if all(message.entry.revision <= state.last for message in found):
+                for message in found:
+                    if self.needs_time(message):
+                        await self.tell_time(message.entry.key)
+                await self._sweep(found)
+                return sorted(found, key=lambda message: message.entry.revision)
+        return await self.read(keys)
 
     async def read(self, keys: str, *, after: int | None = None) -> list[Message]:
         """Return the last messages below a prefix of keys, in the order of their sequences.
@@ -247,10 +250,13 @@ class NatsStream:
             UnavailableError: The server does not answer, or refuses us.
         """
         subject = subjects_below(self._prefix, keys)
+        policy: dict[str, object] = {"deliver_policy": "last_per_subject"}
+        if after is not None:
+            policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
         deadline = time.monotonic() + self.connection.timeout
         while True:
             try:
-                async with self._consumer(subject, after) as (name, pending):
+                async with self._consumer(subject, policy) as (name, pending):
                     found = [one async for one in self._fetched(name)] if pending else []
             except StalledError as error:  # never a shorter list: another consumer counts anew
                 if time.monotonic() < deadline:
@@ -275,28 +281,25 @@ class NatsStream:
             UnavailableError: The server does not answer, or refuses us.
         """
         if not self._clock.known:
-            subject = subject_of(self._prefix, key)
-            async with self._consumer(subject, None):
+            async with self._consumer(subject_of(self._prefix, key), {"deliver_policy": "new"}):
                 pass  # the time is in the answer
 
     @asynccontextmanager
     async def _consumer(
-        self, subject: str, after: int | None
+        self, subject: str, policy: dict[str, object]
     ) -> AsyncGenerator[tuple[str, int], None]:
         """Return the name of a consumer that is made for one read, and what it has to send."""
         await self.prepare()
         name = f"lp-{os.urandom(8).hex()}"
-        config: dict[str, Any] = {
+        config = {
+            **policy,
             "name": name,
-            "deliver_policy": "last_per_subject",
             "ack_policy": "none",
             "filter_subject": subject,
             "mem_storage": True,
             "num_replicas": 1,
             "inactive_threshold": int(self.connection.timeout * 1e9),
         }
-        if after is not None:
-            config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
         answer = await self._api(
             f"CONSUMER.CREATE.{self._name}.{name}.{subject}",
             {"stream_name": self._name, "config": config},
@@ -309,7 +312,8 @@ class NatsStream:
                 await self._api(f"CONSUMER.DELETE.{self._name}.{name}", {}, accept=(10014,))
 
     async def _fetched(self, consumer: str) -> AsyncGenerator[Message, None]:
-        async for part in self.connection.batches(
+        link = await self.connection.link()
+        async for part in link.batches(
             f"{self.connection.api}.CONSUMER.MSG.NEXT.{self._name}.{consumer}",
             {"batch": BATCH, "max_bytes": BATCH_BYTES, "no_wait": True},
             size=BATCH,
@@ -371,7 +375,7 @@ class NatsStream:
                 return  # this node may not; another one may
 
     async def _api(
-        self, method: str, body: dict[str, Any], *, accept: tuple[int, ...] = ()
+        self, method: str, body: Mapping[str, Any], *, accept: tuple[int, ...] = ()
     ) -> dict[str, Any] | None:
         """Call JetStream; return its answer, `None` for an error that is expected."""
         payload = json.dumps(body).encode() if body else b""

@@ -169,6 +169,7 @@ async def _open_nats(servers: Servers, timeout: float, who: str) -> "KeyValue":
         servers.urls,
         timeout=timeout,
         stream=servers.stream,
+        replicas=servers.replicas,
         ca=servers.ca,
         certificate=servers.certificate,
         key=servers.key,

@@ -34,6 +34,7 @@ class Servers:
         password_file: The file with its password.
         credentials: A NATS credentials file (JWT and nkey).
         stream: The NATS stream.
+        replicas: How many servers of a NATS cluster keep the stream, if we make it.
         api: The prefix of NATS's JetStream API.
     """
 
@@ -45,6 +46,7 @@ class Servers:
     password_file: Path | None = None
     credentials: Path | None = None
     stream: str = "localpuppet"
+    replicas: int = 1
     api: str = "$JS.API"
 
 
@@ -208,6 +210,7 @@ def _servers(raw: Mapping[str, Any], root: Path, *, where: str, engine: str) -> 
         urls=tuple(raw["servers"]),
         user=raw.get("user"),
         stream=raw.get("stream", "localpuppet"),
+        replicas=raw.get("replicas", 1),
         api=raw.get("api", "$JS.API"),
         **{key: root / raw[key] for key in files if key in raw},
     )

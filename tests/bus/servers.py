@@ -6,6 +6,7 @@ it, whatever happens to that process.
 
 import http.client
 import json
+import secrets
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,11 +27,16 @@ PATIENCE = 30.0
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody has."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Return a port of 127.0.0.1 that nobody has, and that the kernel gives to no client.
+
+    A client that asks again and again for a server that is away is given its port one day, if that
+    is one of the kernel's own choice: it then talks to itself, and the server finds its port taken.
+    """
+    while True:
+        port = 10_000 + secrets.randbelow(22_768)  # below Linux's ip_local_port_range
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +242,8 @@ class NatsServer(Server):
         super().__init__(directory, free_port())
         self.program = program
         self.config = config or NatsConfig()
+        self.route = free_port()
+        self.cluster = [self]
 
     @property
     def url(self) -> str:
@@ -254,9 +263,23 @@ class NatsServer(Server):
                 f'tls: {{ cert_file: "{tls.certificate}", key_file: "{tls.key}",'
                 f' ca_file: "{tls.ca}", {check}: true }}'
             )
+        if len(self.cluster) > 1:
+            routes = ", ".join(f'"nats://127.0.0.1:{one.route}"' for one in self.cluster)
+            lines.append(
+                f"server_name: {self.directory.name}\n"
+                f"cluster: {{ name: test, listen: 127.0.0.1:{self.route}, routes: [{routes}] }}"
+            )
         path = self.directory / "nats.conf"
         path.write_text("\n".join([*lines, self.config.text, ""]))
         return [str(self.program), "--config", str(path), *self.config.extra]
 
     def healthy(self, status: int, body: bytes) -> bool:
         return status == 200
+
+
+def nats_cluster(directory: Path, size: int, program: Path) -> list[NatsServer]:
+    """Return the servers of a cluster, not started: start all of them, then wait for each."""
+    servers = [NatsServer(directory / f"nats{i}", program=program) for i in range(size)]
+    for server in servers:
+        server.cluster = servers
+    return servers

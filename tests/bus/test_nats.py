@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from nats.js.api import RePublish
 
 from localpuppet.adapters.nats_connection import Credentials, NatsConnection
 from localpuppet.adapters.nats_kv import NatsKeyValue, open_nats, weakness
 from localpuppet.adapters.nats_message import ServerClock, seconds
+from localpuppet.adapters.nats_stream import FEW
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.key_value import Listing
 from localpuppet.model.nats_subject import key_of, subject_of, subjects_below
@@ -41,14 +43,15 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NatsServe
     made.stop()
 
 
+def connection(server: NatsServer) -> NatsConnection:
+    return NatsConnection([server.url], credentials=Credentials(), inbox="_INBOX", timeout=TIMEOUT)
+
+
 async def counts(server: NatsServer) -> tuple[int, int]:
     """Return how many consumers and messages the stream has."""
-    connection = NatsConnection(
-        [server.url], credentials=Credentials(), inbox="_INBOX", timeout=TIMEOUT
-    )
-    client = await connection.client()
-    info = await client.jetstream().stream_info("localpuppet")
-    await connection.close()
+    link = await connection(server).link()
+    info = await link.client.jetstream().stream_info("localpuppet")
+    await link.close()
     return info.state.consumer_count, info.state.messages
 
 
@@ -112,17 +115,35 @@ async def test_tls_with_a_client_certificate(tmp_path: Path, program: Path) -> N
         server.stop()
 
 
-async def test_reading_leaves_no_consumers_behind(server: NatsServer) -> None:
+@pytest.mark.parametrize("keys", [1, FEW + 1])
+async def test_reading_leaves_no_consumers_behind(server: NatsServer, keys: int) -> None:
     store = await open_nats([server.url], timeout=TIMEOUT)
-    await store.put("/a/b", b"1", ttl=60.0)
+    for i in range(keys):
+        await store.put(f"/a/{i}", b"1", ttl=60.0)
     follower = Follower(store, "/a/")
     await follower.listed()
     for _ in range(10):
-        await store.list("/a/")
-        await store.get("/a/b")
-    assert await counts(server) == (0, 1)
+        assert len((await store.list("/a/")).entries) == keys
+        await store.get("/a/0")
+    assert await counts(server) == (0, keys)
     await follower.stop()
     await store.close()
+
+
+async def test_a_write_that_another_stream_takes_is_an_error(server: NatsServer) -> None:
+    """An operator gave the subjects to a stream that nobody reads: an answer is not enough."""
+    link = await connection(server).link()
+    stream = link.client.jetstream()
+    republish = RePublish(src="x.>", dest="x-live.>")
+    await stream.add_stream(
+        name="localpuppet", subjects=["x.>"], allow_direct=True, republish=republish
+    )
+    await stream.add_stream(name="other", subjects=["lp.>"])
+    store = await open_nats([server.url], timeout=TIMEOUT)
+    with pytest.raises(UnavailableError, match="in the stream other"):
+        await store.put("/a/b", b"1")
+    await store.close()
+    await link.close()
 
 
 async def test_a_stream_that_was_lost_is_made_again(server: NatsServer) -> None:
