@@ -80,6 +80,7 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
     from localpuppet.cli.wiring import Parts
 
     ctx.obj = Parts(root)
+    render.COLOR.set(color)
     ctx.color = render.use_color(color, sys.stdout)
 
 

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any, TextIO
 
 import click
@@ -24,6 +25,8 @@ COLORS = {
     "running": "cyan",
     "queued": "cyan",
 }
+# What `--color` says: errors are shown when the command that knew it is over.
+COLOR: ContextVar[str] = ContextVar("color", default="auto")
 LEAST_ROOM = 8
 LONGEST = 10**9
 _LEVELS = {
@@ -49,7 +52,7 @@ def on_terminal(stream: TextIO | None) -> bool:
 
 def fail(message: str) -> None:
     """Show an error: one line on standard error."""
-    color = use_color("auto", sys.stderr)
+    color = use_color(COLOR.get(), sys.stderr)
     head = click.style("error:", fg="red", bold=True) if color else "error:"
     click.echo(f"localpuppet: {head} {one_line(message)}", err=True, color=color)
 

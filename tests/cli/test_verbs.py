@@ -222,6 +222,10 @@ def test_colour_follows_terminal_option_and_no_color(node: Node) -> None:
     assert coloured not in in_terminal(node, "--color", "never", "status")
     assert "\x1b" not in node.run("status").out
     assert coloured in node.run("--color", "always", "status").out
+    in_red = "\x1b[31m"  # an error, told when the command is over
+    assert in_red in in_terminal(node, "logs", "none")
+    assert in_red not in in_terminal(node, "--color", "never", "logs", "none")
+    assert in_red in node.run("--color", "always", "logs", "none").err
 
 
 def test_a_terminal_shows_that_a_run_goes_on(node: Node) -> None:
