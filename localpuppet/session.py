@@ -12,6 +12,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
+from random import SystemRandom
 from typing import TypeVar
 
 from localpuppet import bus
@@ -22,12 +23,14 @@ from localpuppet.model.backoff import Backoff
 from localpuppet.sides import RunSide, RunSideAwayError
 
 STEADY = 2.0  # seconds: a connection that lasted so long is no sign that the next will not
-RECONCILE = 300.0
+RECONCILE = 300.0  # seconds at the most
+SPREAD = 2.0  # seconds within which a fleet that is back tells so
 # How many messages, of up to 512 KiB, may pile up between the connection and the disk; beyond that
 # the reader waits.
 BACKLOG = 128
 
 _Result = TypeVar("_Result")
+_CHANCE = SystemRandom().random
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: it ends a group of tasks
@@ -182,7 +185,7 @@ class Session:
     async def _reconcile(self, kv: KeyValue, heard: asyncio.Queue[bytes]) -> None:
         """Look from time to time whether the watch has missed something: it is only a hint."""
         while True:
-            await asyncio.sleep(RECONCILE)
+            await asyncio.sleep(RECONCILE * (1 + _CHANCE()) / 2)  # not a fleet in one moment
             for entry in (await kv.list(self._triggers)).entries:
                 await heard.put(entry.value)
 
@@ -208,15 +211,19 @@ class Session:
 
     async def _tell(self, kv: KeyValue) -> None:
         """Tell how this node is: at once when it changes, and often enough not to be forgotten."""
+        # A fleet comes back to its server at one moment: to hear is urgent, to tell what has not
+        # changed is not; and from then on not all of them tell at the same time.
+        seconds = SPREAD * _CHANCE() if self._away else 0.0
         while True:
-            self._changed.clear()
-            await bus.announce(kv, self._side.me, await self._side.describe())
-            self._back()
             # Not wait_for: up to Python 3.11 it forgets a cancellation when what it waits for
             # comes at the same time, and a session with news would never end.
             with suppress(TimeoutError):
-                async with asyncio.timeout(bus.PRESENCE_TTL / 3):
+                async with asyncio.timeout(seconds):
                     await self._changed.wait()
+            self._changed.clear()
+            await bus.announce(kv, self._side.me, await self._side.describe())
+            self._back()
+            seconds = bus.PRESENCE_TTL / 3
 
 
 async def _ours(work: Awaitable[_Result]) -> _Result:
