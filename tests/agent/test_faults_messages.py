@@ -216,7 +216,7 @@ def test_on_hold_a_trigger_expires(fleet: Fleet) -> None:
     (long,) = fleet.send(a, b, ttl=100)
     b.wait_log(f"dropped {a.name}/{short}: expired while the node was on hold: .*migration")
     done = a.node.finish(waiting)
-    assert (done.code, done.out) == (1, f"{b.name}  dropped\n")
+    assert (done.code, done.out) == (1, f"{b.name}  dropped: the log of its agent says why\n")
     assert b.run("enable").code == 0
     events = fleet.settle()
     assert [event["causes"] for event in events if event["what"] == "started"] == [
