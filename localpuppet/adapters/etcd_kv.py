@@ -266,7 +266,7 @@ class EtcdKeyValue:
     async def close(self) -> None:
         """Give the connection back; watches and all later calls raise."""
         self._connection.close()
-        for task in self._watches:
+        for task in (*self._watches, *(lease for _, lease in self._leases.values())):
             task.cancel()
 
     async def _since(self, prefix: str, after: int) -> "Known | None":
@@ -344,6 +344,7 @@ class EtcdKeyValue:
         began, task = self._leases.get(seconds, (-math.inf, None))
         if task is None or time.monotonic() - began > SHARED or _failed(task):
             task = asyncio.create_task(self._new_lease(seconds))
+            task.add_done_callback(_failed)  # all its writers may have been cancelled
             self._leases[seconds] = time.monotonic(), task
         # A writer that is cancelled takes the lease from nobody else.
         return await asyncio.shield(task)

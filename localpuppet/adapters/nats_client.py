@@ -7,15 +7,44 @@ the connection: the server stores such bytes for anybody who may write a key, an
 to whoever lists it; a server without TLS is told nothing where TLS is a must.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 
 class TolerantClient(Client):
     """What is no text is kept as it is: no key of ours has such bytes, so nobody looks for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._takers: dict[int, Callable[[Msg], None]] = {}
+
+    async def hear(self, subject: str, take: Callable[[Msg], None]) -> Subscription:
+        """Subscribe; `take` gets each message at once, before the next one is read.
+
+        The library has a queue and a task for each subscription.
+        """
+        number = self._sid + 1
+        self._takers[number] = take
+        subscription: Subscription = await self.subscribe(subject, cb=_nothing)
+        if subscription._id != number:
+            raise AssertionError("nats-py numbers its subscriptions in another way")
+        return subscription
+
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
+    ) -> None:
+        take = self._takers.get(sid)
+        if take is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+        elif sid in self._subs:  # not ended by us
+            take(
+                self._build_message(sid, subject, reply, data, await self._process_headers(headers))
+            )
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         try:
@@ -40,6 +69,10 @@ class TolerantClient(Client):
         if type(info.get("max_payload", 0)) is not int:
             raise NatsError("the server says what no server of NATS does")
         await super()._process_info(info, initial_connection)
+
+
+async def _nothing(_message: Msg) -> None:
+    """Be what the library wants to be called."""
 
 
 class TlsClient(TolerantClient):

@@ -43,6 +43,8 @@ SWEEP = 60
 # Seconds between two looks of a watch at what was stored: core NATS does not say what it lost. One
 # timer for all of them: it would be armed again for each message otherwise.
 LOOK = 60.0
+# Messages that may pile up before a watch; what comes then is read when there is room again.
+BEHIND = 1000
 _MAX_BYTES = 1024**3
 
 
@@ -375,8 +377,11 @@ class NatsFeed:
         self.look_now()
         self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
 
-    async def _heard(self, message: Msg) -> None:
+    def _heard(self, message: Msg) -> None:
+        if self._queue.qsize() > BEHIND:
+            return  # the look that ends the queue finds it: it is stored already
         try:
-            self._queue.put_nowait(self._stream.heard(message))
+            heard = self._stream.heard(message) if self._queue.qsize() < BEHIND else None
         except ValueError:
-            self.look_now()  # somebody else's: what is stored decides
+            heard = None  # somebody else's: what is stored decides
+        self._queue.put_nowait(heard)

@@ -5,16 +5,16 @@ would wait to its end for what a lost connection, or a server that refuses it, c
 takes a task and two timers for each; here each of these ends the question, and a timer is all.
 Refuses to know: when to connect, and where to (`nats_connection`).
 
-A dead peer that keeps the connection open is found by pings within the timeout. A server that does
-not speak TLS where it must is left before it is told who we are. What a user may not do is an error
-at once: the server says so beside the connection, and the question itself gets no answer.
+A dead peer that keeps the connection open is found by two pings, within the timeout. A server that
+does not speak TLS where it must is left before it is told who we are. What a user may not do is an
+error at once: the server says so beside the connection, and the question itself gets no answer.
 """
 
 import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,6 @@ try:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
     from nats.errors import Error as NatsError
-    from nats.errors import SlowConsumerError
 
     from localpuppet.adapters.nats_client import TlsClient, TolerantClient
 except ModuleNotFoundError as error:
@@ -74,8 +73,7 @@ class NatsLink:
         self.said = ""
         self._where = where
         self._timeout = timeout
-        # Called when the connection is lost, when the server refuses a subscription, and when the
-        # library threw a message away.
+        # Called when the connection is lost, and when the server refuses a subscription.
         self.listeners: set[Callable[[], None]] = set()
         self._inbox = ""
         self._number = 0
@@ -110,7 +108,7 @@ class NatsLink:
             allow_reconnect=False,
             reconnect_time_wait=0,  # it would pause after a first failure all the same
             connect_timeout=self._timeout,  # type: ignore[arg-type]
-            ping_interval=self._timeout / 3,  # type: ignore[arg-type]
+            ping_interval=self._timeout / 2,  # type: ignore[arg-type]
             max_outstanding_pings=1,
             inbox_prefix=inbox,
             name="localpuppet",
@@ -118,7 +116,7 @@ class NatsLink:
             closed_cb=self._on_closed,
         )
         self._inbox = self.client.new_inbox()
-        await self.client.subscribe(f"{self._inbox}.*", cb=self._answered)
+        await self.client.hear(f"{self._inbox}.*", self._answered)
 
     async def close(self) -> None:
         """Close the connection; what waits on it fails."""
@@ -185,7 +183,7 @@ class NatsLink:
         inbox = f"{self._inbox}-{self._number}"
         question = _Question(subject=subject, heard=queue.put_nowait, failed=queue.put_nowait)
         # What comes keeps the subject that it is stored under: it takes a subscription to know it.
-        subscription = await self.subscribe(f"{inbox}.*", queue.put)
+        subscription = await self.subscribe(f"{inbox}.*", queue.put_nowait)
         self._questions[inbox] = question
         deadline = time.monotonic() + self._timeout
         number = 0
@@ -229,9 +227,7 @@ class NatsLink:
             raise message
         return message
 
-    async def subscribe(
-        self, subject: str, heard: Callable[[Msg], Awaitable[None]]
-    ) -> Subscription:
+    async def subscribe(self, subject: str, heard: Callable[[Msg], None]) -> Subscription:
         """Return a subscription that the server has before any later question; see `check`.
 
         Raises:
@@ -239,7 +235,7 @@ class NatsLink:
         """
         self._refused.pop(subject.lower(), None)
         try:
-            return await self.client.subscribe(subject, cb=heard)
+            return await self.client.hear(subject, heard)
         except (NatsError, OSError) as error:
             raise self.problem(f"the connection was lost: {reason(error)}") from error
 
@@ -268,7 +264,7 @@ class NatsLink:
     def _refusal(self, said: str) -> UnavailableError:
         return self.problem(said, "may this user do that?")
 
-    async def _answered(self, message: Msg) -> None:
+    def _answered(self, message: Msg) -> None:
         question = self._questions.get(message.subject)
         if question is not None:
             question.heard(message)
@@ -282,8 +278,6 @@ class NatsLink:
                     question.failed(self._refusal(self.said))
         elif refused is not None:
             self._refused[refused[2].lower()] = self.said
-            self._tell()
-        elif isinstance(error, SlowConsumerError):
             self._tell()
 
     async def _on_closed(self) -> None:

@@ -8,11 +8,11 @@ import pytest
 from nats.js.api import RePublish
 
 from localpuppet.adapters.nats_connection import Credentials, NatsConnection
-from localpuppet.adapters.nats_kv import NatsKeyValue, open_nats, weakness
+from localpuppet.adapters.nats_kv import BEHIND, NatsKeyValue, open_nats, weakness
 from localpuppet.adapters.nats_message import ServerClock, seconds
 from localpuppet.adapters.nats_stream import FEW
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.key_value import Listing
+from localpuppet.key_value import Entry, Listing, Put
 from localpuppet.model.nats_subject import key_of, subject_of, subjects_below
 from tests.bus.certificates import Authority
 from tests.bus.following import Follower, lose_all
@@ -128,6 +128,29 @@ async def test_reading_leaves_no_consumers_behind(server: NatsServer, keys: int)
     assert await counts(server) == (0, keys)
     await follower.stop()
     await store.close()
+
+
+async def test_who_lags_behind_loses_nothing(server: NatsServer) -> None:
+    """More than may pile up: the rest is not kept here, but read when there is room."""
+    store = await open_nats([server.url], timeout=TIMEOUT)
+    other = await open_nats([server.url], timeout=TIMEOUT)
+    changes = store.watch("/a/")
+    await anext(changes)
+    keys = [f"/a/{i}" for i in range(BEHIND + 300)]
+    for start in range(0, len(keys), 50):
+        await asyncio.gather(*(other.put(key, b"1") for key in keys[start : start + 50]))
+    await store.list("/a/")  # by its answer all of that has been heard
+    told: list[Entry] = []
+    while len(told) < len(keys):
+        change = await anext(changes)
+        assert isinstance(change, Put)
+        told.append(change.entry)
+    assert {entry.key for entry in told} == set(keys)
+    revisions = [entry.revision for entry in told]
+    assert revisions == sorted(set(revisions))
+    await changes.aclose()
+    await store.close()
+    await other.close()
 
 
 async def test_a_write_that_another_stream_takes_is_an_error(server: NatsServer) -> None:
