@@ -4,7 +4,8 @@ Owns: some of the library's own steps. Refuses to know: when to connect, and wha
 
 Invariants: a message with a subject or headers that are no text is a message, and no reason to lose
 the connection: the server stores such bytes for anybody who may write a key, and sends them again
-to whoever lists it; a server without TLS is told nothing where TLS is a must.
+to whoever lists it; a server without TLS is told nothing where TLS is a must; a connection that is
+lost is lost at once, without waiting for a peer that is not there.
 """
 
 from collections.abc import Callable
@@ -35,13 +36,17 @@ class TolerantClient(Client):
             raise AssertionError("nats-py numbers its subscriptions in another way")
         return subscription
 
+    def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
+        self._takers.pop(sid, None)
+        super()._remove_sub(sid, max_msgs)
+
     async def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
     ) -> None:
         take = self._takers.get(sid)
         if take is None:
             await super()._process_msg(sid, subject, reply, data, headers)
-        elif sid in self._subs:  # not ended by us
+        else:
             take(
                 self._build_message(sid, subject, reply, data, await self._process_headers(headers))
             )
@@ -69,6 +74,25 @@ class TolerantClient(Client):
         if type(info.get("max_payload", 0)) is not int:
             raise NatsError("the server says what no server of NATS does")
         await super()._process_info(info, initial_connection)
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """End it at once: the library says good-bye before it tells, and the dead take no good-bye.
+
+        What was not sent by now has no answer, so who sent it hears that the connection is lost.
+        """
+        if self.is_closed:
+            return
+        self._pending = []
+        self._pending_data_size = 0
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+        # Who waits until it was sent would wait for a task that ends here.
+        while self._flush_queue is not None and not self._flush_queue.empty():
+            sent = self._flush_queue.get_nowait()
+            if not sent.done():
+                sent.set_result(None)
+        await super()._close(status, do_cbs)
 
 
 async def _nothing(_message: Msg) -> None:

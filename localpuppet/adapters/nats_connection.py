@@ -96,6 +96,7 @@ class NatsConnection:
         self._link: NatsLink | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
+        self._said = "no answer"  # why the last attempt to connect failed
 
     @property
     def where(self) -> str:
@@ -116,21 +117,34 @@ class NatsConnection:
         found = self._link
         if found is not None and found.alive and not self._closed:
             return found  # the usual case, without a turn in the queue for the lock
+        # From here on: who waits for others' attempts has no more time than they have.
+        deadline = time.monotonic() + self.timeout
         async with self._connecting:
-            if self._closed:
-                raise UnavailableError("is closed", where="bus nats")
+            self._check_open()
             if self._link is None or not self._link.alive:
                 if self._link is not None:
                     await self._link.close()
                     self._link = None
-                self._link = await self._connect()
+                if time.monotonic() >= deadline:
+                    raise self._unreachable()
+                link = await self._connect(deadline)
+                self._link = link  # so that `close` finds it, or has been
+                if self._closed:
+                    await link.close()
+                self._check_open()
             return self._link
 
-    async def _connect(self) -> NatsLink:
-        deadline = time.monotonic() + self.timeout
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError("is closed", where="bus nats")
+
+    def _unreachable(self) -> UnavailableError:
+        hint = "is it up, and buses.nats.servers right?"
+        return self.problem(f"cannot be reached: {self._said}", hint)
+
+    async def _connect(self, deadline: float) -> NatsLink:
         options = self._credentials.options()
         backoff = Backoff()
-        problem = "no answer"
         while True:
             for left, url in zip(range(len(self._servers), 0, -1), self._servers, strict=True):
                 link = NatsLink(
@@ -141,15 +155,19 @@ class NatsConnection:
                         await link.connect(url, options, inbox=self._inbox)
                 # The library believes the types in what a server says first.
                 except (NatsError, OSError, ValueError, TypeError, AttributeError) as error:
-                    problem = link.said or reason(error)
+                    self._said = link.said or reason(error)
                     await link.close()
-                    if "authorization" in problem.lower():
-                        raise self.problem(problem, "see the credentials of the bus") from error
+                    if "authorization" in self._said.lower():
+                        hint = "see the credentials of the bus"
+                        raise self.problem(self._said, hint) from error
+                except BaseException:  # nobody waits for it any more: it would stay for ever
+                    await link.close()
+                    raise
                 else:
                     return link
             pause = backoff.pause()
             if time.monotonic() + pause >= deadline:
-                raise self.problem(f"cannot be reached: {problem}")
+                raise self._unreachable()
             await asyncio.sleep(pause)
 
     async def request(

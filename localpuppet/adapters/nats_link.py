@@ -110,6 +110,7 @@ class NatsLink:
             connect_timeout=self._timeout,  # type: ignore[arg-type]
             ping_interval=self._timeout / 2,  # type: ignore[arg-type]
             max_outstanding_pings=1,
+            flush_timeout=self._timeout,
             inbox_prefix=inbox,
             name="localpuppet",
             error_cb=self._on_error,
@@ -148,6 +149,7 @@ class NatsLink:
         def late() -> None:
             failed(self.problem(f"no answer within {self._timeout:g} s"))
 
+        self.check_answers()
         self._number += 1
         token = f"{self._inbox}.{self._number}"
         self._questions[token] = _Question(subject=subject, heard=heard, failed=failed)
@@ -158,11 +160,12 @@ class NatsLink:
             )
             message = await answer
         except (NatsError, OSError) as error:
-            answer.cancel()
-            raise self.problem(f"the connection was lost: {reason(error)}") from error
+            raise self._failure(error) from error
         finally:
             timer.cancel()
             del self._questions[token]
+            if not answer.cancel() and not answer.cancelled():
+                answer.exception()  # looked at: it may have failed while we sent
         if message.headers == _NO_RESPONDERS:
             hint = "is JetStream on, and may this user use it?"
             raise NobodyError(f"nobody answers {subject}", where=self._where, hint=hint)
@@ -176,8 +179,9 @@ class NatsLink:
         Raises:
             UnavailableError: It is refused, the connection is lost, or not everything came within
                 the deadline.
-            StalledError: Nothing came for a quarter of that.
+            StalledError: Nothing came for a quarter of that, or the consumer is gone.
         """
+        self.check_answers()
         queue: asyncio.Queue[Msg | UnavailableError] = asyncio.Queue()
         self._number += 1
         inbox = f"{self._inbox}-{self._number}"
@@ -205,11 +209,14 @@ class NatsLink:
                         yield message
                         more = message.metadata.num_pending > 0
                     elif message.subject == answer:
+                        status = (message.headers or {}).get("Status")
+                        if status == "503":
+                            raise StalledError  # nobody answers for this consumer any more
                         # "No messages"; others end a batch, and no more.
-                        more = (message.headers or {}).get("Status") != "404"
+                        more = status != "404"
                         break
         except (NatsError, OSError) as error:
-            raise self.problem(f"the connection was lost: {reason(error)}") from error
+            raise self._failure(error) from error
         finally:
             del self._questions[inbox]
             await self.unsubscribe(subscription)
@@ -237,7 +244,7 @@ class NatsLink:
         try:
             return await self.client.hear(subject, heard)
         except (NatsError, OSError) as error:
-            raise self.problem(f"the connection was lost: {reason(error)}") from error
+            raise self._failure(error) from error
 
     def check(self, subscription: Subscription) -> None:
         """See that a subscription is there: known for sure once a later question was answered.
@@ -251,9 +258,21 @@ class NatsLink:
         if not self.alive:
             raise self.problem("the connection was lost")
 
+    def check_answers(self) -> None:
+        """See that answers can come to us.
+
+        Raises:
+            UnavailableError: The server refused it.
+        """
+        said = self._refused.get(f"{self._inbox}.*".lower())
+        if said is not None:
+            raise self._refusal(said)
+
     async def unsubscribe(self, subscription: Subscription) -> None:
-        """End a subscription; one of a lost connection is fine."""
-        self._refused.pop(subscription.subject.lower(), None)
+        """End a subscription; one of a lost connection is fine.
+
+        That it was refused stays known: another one may have the same subject.
+        """
         with suppress(NatsError, OSError):
             await subscription.unsubscribe()
 
@@ -263,6 +282,10 @@ class NatsLink:
 
     def _refusal(self, said: str) -> UnavailableError:
         return self.problem(said, "may this user do that?")
+
+    def _failure(self, error: Exception) -> UnavailableError:
+        lost = "" if self.alive else "the connection was lost: "
+        return self.problem(f"{lost}{reason(error)}")
 
     def _answered(self, message: Msg) -> None:
         question = self._questions.get(message.subject)
@@ -278,6 +301,8 @@ class NatsLink:
                     question.failed(self._refusal(self.said))
         elif refused is not None:
             self._refused[refused[2].lower()] = self.said
+            if refused[2].lower() == f"{self._inbox}.*".lower():
+                self._fail(self._refusal(self.said))
             self._tell()
 
     async def _on_closed(self) -> None:

@@ -30,6 +30,7 @@ from localpuppet.adapters.nats_message import (
 from localpuppet.adapters.nats_settings import mended_stream, wanted_stream
 from localpuppet.errors import UnavailableError
 from localpuppet.key_value import Entry, is_key, is_ours
+from localpuppet.model.backoff import Backoff
 from localpuppet.model.nats_subject import key_of, subject_of, subjects_below
 from localpuppet.model.text import one_line
 
@@ -254,12 +255,15 @@ class NatsStream:
         if after is not None:
             policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
         deadline = time.monotonic() + self.connection.timeout
+        backoff = Backoff()
         while True:
             try:
                 async with self._consumer(subject, policy) as (name, pending):
                     found = [one async for one in self._fetched(name)] if pending else []
             except StalledError as error:  # never a shorter list: another consumer counts anew
-                if time.monotonic() < deadline:
+                pause = backoff.pause()
+                if time.monotonic() + pause < deadline:
+                    await asyncio.sleep(pause)
                     continue
                 raise self.connection.problem(f"did not send all below {keys}") from error
             await self._sweep(found)
