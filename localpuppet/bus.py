@@ -175,7 +175,7 @@ def parse_lease_name(text: str) -> str:
     if not _LEASE_NAME.match(text):
         raise InvalidInputError(
             f"{text[:60]!r} is no name of a lease",
-            hint="up to 100 letters, digits and '_ . -', the first a letter or digit",
+            hint="up to 100 letters, digits and '_ . -', the first no '.' or '-'",
         )
     return text
 

@@ -29,7 +29,7 @@ except ModuleNotFoundError as error:
     raise InvalidInputError(
         f"needs the Python package {error.name}",
         where="bus etcd",
-        hint="pip install 'localpuppet[etcd]'",
+        hint="pip install '/opt/localpuppet[etcd]', where that is the clone (docs/bus.md)",
     ) from error
 
 __all__ = [
@@ -165,7 +165,7 @@ class EtcdConnection:
             try:
                 await self._connect(channel, share)
             except (OSError, TimeoutError) as error:
-                problem = self._problem(f"cannot be reached: {_reason(error, share)}")
+                problem = self._unreachable(_reason(error, share))
                 self.drop(channel)
                 continue
             rest = share if again else deadline - time.monotonic()
@@ -233,7 +233,7 @@ class EtcdConnection:
             except GRPCError as error:
                 problem = self.refusal(error)
             except BROKEN as error:
-                problem = self._problem(f"cannot be reached: {_reason(error, share)}")
+                problem = self._unreachable(_reason(error, share))
             self.drop(channel)
         raise problem
 
@@ -295,6 +295,10 @@ class EtcdConnection:
         elif "authentication failed" in text or "user name is empty" in text:
             hint = "see user and password_file of the bus"
         return self._problem(text, hint)
+
+    def _unreachable(self, reason: str) -> UnavailableError:
+        hint = "is it up, and buses.etcd.servers right?"
+        return self._problem(f"cannot be reached: {reason}", hint)
 
     def _problem(self, what: str, hint: str = "") -> UnavailableError:
         return UnavailableError(what, where=self.where, hint=hint)

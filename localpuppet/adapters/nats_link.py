@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:
     raise InvalidInputError(
         f"needs the Python package {error.name}",
         where="bus nats",
-        hint="pip install 'localpuppet[nats]'",
+        hint="pip install '/opt/localpuppet[nats]', where that is the clone (docs/bus.md)",
     ) from error
 
 __all__ = ["Msg", "NatsError", "NatsLink", "NobodyError", "StalledError", "Subscription", "reason"]

@@ -81,13 +81,7 @@ class FleetParts:
                 hint=f"buses: {{{name}: {{servers: [...]}}}}",
             )
         opening = {"etcd": _open_etcd, "nats": _open_nats}[name]
-        try:
-            return await opening(servers, found.timeout, self.identity.name())
-        except ModuleNotFoundError as error:
-            raise InvalidInputError(
-                f"the engine {name} needs the Python module {error.name}",
-                hint=f"pip install 'localpuppet[{name}]'",
-            ) from error
+        return await opening(servers, found.timeout, self.identity.name())
 
     @asynccontextmanager
     async def connected(self, engine: str | None = None) -> AsyncGenerator["KeyValue", None]:

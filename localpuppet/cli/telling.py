@@ -1,5 +1,6 @@
 """What a run finds in its environment, so that code in it reaches this very program."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ def telling(settings: "Settings") -> dict[str, str]:
 
 
 def own_command() -> str:
-    """Return the words that call this very program, from whatever environment."""
+    """Return the words that call this very program from whatever environment, as a shell's."""
     script = Path(__file__).parents[2] / "localpuppet.py"
-    return f"{sys.executable} {script if script.is_file() else '-m localpuppet'}"
+    words = [str(script)] if script.is_file() else ["-m", "localpuppet"]
+    return shlex.join([sys.executable, *words])

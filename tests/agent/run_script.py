@@ -14,6 +14,7 @@ Started with `python -I -S`: nothing but the standard library.
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -38,7 +39,7 @@ def ask(question: dict[str, Any]) -> dict[str, Any]:
         peer.sendall(line)
         answer = json.loads(peer.makefile("rb").readline())
     except (ConnectionError, FileNotFoundError):
-        command = [*os.environ["LOCALPUPPET_COMMAND"].split(), "call"]
+        command = [*shlex.split(os.environ["LOCALPUPPET_COMMAND"]), "call"]
         done = subprocess.run(command, input=line, stdout=subprocess.PIPE, check=True)
         answer = json.loads(done.stdout)
     finally:
@@ -88,7 +89,7 @@ if behaviour.get("gate"):
 if behaviour.get("notify"):
     notify(behaviour["notify"])
 if behaviour.get("command"):
-    program = os.environ["LOCALPUPPET_COMMAND"].split()
+    program = shlex.split(os.environ["LOCALPUPPET_COMMAND"])
     subprocess.run([*program, *behaviour["command"]], check=False)
 say("ended")
 kill_agent("end")

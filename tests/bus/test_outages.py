@@ -1,6 +1,7 @@
 """What the contract says of servers that die, hang, come back and forget, over every engine."""
 
 import asyncio
+import re
 
 import pytest
 
@@ -86,6 +87,7 @@ async def test_nobody_there_from_the_beginning(served: ServerEngine) -> None:
         with pytest.raises(UnavailableError) as caught:
             await asyncio.wait_for(served.connect(TIMEOUT), 10 * TIMEOUT)
         assert str(served.server.port) in str(caught.value)
+        assert re.search(r"buses\.(etcd|nats)\.servers", str(caught.value))
         assert "\n" not in str(caught.value)
     finally:
         served.server.start()

@@ -58,3 +58,4 @@ def test_a_library_that_is_missing_ends_the_agent_in_one_line(tmp_path: Path) ->
     assert done.returncode == 2
     (error,) = [line for line in done.stderr.splitlines() if "error" in line]
     assert "needs the Python package grpclib" in error
+    assert "/opt/localpuppet[etcd]" in error  # on PyPI that name is another project

@@ -1,6 +1,7 @@
 """The type `trigger` with the real Puppet: the agent is asked what the manifest says."""
 
 import json
+import shlex
 import subprocess
 
 from tests.puppet.agent_peer import Answer, Question, agree
@@ -294,6 +295,19 @@ def test_an_executable_that_fails_is_an_error(bench: Bench) -> None:
         (error,) = (line for line in done.errors if f"[{name}]" in line)
         assert text in error
         assert error.isprintable()
+
+
+def test_an_executable_in_a_directory_with_a_space(bench: Bench) -> None:
+    place = bench.directory / "our programs"
+    place.mkdir()
+    (place / "localpuppet").symlink_to(
+        bench.program("answers", """echo '{"ok": true, "sent": ["a"], "dropped": []}'""")
+    )
+    code = "notify { 'a': } ~> trigger { 'x': hosts => ['a'] }"
+    done = bench.apply(code, LOCALPUPPET_COMMAND=shlex.join([str(place / "localpuppet")]))
+    assert done.code == 2, done.text
+    done = bench.apply(code, LOCALPUPPET_COMMAND="'half")
+    assert "LOCALPUPPET_COMMAND: has a quote without its other half" in done.text
 
 
 def test_neither_an_agent_nor_an_executable_is_an_error(bench: Bench) -> None:

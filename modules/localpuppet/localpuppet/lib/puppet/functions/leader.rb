@@ -15,7 +15,7 @@ require_relative '../../puppet_x/localpuppet/agent'
 # When nobody can be asked the catalog does not compile: "I do not know" is never "it is not me".
 # A noop run, or a catalog that is only compiled, asks and takes nothing.
 Puppet::Functions.create_function(:leader) do
-  # @param name The lease: letters, digits and `_ . @ = + : -`.
+  # @param name The lease: up to 100 letters, digits and `_ . -`, the first no `.` or `-`.
   # @param ttl Seconds after which the lease of a node that died is free.
   # @return [Variant[String[1], Boolean[false]]] The name of the node that holds it (its certname,
   #   in lower case); `false` when nobody leads and this run may not take it, or a lock or a command
@@ -23,7 +23,7 @@ Puppet::Functions.create_function(:leader) do
   # @example
   #   $master = leader('db_master', 30)
   dispatch :leader do
-    param 'Pattern[/\A[A-Za-z0-9_@=+:-][A-Za-z0-9_.@=+:-]{0,199}\z/]', :name
+    param 'Pattern[/\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\z/]', :name
     optional_param 'Integer[5, 3600]', :ttl
     return_type 'Variant[String[1], Boolean[false]]'
   end

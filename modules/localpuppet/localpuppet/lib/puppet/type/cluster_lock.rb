@@ -17,12 +17,13 @@ Puppet::Type.newtype(:cluster_lock) do
   DOC
 
   newparam(:name, namevar: true) do
-    desc 'The name of the lock: letters, digits and `_ . @ = + : -`.'
+    desc 'The name of the lock: up to 100 letters, digits and `_ . -`, the first no `.` or `-`.'
 
     validate do |value|
-      next if value.match?(%r{\A[A-Za-z0-9_@=+:-][A-Za-z0-9_.@=+:-]{0,199}\z})
+      next if value.match?(%r{\A[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\z})
 
-      raise Puppet::Error, "must be letters, digits and '_ . @ = + : -', not #{value[0, 80].dump}"
+      raise Puppet::Error,
+            "must be up to 100 letters, digits and '_ . -', the first no '.' or '-', not #{value[0, 80].dump}"
     end
   end
 

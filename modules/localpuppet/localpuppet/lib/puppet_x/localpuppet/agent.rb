@@ -113,9 +113,7 @@ module PuppetX
       end
 
       def ask_program(question, patience)
-        program = @command.split
-        raise Error, 'LOCALPUPPET_COMMAND: is empty' if program.empty?
-
+        program = words
         root = @root ? ['--root', @root] : []
         done = Program.run([*program, *root, 'call'], timeout: patience, input: question, env: own)
         return done.out unless done.out.strip.empty?
@@ -124,6 +122,16 @@ module PuppetX
       rescue Program::Error => e
         raise Error, "#{@command}: #{e.message}, and nobody listens on #{@socket} " \
                      '(start the agent, or put localpuppet on the PATH)'
+      end
+
+      def words
+        require 'shellwords'
+        program = Shellwords.split(@command)
+        raise Error, 'LOCALPUPPET_COMMAND: is empty' if program.empty?
+
+        program
+      rescue ArgumentError
+        raise Error, 'LOCALPUPPET_COMMAND: has a quote without its other half'
       end
 
       # What the executable needs of our environment to be the one that the supervisor meant.
