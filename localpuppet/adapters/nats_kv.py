@@ -166,7 +166,11 @@ class NatsKeyValue:
             InvalidInputError: It is no prefix.
         """
         check_prefix(prefix)
-        return await self._list(prefix)
+        listing = await self._list(prefix)
+        if not listing.entries:
+            # Anybody may ask which keys there are. Who may not read them is not told "none".
+            await self._stream.last(f"{prefix}none")
+        return listing
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
         """Write a value, whatever was there; return its revision.
