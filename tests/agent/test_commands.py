@@ -205,6 +205,7 @@ def test_nodes_watched(two: Sequence[Member]) -> None:
     while "applying" not in states:
         said = json.loads(read_line(watching))
         states += [said["state"]] if said["node"] == b.name else []
+    b.wait_log("history .*started")  # it has read how it is to behave
     b.behave()
     b.open_gate()
     watching.send_signal(signal.SIGINT)
