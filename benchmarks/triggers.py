@@ -44,7 +44,7 @@ from storms import storm
 PARTS = ("receipt", "idle", "start", "storm", "restart")
 ENGINES = ("sqlite", "etcd", "nats")
 DISK = Path("/var/tmp")  # noqa: S108 - a disk: /tmp may be memory
-BURSTS = 10
+BURSTS = 40
 SETTLE = 3.0
 IDLE = 20.0
 SINGLES = 100  # bursts for a single node: each takes milliseconds

@@ -8,6 +8,8 @@ to whoever lists it; a server without TLS is told nothing where TLS is a must; a
 lost is lost at once, without waiting for a peer that is not there.
 """
 
+import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,9 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
+READ = 64 * 1024
+_LINE = re.compile(r"([!-9;-~]+):[ \t]*([^\r]*)\r\n")
+
 
 class TolerantClient(Client):
     """What is no text is kept as it is: no key of ours has such bytes, so nobody looks for it."""
@@ -23,6 +28,20 @@ class TolerantClient(Client):
     def __init__(self) -> None:
         super().__init__()
         self._takers: dict[int, Callable[[Msg], None]] = {}
+
+    def read_little(self) -> None:
+        """Take a buffer for each read that malloc has at hand.
+
+        asyncio's of 256 KiB is mapped and unmapped by the kernel for every message. (TLS has
+        buffers of its own, and none of this.)
+        """
+        transport = self._socket()
+        if transport is not None and hasattr(transport, "max_size"):
+            transport.max_size = READ
+
+    def _socket(self) -> asyncio.WriteTransport | None:
+        writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
+        return None if writer is None else writer.transport
 
     async def hear(self, subject: str, take: Callable[[Msg], None]) -> Subscription:
         """Subscribe; `take` gets each message at once, before the next one is read.
@@ -50,6 +69,11 @@ class TolerantClient(Client):
             take(
                 self._build_message(sid, subject, reply, data, await self._process_headers(headers))
             )
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        """Take the lines apart at once: the library does it byte by byte, four times as long."""
+        return dict(_LINE.findall(raw.decode("utf-8", "replace")))
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         try:
@@ -84,9 +108,9 @@ class TolerantClient(Client):
             return
         self._pending = []
         self._pending_data_size = 0
-        writer = getattr(self._transport, "_io_writer", None)
-        if writer is not None:
-            writer.transport.abort()
+        transport = self._socket()
+        if transport is not None:
+            transport.abort()
         # Who waits until it was sent would wait for a task that ends here.
         while self._flush_queue is not None and not self._flush_queue.empty():
             sent = self._flush_queue.get_nowait()

@@ -116,6 +116,7 @@ class NatsLink:
             error_cb=self._on_error,
             closed_cb=self._on_closed,
         )
+        self.client.read_little()
         self._inbox = self.client.new_inbox()
         await self.client.hear(f"{self._inbox}.*", self._answered)
 

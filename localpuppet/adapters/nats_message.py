@@ -1,12 +1,14 @@
 """A message of the bus's stream, and whether it has expired: by the server's clock alone.
 
 Time: a message of an older server (before 2.11, or a stream without `allow_msg_ttl`) stays for
-ever, with its ttl in a header. It has expired when the *server's* clock says so: the server tells
-its time when it makes a consumer, and from then on our monotonic clock counts, less SLACK. Our time
-of day plays no part: a node whose clock is wrong neither sees ghosts nor loses what is there.
+ever, with its ttl in its first line. It has expired when the *server's* clock says so: the server
+tells its time when it makes a consumer, and from then on our monotonic clock counts, less SLACK.
+Our time of day plays no part: a node whose clock is wrong neither sees ghosts nor loses what is
+there.
 """
 
 import json
+import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from localpuppet.key_value import Entry
 # Clocks drift: seconds, and parts of the time since we were told the server's.
 SLACK = 0.5
 DRIFT = 0.001
+_HEAD = re.compile(rb"(-?)([0-9]{1,12}\.[0-9]{3})?\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,17 +62,41 @@ class ServerClock:
         return told + (time.monotonic() - at) * (1 - DRIFT) - SLACK
 
 
-def expiry(ttl: str | None, stored: float) -> float | None:
-    """Return when a message expires that was stored at a time; what is no ttl has expired.
+def packed(value: bytes, *, ttl: float | None, removed: bool = False) -> bytes:
+    """Return the body of a message: a line with its ttl, and its value.
 
-    Anybody who may write a key can write any header: it must not end who reads it.
+    Not in headers: a server repeats a message without any for two thirds of the work.
+
+    Args:
+        value: The value.
+        ttl: Seconds that it stays, down to the millisecond; `None` for ever.
+        removed: Whether it is the trace of a removal.
     """
-    if ttl is None:
-        return None
-    try:
-        return stored + float(ttl)
-    except ValueError:
-        return 0.0
+    head = b"" if ttl is None else b"%.3f" % ttl
+    return (b"-" if removed else b"") + head + b"\n" + value
+
+
+def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> Message:
+    """Return the message of a body; what is none has expired.
+
+    Anybody who may write a key can write any body: it must not end who reads it.
+
+    Args:
+        key: Its key.
+        data: Its body.
+        revision: Its sequence.
+        stored: When the server stored it, in seconds since 1970.
+    """
+    found = _HEAD.match(data)
+    if found is None:
+        return Message(
+            entry=Entry(key=key, value=b"", revision=revision), removed=False, expires=0.0
+        )
+    return Message(
+        entry=Entry(key=key, value=data[found.end() :], revision=revision),
+        removed=bool(found[1]),
+        expires=stored + float(found[2]) if found[2] else None,
+    )
 
 
 def read_answer(data: bytes) -> dict[str, Any]:

@@ -22,20 +22,19 @@ from localpuppet.adapters.nats_memory import TRACE, Memory, State
 from localpuppet.adapters.nats_message import (
     Message,
     ServerClock,
-    expiry,
+    packed,
     read_answer,
     release,
     seconds,
+    unpacked,
 )
 from localpuppet.adapters.nats_settings import mended_stream, wanted_stream
 from localpuppet.errors import UnavailableError
-from localpuppet.key_value import Entry, is_key, is_ours
+from localpuppet.key_value import is_key, is_ours
 from localpuppet.model.backoff import Backoff
 from localpuppet.model.nats_subject import key_of, subject_of, subjects_below
 from localpuppet.model.text import one_line
 
-REMOVED = "Localpuppet-Removed"
-TTL = "Localpuppet-Ttl"
 # One batch of a read: the server drops clients for which it must hold 64 MiB.
 BATCH = 500
 BATCH_BYTES = 8 * 1024 * 1024
@@ -159,9 +158,7 @@ class NatsStream:
             raise self.connection.problem(f"cannot be read: {said}")
         try:
             stored = seconds(headers["Nats-Time-Stamp"])
-            return self._message(
-                subject, answer, revision=int(headers["Nats-Sequence"]), stored=stored
-            )
+            return unpacked(key, answer.data, revision=int(headers["Nats-Sequence"]), stored=stored)
         except (KeyError, ValueError) as error:
             raise self.connection.problem("does not answer as NATS does") from error
 
@@ -182,8 +179,7 @@ class NatsStream:
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
-        headers = {} if ttl is None else {TTL: f"{ttl:.3f}"}
-        return await self._publish(key, value, headers, ttl, expected)
+        return await self._publish(key, packed(value, ttl=ttl), ttl, expected)
 
     async def publish_removal(self, key: str, expected: int) -> int | None:
         """Write the trace of a removal, if the key's last message is the expected one.
@@ -191,24 +187,22 @@ class NatsStream:
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
-        return await self._publish(key, b"", {REMOVED: "1", TTL: str(TRACE)}, TRACE, expected)
+        return await self._publish(key, packed(b"", ttl=TRACE, removed=True), TRACE, expected)
 
     async def _publish(
         self,
         key: str,
-        value: bytes,
-        headers: dict[str, str],
+        body: bytes,
         ttl: float | None,
         expected: int | None,
     ) -> int | None:
         await self.prepare()
+        headers = {}
         if ttl is not None and self._server_ttl:
             headers["Nats-TTL"] = f"{max(1, math.ceil(ttl))}s"
         if expected is not None:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
-        answer = await self.connection.request(
-            subject_of(self._prefix, key), value, headers=headers
-        )
+        answer = await self.connection.request(subject_of(self._prefix, key), body, headers=headers)
         result = self._result(answer, (_WRONG_LAST_SEQUENCE,))
         if result is None:
             return None
@@ -323,9 +317,9 @@ class NatsStream:
             size=BATCH,
         ):
             data = part.metadata
-            yield self._message(
-                part.subject,
-                part,
+            yield unpacked(
+                key_of(self._prefix, part.subject),
+                part.data,
                 revision=data.sequence.stream,
                 stored=data.timestamp.timestamp(),
             )
@@ -338,18 +332,11 @@ class NatsStream:
         except KeyError as error:
             raise ValueError("no message of the stream") from error
         # It has just been stored: whatever its ttl is, it has not expired.
-        found = self._message(subject, message, revision=revision, stored=math.inf)
+        key = key_of(self._prefix, subject)
+        found = unpacked(key, message.data, revision=revision, stored=math.inf)
         if is_ours(found.entry):
             return found
         raise ValueError("no key of the bus")
-
-    def _message(self, subject: str, message: Msg, *, revision: int, stored: float) -> Message:
-        headers = message.headers or {}
-        return Message(
-            entry=Entry(key=key_of(self._prefix, subject), value=message.data, revision=revision),
-            removed=REMOVED in headers,
-            expires=expiry(headers.get(TTL), stored),
-        )
 
     def alive(self, message: Message) -> bool:
         """Return whether a message is a value that has not certainly expired."""

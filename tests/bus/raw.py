@@ -15,6 +15,7 @@ from typing import Any
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from localpuppet.adapters.nats_message import packed
 from localpuppet.adapters.tls import tls_context
 from localpuppet.model.nats_subject import inbox_of, subject_of, subjects_below
 from tests.bus.wire import EtcdWire, NatsWire
@@ -58,7 +59,7 @@ class RawNats:
         return None if answer is None else dict(json.loads(answer.data))
 
     async def write(self, key: str, value: bytes) -> object | None:
-        return await self.ask(subject_of("lp", key), value)
+        return await self.ask(subject_of("lp", key), packed(value, ttl=None))
 
     async def read(self, key: str) -> object | None:
         return await self.ask(f"{self.api}.DIRECT.GET.{STREAM}.{subject_of('lp', key)}")

@@ -10,7 +10,6 @@ from localpuppet.adapters import etcd_messages as messages
 from localpuppet.adapters.etcd_connection import Endpoint, EtcdConnection
 from localpuppet.adapters.etcd_kv import open_etcd
 from localpuppet.adapters.nats_kv import open_nats
-from localpuppet.adapters.nats_stream import TTL
 from localpuppet.adapters.protobuf import encode
 from localpuppet.key_value import MAX_VALUE, KeyValue
 from tests.bus.following import Follower
@@ -18,10 +17,13 @@ from tests.bus.servers import NEW_NATS, OLD_NATS, PATIENCE, EtcdServer, NatsServ
 
 TIMEOUT = 2.0
 HELLO = b'CONNECT {"verbose": false, "headers": true, "no_responders": true}\r\n'
-# Subject, headers as they are on the wire.
-FOREIGN = {
-    "a ttl that is none": (b"lp.a.x", b"NATS/1.0\r\n%s: soon\r\n\r\n" % TTL.encode()),
-    "a ttl that is no number": (b"lp.a.x", b"NATS/1.0\r\n%s: nan\r\n\r\n" % TTL.encode()),
+# Subject, headers as they are on the wire, and a body that is not a value.
+FOREIGN: dict[str, tuple[bytes, ...]] = {
+    "a ttl that is none": (b"lp.a.x", b"", b"soon\n1"),
+    "a ttl that is no number": (b"lp.a.x", b"", b"nan\n1"),
+    "a ttl without an end": (b"lp.a.x", b"", b"9" * 400 + b".000\n1"),
+    "a body without a line": (b"lp.a.x", b"", b"1"),
+    "no body": (b"lp.a.x", b"", b""),
     "a subject that is no text": (b"lp.a.\xff\xfe", b""),
     "a subject that is no key": (b"lp.a.x y".replace(b" ", b"!"), b""),
     "headers that are none": (b"lp.a.!", b"rubbish\r\n\r\n"),
@@ -53,12 +55,15 @@ def etcd(tmp_path: Path) -> Iterator[EtcdServer]:
     server.stop()
 
 
-async def publish(server: NatsServer, subject: bytes, headers: bytes) -> None:
+async def publish(server: NatsServer, subject: bytes, headers: bytes, body: bytes = b"\n1") -> None:
     """Write a message with no library in between."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    size = b"%d %d" % (len(headers), len(headers) + 1) if headers else b"1"
+    size = b"%d" % (len(headers) + len(body))
     verb = b"HPUB" if headers else b"PUB"
-    writer.write(HELLO + verb + b" " + subject + b" " + size + b"\r\n" + headers + b"1\r\nPING\r\n")
+    if headers:
+        size = b"%d %s" % (len(headers), size)
+    message = b"%s %s %s\r\n%s%s\r\n" % (verb, subject, size, headers, body)
+    writer.write(HELLO + message + b"PING\r\n")
     async with asyncio.timeout(TIMEOUT):
         while await reader.readline() != b"PONG\r\n":
             pass

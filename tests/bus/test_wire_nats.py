@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.aio.msg import Msg
 
 from localpuppet import bus
 from localpuppet.adapters.nats_kv import open_nats
+from localpuppet.adapters.nats_message import packed
 from localpuppet.errors import UnavailableError
 from localpuppet.key_value import KeyValue
 from localpuppet.model.names import NodeName
@@ -107,7 +109,7 @@ async def provoke(client: RawNats, answer_to: str) -> None:
     await ask.publish(f"{api}.STREAM.INFO.{STREAM}", b"", reply=answer_to)
     await ask.publish(f"{api}.DIRECT.GET.{STREAM}.{MINE}", b"", reply=answer_to)
     future = {"Nats-Subject": SUBJECT, "Nats-Sequence": "999999999"}
-    await ask.publish(MINE, b"forged", reply=answer_to, headers=future)
+    await ask.publish(MINE, packed(b"forged", ttl=None), reply=answer_to, headers=future)
     below = "lp.localpuppet.presence.>"
     config = {"name": "pull", "ack_policy": "none", "filter_subject": below, "mem_storage": True}
     create = f"CONSUMER.CREATE.{STREAM}.pull.{below}"
@@ -141,7 +143,9 @@ async def test_no_trace_of_a_message_becomes_a_write(wire: NatsWire) -> None:
     admin = await wire.connect(wire.admin)
     before = await admin.put(OTHERS, b"there", ttl=60.0)
     async with raw_nats(wire, WEB01) as client:
-        await client.client.publish(MINE, b"1", headers={"Nats-Trace-Dest": SUBJECT})
+        await client.client.publish(
+            MINE, packed(b"1", ttl=None), headers={"Nats-Trace-Dest": SUBJECT}
+        )
         await client.client.flush(timeout=5)
     entry = await admin.get(OTHERS)
     assert entry is not None
@@ -156,9 +160,10 @@ async def test_in_one_account_it_would(wire: NatsWire) -> None:
     async with raw_nats(wire, wire.admin) as client:
         await client.client.publish(f"$JS.API.STREAM.INFO.{STREAM}", b"", reply=SUBJECT)
         assert await client.call(f"STREAM.INFO.{STREAM}") is not None
-        entry = await admin.get(OTHERS)
-        assert entry is not None
-        assert b"stream_info_response" in entry.value
+        assert await admin.get(OTHERS) is None, "an answer has taken its place"
+        answer = await client.read(OTHERS)
+        assert isinstance(answer, Msg)
+        assert b"stream_info_response" in answer.data
     await admin.close()
 
 
