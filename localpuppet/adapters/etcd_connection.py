@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from localpuppet.adapters import etcd_messages as messages
+from localpuppet.adapters.transports import read_little
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.model.text import one_line, url_without_secrets
 
@@ -249,7 +250,9 @@ class EtcdConnection:
 
     async def _connect(self, channel: Channel, seconds: float) -> None:
         """Do what the first call would do: to know that nothing was sent when it fails."""
-        await in_a_task(channel.__connect__(), seconds)
+        if not channel._connected:
+            protocol = await in_a_task(channel.__connect__(), seconds)
+            read_little(protocol.connection._transport)
         if channel is not self._channel:  # given up by another call, or closed
             channel.close()
             raise ConnectionAbortedError("the connection was given up")

@@ -18,7 +18,8 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-READ = 64 * 1024
+from localpuppet.adapters.transports import read_little
+
 _LINE = re.compile(r"([!-9;-~]+):[ \t]*([^\r]*)\r\n")
 
 
@@ -30,14 +31,8 @@ class TolerantClient(Client):
         self._takers: dict[int, Callable[[Msg], None]] = {}
 
     def read_little(self) -> None:
-        """Take a buffer for each read that malloc has at hand.
-
-        asyncio's of 256 KiB is mapped and unmapped by the kernel for every message. (TLS has
-        buffers of its own, and none of this.)
-        """
-        transport = self._socket()
-        if transport is not None and hasattr(transport, "max_size"):
-            transport.max_size = READ
+        """Spare the kernel work for every message."""
+        read_little(self._socket())
 
     def _socket(self) -> asyncio.WriteTransport | None:
         writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
