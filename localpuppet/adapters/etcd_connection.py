@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from localpuppet.adapters import etcd_messages as messages
+from localpuppet.adapters.deadline import end_of_step
 from localpuppet.adapters.transports import read_little
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.model.text import one_line, url_without_secrets
@@ -50,6 +51,9 @@ _Result = TypeVar("_Result")
 # What a connection raises that breaks: a stream that the other side closes while we use it comes
 # as an error of the HTTP/2 library itself.
 BROKEN = (OSError, TimeoutError, StreamTerminatedError, H2Error)
+
+# The part of a call's time that a step needs to be begun.
+LEAST = 0.1
 
 _TOKEN_PROBLEMS = ("invalid auth token", "revision of auth store is old")
 
@@ -157,7 +161,7 @@ class EtcdConnection:
             UnavailableError: No endpoint answered properly within the deadline.
             CompactedError: It asks for a revision that is gone.
         """
-        deadline = time.monotonic() + self.timeout
+        deadline = self._end()
         problem = self._problem("does not answer")
         # One turn more than there are endpoints: a cluster that changes its leader says so at once.
         for left in range(len(self._endpoints) + 1, 0, -1):
@@ -223,7 +227,7 @@ class EtcdConnection:
         Raises:
             UnavailableError: None answers within the deadline.
         """
-        deadline = time.monotonic() + self.timeout
+        deadline = self._end()
         problem = self._problem("does not answer")
         for left in range(len(self._endpoints), 0, -1):
             share = (deadline - time.monotonic()) / left
@@ -237,6 +241,17 @@ class EtcdConnection:
                 problem = self._unreachable(_reason(error, share))
             self.drop(channel)
         raise problem
+
+    def _end(self) -> float:
+        """Return when what begins now must have ended.
+
+        A step for which its call has left hardly any time is not begun: that it gets no answer
+        would say nothing about the connection, which others use.
+        """
+        end = end_of_step(self.timeout)
+        if end - time.monotonic() < self.timeout * LEAST:
+            raise self._problem(f"does not answer: no answer within {self.timeout:g} s")
+        return end
 
     def _opened(self) -> Channel:
         if self._closed:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from localpuppet.adapters import etcd_messages as messages
+from localpuppet.adapters.deadline import end_of_step, in_time
 from localpuppet.adapters.etcd_connection import (
     CompactedError,
     Endpoint,
@@ -151,10 +152,16 @@ class EtcdKeyValue:
         self._leases: dict[int, tuple[float, asyncio.Task[Lease]]] = {}
 
     @property
+    def timeout(self) -> float:
+        """Return the deadline of each call in seconds."""
+        return self._connection.timeout
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Return what an operator should know about this server."""
         return self._warnings
 
+    @in_time
     async def get(self, key: str) -> Entry | None:
         """Return the newest value of a key; `None` when there is none.
 
@@ -166,6 +173,7 @@ class EtcdKeyValue:
         page = await self._page(messages.range_request(key))
         return page.entries[0] if page.entries else None
 
+    @in_time
     async def list(self, prefix: str) -> Listing:
         """Return all that is below a prefix, at one revision.
 
@@ -174,13 +182,14 @@ class EtcdKeyValue:
             InvalidInputError: It is no prefix.
         """
         check_prefix(prefix)
-        deadline = time.monotonic() + self._connection.timeout
+        deadline = end_of_step(self.timeout)
         while True:
             try:
                 return await self._list(prefix, deadline)
             except CompactedError:  # while we turned pages: from the start, then
                 continue
 
+    @in_time
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
         """Write a value, whatever was there; return its revision.
 
@@ -196,6 +205,7 @@ class EtcdKeyValue:
         await self._assure(lease)
         return revision
 
+    @in_time
     async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
         """Write a value if the key is not there; return its revision, `None` if it is there.
 
@@ -205,6 +215,7 @@ class EtcdKeyValue:
         """
         return await self._put_if(key, value, 0, ttl)
 
+    @in_time
     async def set_if_revision(
         self, key: str, value: bytes, revision: int, *, ttl: float | None = None
     ) -> int | None:
@@ -218,6 +229,7 @@ class EtcdKeyValue:
         check_value(value)
         return await self._put_if(key, value, revision, ttl) if revision > 0 else None
 
+    @in_time
     async def remove_if_revision(self, key: str, revision: int) -> bool:
         """Remove a key if it still has that revision; return whether it had.
 
@@ -269,6 +281,7 @@ class EtcdKeyValue:
         for task in (*self._watches, *(lease for _, lease in self._leases.values())):
             task.cancel()
 
+    @in_time
     async def _since(self, prefix: str, after: int) -> "Known | None":
         """Return what is there now of what was written after a revision; `None` to list anew."""
         revisions: dict[str, int] = {}

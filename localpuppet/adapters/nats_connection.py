@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from localpuppet.adapters.deadline import end_of_step
 from localpuppet.adapters.nats_link import Msg, NatsError, NatsLink, NobodyError, reason
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.model.backoff import Backoff
@@ -118,7 +119,7 @@ class NatsConnection:
         if found is not None and found.alive and not self._closed:
             return found  # the usual case, without a turn in the queue for the lock
         # From here on: who waits for others' attempts has no more time than they have.
-        deadline = time.monotonic() + self.timeout
+        deadline = end_of_step(self.timeout)
         async with self._connecting:
             self._check_open()
             if self._link is None or not self._link.alive:
@@ -180,7 +181,7 @@ class NatsConnection:
         Raises:
             UnavailableError: Nobody answers within the deadline, or we may not ask.
         """
-        deadline = time.monotonic() + self.timeout
+        deadline = end_of_step(self.timeout)
         backoff = Backoff()
         while True:
             try:

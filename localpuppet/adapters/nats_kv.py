@@ -15,14 +15,13 @@ A subject keeps one message, so what replaces a value replaces it whole, with it
 was to stay for an hour and was followed by one for a second is gone after a second.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from types import TracebackType
 
+from localpuppet.adapters.deadline import end_of_step, in_time
 from localpuppet.adapters.nats_connection import API, Credentials, NatsConnection
-from localpuppet.adapters.nats_link import Msg, NatsLink, Subscription
+from localpuppet.adapters.nats_feed import NatsFeed
 from localpuppet.adapters.nats_message import Message, release
 from localpuppet.adapters.nats_stream import NatsStream
 from localpuppet.adapters.tls import tls_context
@@ -38,13 +37,6 @@ from localpuppet.key_value import (
     check_value,
 )
 
-# How many looks pass before a watcher sweeps what has expired on a server that does not.
-SWEEP = 60
-# Seconds between two looks of a watch at what was stored: core NATS does not say what it lost. One
-# timer for all of them: it would be armed again for each message otherwise.
-LOOK = 60.0
-# Messages that may pile up before a watch; what comes then is read when there is room again.
-BEHIND = 1000
 _MAX_BYTES = 1024**3
 
 
@@ -142,11 +134,17 @@ class NatsKeyValue:
         self._stream = stream
 
     @property
+    def timeout(self) -> float:
+        """Return the deadline of each call in seconds."""
+        return self._stream.connection.timeout
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Return what an operator should know about this server."""
         found = weakness(self._stream.connection.version)
         return () if found is None else (found,)
 
+    @in_time
     async def get(self, key: str) -> Entry | None:
         """Return the newest value of a key; `None` when there is none.
 
@@ -158,6 +156,7 @@ class NatsKeyValue:
         message = await self._last(key)
         return message.entry if message is not None and self._stream.alive(message) else None
 
+    @in_time
     async def list(self, prefix: str) -> Listing:
         """Return all that is below a prefix, at one revision.
 
@@ -172,6 +171,7 @@ class NatsKeyValue:
             await self._stream.last(f"{prefix}none")
         return listing
 
+    @in_time
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
         """Write a value, whatever was there; return its revision.
 
@@ -186,6 +186,7 @@ class NatsKeyValue:
             raise AssertionError("a write without a condition cannot lose")
         return revision
 
+    @in_time
     async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
         """Write a value if the key is not there; return its revision, `None` if it is there.
 
@@ -196,7 +197,7 @@ class NatsKeyValue:
         check_key(key)
         check_value(value)
         expected = 0
-        deadline = time.monotonic() + self._stream.connection.timeout
+        deadline = end_of_step(self.timeout)
         while time.monotonic() < deadline:
             revision = await self._stream.publish(key, value, ttl=ttl, expected=expected)
             if revision is not None:
@@ -208,6 +209,7 @@ class NatsKeyValue:
             expected = 0 if message is None else message.entry.revision
         raise self._stream.connection.problem(f"{key} is written and removed all the time")
 
+    @in_time
     async def set_if_revision(
         self, key: str, value: bytes, revision: int, *, ttl: float | None = None
     ) -> int | None:
@@ -223,6 +225,7 @@ class NatsKeyValue:
             return None
         return await self._stream.publish(key, value, ttl=ttl, expected=revision)
 
+    @in_time
     async def remove_if_revision(self, key: str, revision: int) -> bool:
         """Remove a key if it still has that revision; return whether it had.
 
@@ -302,6 +305,7 @@ class NatsKeyValue:
         entry = await self.get(key)
         return entry is not None and entry.revision == revision
 
+    @in_time
     async def _list(self, prefix: str) -> Listing:
         state = await self._stream.state(prefix)
         messages = await self._stream.below(prefix, state)
@@ -312,80 +316,3 @@ class NatsKeyValue:
         )
         last = messages[-1].entry.revision if messages else 0
         return Listing(entries=tuple(entries), revision=max(state.last, last))
-
-
-class NatsFeed:
-    """What the server repeats below a prefix, between `async with` and its end.
-
-    Args:
-        stream: The stream.
-        prefix: Of which keys.
-    """
-
-    def __init__(self, stream: NatsStream, prefix: str) -> None:
-        self._stream = stream
-        self._prefix = prefix
-        self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._looks = 0
-        self._timer: asyncio.TimerHandle
-        self._link: NatsLink
-        self._subscription: Subscription
-
-    async def __aenter__(self) -> "NatsFeed":
-        self._link = await self._stream.prepare()
-        self._subscription = await self._link.subscribe(
-            self._stream.live(self._prefix), self._heard
-        )
-        self._link.listeners.add(self.look_now)
-        self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._timer.cancel()
-        self._link.listeners.discard(self.look_now)
-        await self._link.unsubscribe(self._subscription)
-
-    def check(self) -> None:
-        """See that the server repeats for us; after a question that it answered, for sure.
-
-        Raises:
-            UnavailableError: It refuses, or the connection is lost.
-        """
-        self._link.check(self._subscription)
-
-    def look_now(self) -> None:
-        """Let `next` answer that it is time to look."""
-        self._queue.put_nowait(None)
-
-    async def next(self) -> Message | None:
-        """Return the next message; `None` when it is time to look what is stored.
-
-        Raises:
-            UnavailableError: The connection is lost.
-        """
-        self.check()
-        message = await self._queue.get()
-        if message is None:
-            self.check()
-            self._looks += 1
-            if self._looks % SWEEP == 0:
-                await self._stream.sweep(self._prefix)
-        return message
-
-    def _look(self) -> None:
-        self.look_now()
-        self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
-
-    def _heard(self, message: Msg) -> None:
-        if self._queue.qsize() > BEHIND:
-            return  # the look that ends the queue finds it: it is stored already
-        try:
-            heard = self._stream.heard(message) if self._queue.qsize() < BEHIND else None
-        except ValueError:
-            heard = None  # somebody else's: what is stored decides
-        self._queue.put_nowait(heard)

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from localpuppet.adapters.deadline import end_of_step
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.model.text import one_line
 
@@ -154,7 +155,8 @@ class NatsLink:
         self._number += 1
         token = f"{self._inbox}.{self._number}"
         self._questions[token] = _Question(subject=subject, heard=heard, failed=failed)
-        timer = loop.call_later(self._timeout, late)
+        left = end_of_step(self._timeout) - time.monotonic()
+        timer = loop.call_later(max(0.0, left), late)
         try:
             await self.client.publish(
                 subject, payload, reply=token, headers=dict(headers) if headers else None
@@ -190,7 +192,7 @@ class NatsLink:
         # What comes keeps the subject that it is stored under: it takes a subscription to know it.
         subscription = await self.subscribe(f"{inbox}.*", queue.put_nowait)
         self._questions[inbox] = question
-        deadline = time.monotonic() + self._timeout
+        deadline = end_of_step(self._timeout)
         number = 0
         more = True
         try:

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from localpuppet.adapters.deadline import end_of_step, in_time
 from localpuppet.adapters.nats_connection import NatsConnection
 from localpuppet.adapters.nats_link import Msg, NatsLink, StalledError
 from localpuppet.adapters.nats_memory import TRACE, Memory, State
@@ -72,6 +73,11 @@ class NatsStream:
         self._clock = ServerClock()
         self._memory = Memory()
 
+    @property
+    def timeout(self) -> float:
+        """Return the deadline of each call in seconds."""
+        return self.connection.timeout
+
     def live(self, keys: str) -> str:
         """Return the subject on which the server repeats what it stored below a prefix of keys."""
         return subjects_below(f"{self._prefix}-live", keys)
@@ -83,8 +89,12 @@ class NatsStream:
             UnavailableError: The server does not answer, or refuses us.
         """
         link = await self.connection.link()
-        if link is self._prepared:
-            return link
+        if link is not self._prepared:
+            await self._prepare(link)
+        return link
+
+    @in_time
+    async def _prepare(self, link: NatsLink) -> None:
         answer = await self._api(f"STREAM.INFO.{self._name}", {}, accept=(_NO_STREAM,))
         wanted = wanted_stream(
             self._name,
@@ -109,8 +119,8 @@ class NatsStream:
         self._server_ttl = bool(config.get("allow_msg_ttl"))
         self._replicated = config.get("num_replicas") != 1
         self._prepared = link
-        return link
 
+    @in_time
     async def state(self, keys: str | None = None) -> State:
         """Return where the stream is, and which keys it has below a prefix, if one is given.
 
@@ -234,6 +244,7 @@ class NatsStream:
                 return sorted(found, key=lambda message: message.entry.revision)
         return await self.read(keys)
 
+    @in_time
     async def read(self, keys: str, *, after: int | None = None) -> list[Message]:
         """Return the last messages below a prefix of keys, in the order of their sequences.
 
@@ -248,7 +259,7 @@ class NatsStream:
         policy: dict[str, object] = {"deliver_policy": "last_per_subject"}
         if after is not None:
             policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
-        deadline = time.monotonic() + self.connection.timeout
+        deadline = end_of_step(self.connection.timeout)
         backoff = Backoff()
         while True:
             try:

@@ -8,7 +8,8 @@ import pytest
 from nats.js.api import RePublish
 
 from localpuppet.adapters.nats_connection import Credentials, NatsConnection
-from localpuppet.adapters.nats_kv import BEHIND, NatsKeyValue, open_nats, weakness
+from localpuppet.adapters.nats_feed import BEHIND
+from localpuppet.adapters.nats_kv import NatsKeyValue, open_nats, weakness
 from localpuppet.adapters.nats_message import ServerClock, seconds
 from localpuppet.adapters.nats_stream import FEW
 from localpuppet.errors import InvalidInputError, UnavailableError

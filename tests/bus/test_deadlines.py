@@ -1,0 +1,128 @@
+"""A call of several steps has one deadline: over a line on which each step is in time, but not all.
+
+The line is ours, the server at its end is real; what is sent to it takes a while, what it answers
+comes at once.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from localpuppet.adapters.deadline import end_of_step, in_time, one_deadline
+from localpuppet.adapters.etcd_kv import open_etcd
+from localpuppet.adapters.nats_kv import open_nats
+from localpuppet.errors import UnavailableError
+from localpuppet.key_value import KeyValue
+from tests.bus.engines import ServerEngine
+from tests.bus.following import Follower
+from tests.bus.servers import EtcdServer, NatsServer
+
+TIMEOUT = 2.0
+# Of the timeout. etcd's client asks three times: for a lease, for the write, and as that took long
+# for the lease again; NATS's finds its connection gone, and asks for one, for the stream, and for
+# the write. (A line on which a ping takes half of the timeout is none for NATS, nor for a lease.)
+LAG = 0.42
+
+
+class Line:
+    """A line to a port of this machine.
+
+    Args:
+        port: Where it leads.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.lag = 0.0
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Be the line for one client."""
+        answers, server = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers += [writer, server]
+        await asyncio.gather(self._lagging(reader, server), self._at_once(answers, writer))
+
+    async def _lagging(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            asyncio.get_running_loop().call_later(self.lag, writer.write, data)
+        writer.close()
+
+    @staticmethod
+    async def _at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+        writer.close()
+
+    def cut(self) -> None:
+        """End all connections."""
+        for writer in self._writers:
+            writer.close()
+
+
+@asynccontextmanager
+async def laggard(served: ServerEngine) -> AsyncGenerator[tuple[KeyValue, Line], None]:
+    """Yield a client, and its line to the server."""
+    assert isinstance(served.server, EtcdServer | NatsServer)
+    line = Line(int(served.server.url.rpartition(":")[2]))
+    async with await asyncio.start_server(line.serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        if served.name == "etcd":
+            store: KeyValue = await open_etcd([f"http://127.0.0.1:{port}"], timeout=TIMEOUT)
+        else:
+            store = await open_nats([f"nats://127.0.0.1:{port}"], timeout=TIMEOUT)
+        try:
+            yield store, line
+        finally:
+            await store.close()
+            line.cut()
+
+
+async def test_steps_share_one_deadline(served: ServerEngine) -> None:
+    prefix = served.prefix()
+    async with laggard(served) as (store, line):
+        await store.put(prefix + "a", b"1", ttl=60.0)
+        if served.name != "etcd":
+            follower = Follower(store, prefix)
+            await follower.listed()
+            line.cut()
+            await follower.failed()
+        line.lag = LAG * TIMEOUT
+        with pytest.raises(UnavailableError):
+            await store.put(prefix + "a", b"2", ttl=20.0)
+
+
+def test_what_is_nested_has_no_more_time() -> None:
+    assert end_of_step(10.0) < end_of_step(1000.0)
+    with one_deadline(10.0):
+        end = end_of_step(1000.0)
+        assert end_of_step(1.0) < end
+        with one_deadline(1000.0):
+            assert end_of_step(1000.0) == end
+        with one_deadline(1.0):
+            assert end_of_step(1000.0) < end
+        assert end_of_step(1000.0) == end
+    assert end_of_step(1000.0) > end
+
+
+class Store:
+    """What has calls."""
+
+    timeout = 10.0
+
+    @in_time
+    async def call(self) -> tuple[float, float]:
+        """Return the ends of two steps: of one here, and of one in a task."""
+        return end_of_step(1000.0), await asyncio.create_task(self.step())
+
+    @staticmethod
+    async def step() -> float:
+        """Return the end of a step."""
+        return end_of_step(1000.0)
+
+
+async def test_tasks_of_a_call_share_its_deadline_and_others_do_not() -> None:
+    store = Store()
+    (first, second), other = await asyncio.gather(store.call(), Store.step())
+    assert first == second < other
