@@ -8,8 +8,7 @@ it starts, find its end in their context.
 import functools
 import math
 import time
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -39,24 +38,17 @@ def end_of_step(seconds: float) -> float:
     return min(time.monotonic() + seconds, _END.get())
 
 
-@contextmanager
-def one_deadline(seconds: float) -> Generator[None, None, None]:
-    """Give all steps that are taken here `seconds` together; nested ones have no more."""
-    token = _END.set(end_of_step(seconds))
-    try:
-        yield
-    finally:
-        _END.reset(token)
-
-
 def in_time(
     method: Callable[Concatenate[_Store, _Given], Coroutine[Any, Any, _Result]],
 ) -> Callable[Concatenate[_Store, _Given], Coroutine[Any, Any, _Result]]:
-    """Return a method whose steps have the store's timeout together."""
+    """Return a method whose steps have the store's timeout together; nested ones have no more."""
 
     @functools.wraps(method)
     async def timed(store: _Store, /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
-        with one_deadline(store.timeout):
+        token = _END.set(end_of_step(store.timeout))
+        try:
             return await method(store, *args, **kwargs)
+        finally:
+            _END.reset(token)
 
     return timed

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from localpuppet.adapters.deadline import end_of_step, in_time, one_deadline
+from localpuppet.adapters.deadline import end_of_step, in_time
 from localpuppet.adapters.etcd_kv import open_etcd
 from localpuppet.adapters.nats_kv import open_nats
 from localpuppet.errors import UnavailableError
@@ -93,36 +93,44 @@ async def test_steps_share_one_deadline(served: ServerEngine) -> None:
             await store.put(prefix + "a", b"2", ttl=20.0)
 
 
-def test_what_is_nested_has_no_more_time() -> None:
-    assert end_of_step(10.0) < end_of_step(1000.0)
-    with one_deadline(10.0):
-        end = end_of_step(1000.0)
-        assert end_of_step(1.0) < end
-        with one_deadline(1000.0):
-            assert end_of_step(1000.0) == end
-        with one_deadline(1.0):
-            assert end_of_step(1000.0) < end
-        assert end_of_step(1000.0) == end
-    assert end_of_step(1000.0) > end
-
-
 class Store:
-    """What has calls."""
+    """What has calls.
 
-    timeout = 10.0
+    Args:
+        timeout: Seconds that each may take.
+        other: Another one, whose call is a step of this one's.
+    """
+
+    def __init__(self, timeout: float, other: "Store | None" = None) -> None:
+        self.timeout = timeout
+        self._other = other
 
     @in_time
-    async def call(self) -> tuple[float, float]:
-        """Return the ends of two steps: of one here, and of one in a task."""
-        return end_of_step(1000.0), await asyncio.create_task(self.step())
+    async def call(self) -> list[float]:
+        """Return the ends of steps: here, in a task, those of the other's call, and here again."""
+        nested = await self._other.call() if self._other else []
+        return [
+            end_of_step(1000.0),
+            await asyncio.create_task(step()),
+            *nested,
+            end_of_step(1000.0),
+        ]
 
-    @staticmethod
-    async def step() -> float:
-        """Return the end of a step."""
-        return end_of_step(1000.0)
+
+async def step() -> float:
+    """Return the end of a step."""
+    return end_of_step(1000.0)
 
 
-async def test_tasks_of_a_call_share_its_deadline_and_others_do_not() -> None:
-    store = Store()
-    (first, second), other = await asyncio.gather(store.call(), Store.step())
-    assert first == second < other
+async def test_what_is_nested_has_no_more_time() -> None:
+    assert len(set(await Store(10.0, Store(100.0)).call())) == 1
+    own, *nested, again = await Store(100.0, Store(10.0)).call()
+    assert own == again
+    assert max(nested[1:]) < own
+
+
+async def test_others_have_their_own_time() -> None:
+    first, second, free = await asyncio.gather(Store(10.0).call(), Store(100.0).call(), step())
+    assert max(first) < min(second)
+    assert max(second) < free
+    assert end_of_step(1000.0) > free
