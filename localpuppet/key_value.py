@@ -23,6 +23,7 @@ from localpuppet.errors import InvalidInputError
 
 MAX_KEY = 512
 MAX_VALUE = 512 * 1024
+MAX_VALUE_TTL = 10 * 365 * 86400.0
 _KEY = re.compile(r"(?:/[A-Za-z0-9_@=+:-][A-Za-z0-9_.@=+:-]*)+")
 
 
@@ -79,9 +80,9 @@ class KeyValue(Protocol):
     stands for every key below it.
 
     All methods raise `UnavailableError` when the store cannot be reached, refuses us (permission)
-    or does not answer within the deadline, and `InvalidInputError` for a key that is no key or a
-    value of more than `MAX_VALUE` bytes. After an `UnavailableError` from a write it is unknown
-    whether the write took place.
+    or does not answer within the deadline, and `InvalidInputError` for a key that is no key, a
+    value of more than `MAX_VALUE` bytes, or a ttl that is not above 0 and at most `MAX_VALUE_TTL`
+    seconds. After an `UnavailableError` from a write it is unknown whether the write took place.
     """
 
     @property
@@ -188,12 +189,22 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
-def check_value(value: bytes) -> bytes:
-    """Return the value, if a store may take it.
+def check_value(value: bytes, ttl: float | None) -> bytes:
+    """Return the value, if a store may take it for so long.
+
+    Args:
+        value: The bytes.
+        ttl: Seconds; for ever when `None`.
 
     Raises:
-        InvalidInputError: It has more than `MAX_VALUE` bytes.
+        InvalidInputError: It has more than `MAX_VALUE` bytes, or is to stay for no time or for more
+            than `MAX_VALUE_TTL` seconds.
     """
+    if ttl is not None and not 0 < ttl <= MAX_VALUE_TTL:
+        raise InvalidInputError(
+            f"a ttl of {ttl:g} s; the bus takes more than 0 and at most {MAX_VALUE_TTL:.0f}",
+            where="bus",
+        )
     if len(value) > MAX_VALUE:
         raise InvalidInputError(
             f"a value of {len(value)} bytes; the bus takes {MAX_VALUE}", where="bus"

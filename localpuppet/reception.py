@@ -7,6 +7,7 @@ came here and what is done with a request.
 Invariant: `receive` returns a request at most once, over restarts and in all processes.
 """
 
+import functools
 import json
 import uuid
 from collections.abc import Mapping
@@ -106,7 +107,13 @@ def read_policy(path: Path) -> Policy | None:
     except OSError as error:
         raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
     refuse_foreign(path.parent)
-    return Policy.parse(read_user_file(path, limit=MAX_POLICY), where=str(path))
+    return _parsed(read_user_file(path, limit=MAX_POLICY), str(path))
+
+
+@functools.lru_cache(maxsize=1)
+def _parsed(data: bytes, where: str) -> Policy:
+    """Return the policy in these bytes, which seldom are others than the last time."""
+    return Policy.parse(data, where=where)
 
 
 def ask(

@@ -9,6 +9,7 @@ import inspect
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,17 @@ REPOSITORY = Path(__file__).parent.parent
 COMMAND = [sys.executable, "-m", "localpuppet"]
 # Enough for Puppet on a busy machine; a test that needs longer is broken.
 PATIENCE = 120.0
+
+
+def pytest_configure() -> None:
+    """Hear what a terminal's user can press, as our children shall: `nohup` and `&` ignore it."""
+    for number, usual in (
+        (signal.SIGHUP, signal.SIG_DFL),
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -114,12 +114,12 @@ class MemoryKeyValue:
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
         check_key(key)
-        check_value(value)
+        check_value(value, ttl)
         await self._reach()
         return self.store.write(key, value, ttl)
 
     async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
-        check_value(value)
+        check_value(value, ttl)
         if await self.get(key) is not None:
             return None
         return self.store.write(key, value, ttl)
@@ -127,7 +127,7 @@ class MemoryKeyValue:
     async def set_if_revision(
         self, key: str, value: bytes, revision: int, *, ttl: float | None = None
     ) -> int | None:
-        check_value(value)
+        check_value(value, ttl)
         entry = await self.get(key)
         if entry is None or entry.revision != revision:
             return None

@@ -52,8 +52,9 @@ _Result = TypeVar("_Result")
 # as an error of the HTTP/2 library itself.
 BROKEN = (OSError, TimeoutError, StreamTerminatedError, H2Error)
 
-# The part of a call's time that a step needs to be begun.
-LEAST = 0.1
+# A turn at an endpoint that had less than this part of what it has in a call of one step says
+# nothing about a connection that others use.
+FAIR = 0.9
 
 _TOKEN_PROBLEMS = ("invalid auth token", "revision of auth store is old")
 
@@ -161,16 +162,18 @@ class EtcdConnection:
             UnavailableError: No endpoint answered properly within the deadline.
             CompactedError: It asks for a revision that is gone.
         """
-        deadline = self._end()
+        deadline = end_of_step(self.timeout)
         problem = self._problem("does not answer")
         # One turn more than there are endpoints: a cluster that changes its leader says so at once.
-        for left in range(len(self._endpoints) + 1, 0, -1):
+        turns = len(self._endpoints) + 1
+        for left in range(turns, 0, -1):
             share = (deadline - time.monotonic()) / left
             channel = self._opened()
             try:
                 await self._connect(channel, share)
             except (OSError, TimeoutError) as error:
                 problem = self._unreachable(_reason(error, share))
+                self._refuse_unfair(error, share, turns, problem)
                 self.drop(channel)
                 continue
             rest = share if again else deadline - time.monotonic()
@@ -184,6 +187,7 @@ class EtcdConnection:
                     raise problem from error
             except BROKEN as error:
                 problem = self._problem(f"does not answer: {_reason(error, rest)}")
+                self._refuse_unfair(error, rest, turns if again else 1, problem)
             self.drop(channel)
             if not again:
                 break
@@ -227,9 +231,10 @@ class EtcdConnection:
         Raises:
             UnavailableError: None answers within the deadline.
         """
-        deadline = self._end()
+        deadline = end_of_step(self.timeout)
         problem = self._problem("does not answer")
-        for left in range(len(self._endpoints), 0, -1):
+        turns = len(self._endpoints)
+        for left in range(turns, 0, -1):
             share = (deadline - time.monotonic()) / left
             channel = self._opened()
             try:
@@ -239,19 +244,19 @@ class EtcdConnection:
                 problem = self.refusal(error)
             except BROKEN as error:
                 problem = self._unreachable(_reason(error, share))
+                self._refuse_unfair(error, share, turns, problem)
             self.drop(channel)
         raise problem
 
-    def _end(self) -> float:
-        """Return when what begins now must have ended.
+    def _refuse_unfair(
+        self, error: Exception, seconds: float, turns: int, problem: UnavailableError
+    ) -> None:
+        """Raise the problem of a turn that was late because its call had hardly any time left.
 
-        A step for which its call has left hardly any time is not begun: that it gets no answer
-        would say nothing about the connection, which others use.
+        That says nothing about the connection, which others use: it stays.
         """
-        end = end_of_step(self.timeout)
-        if end - time.monotonic() < self.timeout * LEAST:
-            raise self._problem(f"does not answer: no answer within {self.timeout:g} s")
-        return end
+        if isinstance(error, TimeoutError) and seconds < FAIR * self.timeout / turns:
+            raise problem from error
 
     def _opened(self) -> Channel:
         if self._closed:
@@ -267,7 +272,7 @@ class EtcdConnection:
         """Do what the first call would do: to know that nothing was sent when it fails."""
         if not channel._connected:
             protocol = await in_a_task(channel.__connect__(), seconds)
-            read_little(protocol.connection._transport)
+            read_little(getattr(protocol.connection, "_transport", None))  # gone when it is lost
         if channel is not self._channel:  # given up by another call, or closed
             channel.close()
             raise ConnectionAbortedError("the connection was given up")

@@ -198,7 +198,7 @@ class EtcdKeyValue:
             InvalidInputError: It is no key, or the value is too large.
         """
         check_key(key)
-        check_value(value)
+        check_value(value, ttl)
         lease = await self._grant(ttl)
         request = messages.put_request(key, value, lease.id)
         revision = await self._call(messages.PUT, request, messages.read_revision, again=False)
@@ -226,7 +226,7 @@ class EtcdKeyValue:
             InvalidInputError: It is no key, or the value is too large.
         """
         check_key(key)
-        check_value(value)
+        check_value(value, ttl)
         return await self._put_if(key, value, revision, ttl) if revision > 0 else None
 
     @in_time
@@ -342,7 +342,7 @@ class EtcdKeyValue:
 
     async def _put_if(self, key: str, value: bytes, revision: int, ttl: float | None) -> int | None:
         check_key(key)
-        check_value(value)
+        check_value(value, ttl)
         lease = await self._grant(ttl)
         request = messages.put_if_request(key, value, lease.id, revision)
         written = await self._call(messages.TXN, request, messages.read_transaction, again=False)

@@ -9,7 +9,6 @@ lost is lost at once, without waiting for a peer that is not there.
 """
 
 import asyncio
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +18,6 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from localpuppet.adapters.transports import read_little
-
-_LINE = re.compile(r"([!-9;-~]+):[ \t]*([^\r]*)\r\n")
 
 
 class TolerantClient(Client):
@@ -67,8 +64,13 @@ class TolerantClient(Client):
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        """Take the lines apart at once: the library does it byte by byte, four times as long."""
-        return dict(_LINE.findall(raw.decode("utf-8", "replace")))
+        """Take the lines apart: the library looks at every byte of a name, four times as long."""
+        found = {}
+        for line in raw.decode("utf-8", "replace").split("\r\n"):
+            name, colon, value = line.partition(":")
+            if colon:
+                found[name] = value.strip()
+        return found
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         try:

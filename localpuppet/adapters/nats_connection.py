@@ -120,7 +120,12 @@ class NatsConnection:
             return found  # the usual case, without a turn in the queue for the lock
         # From here on: who waits for others' attempts has no more time than they have.
         deadline = end_of_step(self.timeout)
-        async with self._connecting:
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await self._connecting.acquire()
+        except TimeoutError as error:
+            raise self._unreachable() from error
+        try:
             self._check_open()
             if self._link is None or not self._link.alive:
                 if self._link is not None:
@@ -134,6 +139,8 @@ class NatsConnection:
                     await link.close()
                 self._check_open()
             return self._link
+        finally:
+            self._connecting.release()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -106,7 +106,7 @@ async def open_nats(
         connection, name=stream, prefix=prefix, max_bytes=max_bytes, replicas=replicas
     )
     try:
-        await store.prepare()
+        await store.open()
     except BaseException:
         await connection.close()
         raise
@@ -180,7 +180,7 @@ class NatsKeyValue:
             InvalidInputError: It is no key, or the value is too large.
         """
         check_key(key)
-        check_value(value)
+        check_value(value, ttl)
         revision = await self._stream.publish(key, value, ttl=ttl)
         if revision is None:
             raise AssertionError("a write without a condition cannot lose")
@@ -195,7 +195,7 @@ class NatsKeyValue:
             InvalidInputError: It is no key, or the value is too large.
         """
         check_key(key)
-        check_value(value)
+        check_value(value, ttl)
         expected = 0
         deadline = end_of_step(self.timeout)
         while time.monotonic() < deadline:
@@ -219,7 +219,7 @@ class NatsKeyValue:
             UnavailableError: No server answers within the deadline, or they refuse us.
             InvalidInputError: It is no key, or the value is too large.
         """
-        check_value(value)
+        check_value(value, ttl)
         # The server compares sequences alone: it takes a trace, or what has expired, for a value.
         if not await self._has(key, revision):
             return None

@@ -152,11 +152,13 @@ class NatsLink:
             failed(self.problem(f"no answer within {self._timeout:g} s"))
 
         self.check_answers()
+        left = end_of_step(self._timeout) - time.monotonic()
+        if left <= 0:
+            raise self.problem(f"no answer within {self._timeout:g} s")
         self._number += 1
         token = f"{self._inbox}.{self._number}"
         self._questions[token] = _Question(subject=subject, heard=heard, failed=failed)
-        left = end_of_step(self._timeout) - time.monotonic()
-        timer = loop.call_later(max(0.0, left), late)
+        timer = loop.call_later(left, late)
         try:
             await self.client.publish(
                 subject, payload, reply=token, headers=dict(headers) if headers else None
@@ -197,15 +199,13 @@ class NatsLink:
         more = True
         try:
             while more:
-                if time.monotonic() > deadline:
-                    raise self.problem(f"did not send everything within {self._timeout:g} s")
                 # A subject for each batch: an end that comes late is not taken for the next one's.
                 number += 1
                 answer = f"{inbox}.{number}"
                 await self.client.publish(subject, json.dumps(body).encode(), reply=answer)
                 count = 0
                 while more and count < size:
-                    message = await self._taken(queue)
+                    message = await self._taken(queue, deadline)
                     # By its subject: what is stored may have a header of that name.
                     if not message.subject.startswith(inbox):
                         count += 1
@@ -224,12 +224,16 @@ class NatsLink:
             del self._questions[inbox]
             await self.unsubscribe(subscription)
 
-    async def _taken(self, queue: "asyncio.Queue[Msg | UnavailableError]") -> Msg:
+    async def _taken(self, queue: "asyncio.Queue[Msg | UnavailableError]", deadline: float) -> Msg:
         if queue.empty():
+            left = deadline - time.monotonic()
             try:
-                async with asyncio.timeout(self._timeout / 4):
+                async with asyncio.timeout(min(self._timeout / 4, left)):
                     message = await queue.get()
             except TimeoutError as error:
+                if left < self._timeout / 4:
+                    late = f"did not send everything within {self._timeout:g} s"
+                    raise self.problem(late) from error
                 raise StalledError from error
         else:
             message = queue.get_nowait()

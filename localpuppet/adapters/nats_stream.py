@@ -8,15 +8,14 @@ created on a subject that names the filter, so that permissions can say who may 
 """
 
 import asyncio
-import json
 import math
 import os
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from localpuppet.adapters.deadline import end_of_step, in_time
+from localpuppet.adapters.nats_api import JetStream
 from localpuppet.adapters.nats_connection import NatsConnection
 from localpuppet.adapters.nats_link import Msg, NatsLink, StalledError
 from localpuppet.adapters.nats_memory import TRACE, Memory, State
@@ -24,7 +23,6 @@ from localpuppet.adapters.nats_message import (
     Message,
     ServerClock,
     packed,
-    read_answer,
     release,
     seconds,
     unpacked,
@@ -63,6 +61,7 @@ class NatsStream:
         self, connection: NatsConnection, *, name: str, prefix: str, max_bytes: int, replicas: int
     ) -> None:
         self.connection = connection
+        self._api = JetStream(connection)
         self._name = name
         self._prefix = prefix
         self._max_bytes = max_bytes
@@ -82,6 +81,15 @@ class NatsStream:
         """Return the subject on which the server repeats what it stored below a prefix of keys."""
         return subjects_below(f"{self._prefix}-live", keys)
 
+    @in_time
+    async def open(self) -> None:
+        """Connect, and see to it that the stream is there as it should be.
+
+        Raises:
+            UnavailableError: The server does not answer, or refuses us.
+        """
+        await self.prepare()
+
     async def prepare(self) -> NatsLink:
         """Return a connection on which the stream is there as it should be.
 
@@ -95,7 +103,7 @@ class NatsStream:
 
     @in_time
     async def _prepare(self, link: NatsLink) -> None:
-        answer = await self._api(f"STREAM.INFO.{self._name}", {}, accept=(_NO_STREAM,))
+        answer = await self._api.call(f"STREAM.INFO.{self._name}", {}, accept=(_NO_STREAM,))
         wanted = wanted_stream(
             self._name,
             prefix=self._prefix,
@@ -104,12 +112,12 @@ class NatsStream:
             version=release(self.connection.version),
         )
         if answer is None:
-            answer = await self._api(f"STREAM.CREATE.{self._name}", wanted)
+            answer = await self._api.call(f"STREAM.CREATE.{self._name}", wanted)
         config = (answer or {}).get("config", {})
         changed = mended_stream(config, wanted)
         if changed is not None:
             with suppress(UnavailableError):  # this node may not; another may have by now
-                updated = await self._api(f"STREAM.UPDATE.{self._name}", changed)
+                updated = await self._api.call(f"STREAM.UPDATE.{self._name}", changed)
                 config = (updated or {}).get("config", config)
         if not config.get("allow_direct") or not config.get("republish"):
             raise self.connection.problem(
@@ -130,7 +138,7 @@ class NatsStream:
         await self.prepare()
         began = time.monotonic()
         asked = {"subjects_filter": subjects_below(self._prefix, keys)} if keys else {}
-        answer = await self._api(f"STREAM.INFO.{self._name}", asked) or {}
+        answer = await self._api.call(f"STREAM.INFO.{self._name}", asked) or {}
         found = answer.get("state", {})
         state = State(
             last=int(found.get("last_seq", 0)),
@@ -213,7 +221,7 @@ class NatsStream:
         if expected is not None:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
         answer = await self.connection.request(subject_of(self._prefix, key), body, headers=headers)
-        result = self._result(answer, (_WRONG_LAST_SEQUENCE,))
+        result = self._api.result(answer, (_WRONG_LAST_SEQUENCE,))
         if result is None:
             return None
         if result.get("stream") != self._name:
@@ -309,7 +317,7 @@ class NatsStream:
             "num_replicas": 1,
             "inactive_threshold": int(self.connection.timeout * 1e9),
         }
-        answer = await self._api(
+        answer = await self._api.call(
             f"CONSUMER.CREATE.{self._name}.{name}.{subject}",
             {"stream_name": self._name, "config": config},
         )
@@ -318,7 +326,7 @@ class NatsStream:
             yield name, int((answer or {}).get("num_pending", 0))
         finally:
             with suppress(UnavailableError):  # it ends by itself when nobody uses it
-                await self._api(f"CONSUMER.DELETE.{self._name}.{name}", {}, accept=(10014,))
+                await self._api.call(f"CONSUMER.DELETE.{self._name}.{name}", {}, accept=(10014,))
 
     async def _fetched(self, consumer: str) -> AsyncGenerator[Message, None]:
         link = await self.connection.link()
@@ -369,29 +377,12 @@ class NatsStream:
             if one.expires is not None and one.expires < self._clock.passed()
         ]
         for revision in old[:SWEEP]:
+            # A reader has other things to do in its time, and the next one goes on with this.
+            if end_of_step(self.timeout) - time.monotonic() < self.timeout / 2:
+                return
             try:
-                await self._api(
+                await self._api.call(
                     f"STREAM.MSG.DELETE.{self._name}", {"seq": revision, "no_erase": True}
                 )
             except UnavailableError:
                 return  # this node may not; another one may
-
-    async def _api(
-        self, method: str, body: Mapping[str, Any], *, accept: tuple[int, ...] = ()
-    ) -> dict[str, Any] | None:
-        """Call JetStream; return its answer, `None` for an error that is expected."""
-        payload = json.dumps(body).encode() if body else b""
-        subject = f"{self.connection.api}.{method}"
-        return self._result(await self.connection.request(subject, payload), accept)
-
-    def _result(self, answer: Msg, accept: tuple[int, ...]) -> dict[str, Any] | None:
-        try:
-            result = read_answer(answer.data)
-        except ValueError as error:
-            raise self.connection.problem("does not answer as JetStream does") from error
-        problem = result.get("error")
-        if problem is None:
-            return result
-        if problem.get("err_code") in accept:
-            return None
-        raise self.connection.problem(one_line(f"JetStream: {problem.get('description', problem)}"))

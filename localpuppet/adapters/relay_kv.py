@@ -123,7 +123,7 @@ class RelayKeyValue:
         self._closed = True
 
     async def _write(self, verb: str, key: str, value: bytes, **more: Any) -> int | None:  # noqa: ANN401
-        text = base64.b64encode(check_value(value)).decode("ascii")
+        text = base64.b64encode(check_value(value, more["ttl"])).decode("ascii")
         found = await self._one(verb, key=check_key(key), value=text, **more)
         with _understood():
             return found.whole_or_none("revision")

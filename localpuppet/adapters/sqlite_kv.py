@@ -173,7 +173,7 @@ class SqliteKeyValue:
         self, key: str, value: bytes, ttl: float | None, expected: int | None
     ) -> int | None:
         check_key(key)
-        check_value(value)
+        check_value(value, ttl)
         revision = await self._ask(lambda file: file.write(key, value, ttl=ttl, expected=expected))
         if revision is not None:
             self._ring()

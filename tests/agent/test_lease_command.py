@@ -77,9 +77,15 @@ def test_a_command_ends_when_the_programs_process_group_is_killed(member: Member
 
 def test_on_a_terminal_a_command_may_read_what_is_typed(member: Member) -> None:
     main, terminal = pty.openpty()
-    words = [sys.executable, "-m", "localpuppet", "lease", "db", "--", "sh", "-c"]
+    words = [sys.executable, "-m", "localpuppet", "lease", "db", "--"]
+    # No shell: dash forgets a SIGINT that comes while it starts its next command.
+    command = [
+        sys.executable,
+        "-uc",
+        "print('ready'); print('got', input()); open('/dev/tty').read()",
+    ]
     process = subprocess.Popen(
-        ["setsid", "--ctty", *words, "echo ready; read line; echo got $line; sleep 600"],
+        ["setsid", "--ctty", *words, *command],
         env=member.node.environment(PYTHONPATH=str(REPOSITORY)),
         stdin=terminal,
         stdout=subprocess.PIPE,

@@ -1,6 +1,7 @@
 """The contract of `KeyValue`, over every engine."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -8,7 +9,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.key_value import MAX_KEY, MAX_VALUE, Entry, Gone, KeyValue, Listing, Put
+from localpuppet.key_value import (
+    MAX_KEY,
+    MAX_VALUE,
+    MAX_VALUE_TTL,
+    Entry,
+    Gone,
+    KeyValue,
+    Listing,
+    Put,
+)
 from tests.bus.engines import Engine
 from tests.bus.following import Follower
 
@@ -58,6 +68,22 @@ class TestKeyValue:
             entry = Entry(key=prefix + "key", value=value, revision=revision)
             assert await reader.get(prefix + "key") == entry
             assert (await reader.list(prefix)).entries == (entry,)
+
+    @pytest.mark.parametrize("ttl", [0.0, -1.0, MAX_VALUE_TTL * 1.1, math.inf, math.nan])
+    async def test_what_is_no_ttl_is_refused(self, engine: Engine, ttl: float) -> None:
+        key = engine.prefix() + "a"
+        async with engine.open() as store:
+            for call in (
+                store.put(key, b"1", ttl=ttl),
+                store.add_if_new(key, b"1", ttl=ttl),
+                store.set_if_revision(key, b"1", 1, ttl=ttl),
+            ):
+                with pytest.raises(InvalidInputError):
+                    await call
+            assert await store.put(key, b"1", ttl=MAX_VALUE_TTL)
+            found = await store.get(key)
+            assert found is not None
+            assert found.value == b"1"
 
     async def test_a_larger_value_is_refused(self, engine: Engine) -> None:
         async with engine.open() as store:

@@ -12,6 +12,7 @@ import pytest
 
 from localpuppet.adapters.deadline import end_of_step, in_time
 from localpuppet.adapters.etcd_kv import open_etcd
+from localpuppet.adapters.nats_connection import Credentials, NatsConnection
 from localpuppet.adapters.nats_kv import open_nats
 from localpuppet.errors import UnavailableError
 from localpuppet.key_value import KeyValue
@@ -45,8 +46,11 @@ class Line:
         await asyncio.gather(self._lagging(reader, server), self._at_once(answers, writer))
 
     async def _lagging(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        at = 0.0
         while data := await reader.read(65536):
-            asyncio.get_running_loop().call_later(self.lag, writer.write, data)
+            at = max(at + 1e-6, loop.time() + self.lag)  # what came later does not overtake
+            loop.call_at(at, writer.write, data)
         writer.close()
 
     @staticmethod
@@ -91,6 +95,61 @@ async def test_steps_share_one_deadline(served: ServerEngine) -> None:
         line.lag = LAG * TIMEOUT
         with pytest.raises(UnavailableError):
             await store.put(prefix + "a", b"2", ttl=20.0)
+
+
+@pytest.mark.parametrize("served", ["etcd"], indirect=True)
+async def test_what_had_hardly_any_time_costs_nobody_the_connection(served: ServerEngine) -> None:
+    """It was late for its own call only. (On NATS no late answer ends a connection.)"""
+    prefix = served.prefix()
+    async with laggard(served) as (store, line):
+        follower = Follower(store, prefix)
+        await follower.listed()
+        line.lag = LAG * TIMEOUT
+        with pytest.raises(UnavailableError):
+            await store.put(prefix + "a", b"2", ttl=20.0)
+        line.lag = 0.0
+        await store.put(prefix + "b", b"3")
+        await follower.until(lambda: follower.state.get(prefix + "b") == b"3")
+        await follower.stop()
+
+
+class Hasty:
+    """A caller with less time than its store gives it.
+
+    Args:
+        store: The store.
+    """
+
+    timeout = 0.2
+
+    def __init__(self, store: NatsConnection) -> None:
+        self._store = store
+
+    @in_time
+    async def call(self) -> None:
+        """Ask for a connection."""
+        await self._store.link()
+
+
+async def test_who_waits_for_another_ones_connecting_waits_no_longer_than_it_may() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        credentials = Credentials()
+        connection = NatsConnection(
+            [url], credentials=credentials, inbox="_INBOX", timeout=5 * TIMEOUT
+        )
+        patient = asyncio.create_task(connection.link())
+        await asyncio.sleep(0)
+        with pytest.raises(UnavailableError):
+            await Hasty(connection).call()
+        assert not patient.done()
+        patient.cancel()
+        await asyncio.wait([patient])
+        await connection.close()
 
 
 class Store:

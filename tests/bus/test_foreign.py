@@ -26,6 +26,10 @@ FOREIGN: dict[str, tuple[bytes, ...]] = {
     "no body": (b"lp.a.x", b"", b""),
     "a subject that is no text": (b"lp.a.\xff\xfe", b""),
     "a subject that is no key": (b"lp.a.x y".replace(b" ", b"!"), b""),
+    "a header as long as a header may be": (
+        b"lp.a.!",
+        b"NATS/1.0\r\n" + b"a:" * 30_000 + b"\r\n\r\n",
+    ),
     "headers that are none": (b"lp.a.!", b"rubbish\r\n\r\n"),
     "headers that are short": (b"lp.a.!", b"x\r\n\r\n"),
     "a status that is no text": (b"lp.a.!", b"NATS/1.0 \xff\xff\xff\r\n\r\n"),

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from localpuppet.adapters.etcd_connection import Endpoint, EtcdConnection
 from localpuppet.adapters.nats_kv import open_nats
 from localpuppet.errors import UnavailableError
 
@@ -92,3 +93,19 @@ async def test_answers_that_are_none(answer: bytes) -> None:
                 await store.list("/a/")
             finally:
                 await store.close()
+
+
+async def test_who_hangs_up_on_several_calls_at_once() -> None:
+    """As what stands before a dead etcd does: each call is told so, whatever step it was at."""
+
+    async def hang_up(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async with listening(hang_up) as url:
+        endpoint = Endpoint.parse(url.replace("nats:", "http:"))
+        for _ in range(20):
+            connection = EtcdConnection([endpoint], tls=None, user=None, timeout=TIMEOUT)
+            calls = [connection.call("/x", b"", again=False) for _ in range(3)]
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(end) for end in ends] == [UnavailableError] * 3
+            connection.close()
