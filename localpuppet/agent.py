@@ -285,13 +285,15 @@ class Agent:
         run: asyncio.Task[RunEnd] | None = None
         stopping = asyncio.create_task(stop.wait())
         try:
-            while not (stop.is_set() and run is None):
+            while True:
                 self._alive()
                 held = self._look_at_holds()
                 if run is not None and run.done():
                     self._settle(run.result())
                     run = None
-                if run is None and not stop.is_set():
+                if run is None:
+                    if stop.is_set():
+                        return
                     run = self._step(held)
                 await self._sleep(run, stopping)
         finally:

@@ -71,6 +71,7 @@ def test_killed_again_and_again(fleet: Fleet) -> None:
         fleet.accepted(b, uuid)
         b.kill()
     b.start()
+    b.wait_log("b.example.com on sqlite", 6)  # all may be done before it can be asked to end
     fleet.settle()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet import agent as agent_module
 from localpuppet.agent import MANY, Agent, Fate, RunEnd
 from localpuppet.errors import StateError
 from localpuppet.inbox import Inbox
@@ -36,6 +37,7 @@ class Rig:
     sender: Person = field(default_factory=lambda: person("a.example.com"))
     hold: list[str] = field(default_factory=list)
     alive: int = 0
+    pulse: float = 2.0
 
     def __post_init__(self) -> None:
         self.runner = FakeRunner()
@@ -51,6 +53,7 @@ class Rig:
             clock=self.clock,
             log=self.log,
             alive=self.live,
+            pulse=self.pulse,
         )
 
     def held(self) -> str | None:
@@ -231,6 +234,20 @@ async def test_term_lets_the_run_finish_and_starts_no_other(directory: Path) -> 
         rig.runner.ends.put_nowait(OVER)
     assert rig.runner.orders.empty()
     assert rig.ids() == [f"a.example.com/{number(2)}"], "the next agent runs for it"
+
+
+async def test_after_term_the_agent_ends_with_its_run_and_not_at_its_next_look(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_module, "LONGEST_SLEEP", 3600.0)
+    rig = Rig(directory, pulse=3600.0)
+    async with rig.working():
+        rig.agent.hear([rig.token(1)])
+        await rig.runner.orders.get()
+        rig.stop.set()
+        await asyncio.sleep(0)
+        rig.runner.ends.put_nowait(OVER)
+    assert "run 1 changed" in rig.log.text
 
 
 async def test_an_inbox_that_cannot_be_written_ends_the_agent(directory: Path) -> None:
