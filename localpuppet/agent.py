@@ -122,7 +122,7 @@ class Agent:
         clock: The node's clock.
         log: What it says.
         alive: Called from the work loop: it goes on.
-        pulse: Seconds within which `alive` is to be called again.
+        pulse: Seconds within which `alive` is to be called again, and holds are looked at.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Agent:
         self._clock = clock
         self._log = log
         self._alive = alive
-        self._longest = min(pulse, LONGEST_SLEEP)
+        self._pulse = pulse
         self._admission = Admission(me=me, may=may, seen=inbox.seen)
         owed = inbox.causes()
         self._coalescer = Coalescer.restore(owed)
@@ -382,7 +382,7 @@ class Agent:
             waits.add(stopping)
         await asyncio.wait(
             waits,
-            timeout=min(AGAIN, self._longest) if blocked else self._longest,
+            timeout=min(AGAIN, self._pulse) if blocked else self._pulse,
             return_when=asyncio.FIRST_COMPLETED,
         )
         wake.cancel()

@@ -12,7 +12,7 @@ from pathlib import Path
 from localpuppet.adapters.fork_runner import CommandRunner, ForkRunner
 from localpuppet.adapters.local_socket import listen
 from localpuppet.adapters.service_manager import ServiceManager
-from localpuppet.agent import Agent, Runner
+from localpuppet.agent import LONGEST_SLEEP, Agent, Runner
 from localpuppet.calls import Calls
 from localpuppet.cli.agent_askers import Askers
 from localpuppet.cli.agent_log import AgentLog
@@ -169,7 +169,7 @@ class Work:
             clock=parts.clock,
             log=self._log,
             alive=self._manager.alive,
-            pulse=self._manager.pulse,
+            pulse=min(self._manager.pulse, LONGEST_SLEEP),
         )
 
     def _holds(self) -> Holds:

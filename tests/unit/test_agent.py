@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet import agent as agent_module
 from localpuppet.agent import MANY, Agent, Fate, RunEnd
 from localpuppet.errors import StateError
 from localpuppet.inbox import Inbox
@@ -237,9 +236,8 @@ async def test_term_lets_the_run_finish_and_starts_no_other(directory: Path) -> 
 
 
 async def test_after_term_the_agent_ends_with_its_run_and_not_at_its_next_look(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path,
 ) -> None:
-    monkeypatch.setattr(agent_module, "LONGEST_SLEEP", 3600.0)
     rig = Rig(directory, pulse=3600.0)
     async with rig.working():
         rig.agent.hear([rig.token(1)])
