@@ -9,7 +9,6 @@ from typing import Any
 
 from localpuppet.adapters.nats_connection import NatsConnection
 from localpuppet.adapters.nats_link import Msg
-from localpuppet.adapters.nats_message import read_answer
 from localpuppet.model.text import one_line
 
 
@@ -47,7 +46,7 @@ class JetStream:
             UnavailableError: It is no answer of JetStream's, or another error.
         """
         try:
-            result = read_answer(answer.data)
+            result = _read(answer.data)
         except ValueError as error:
             raise self._connection.problem("does not answer as JetStream does") from error
         problem = result.get("error")
@@ -57,3 +56,27 @@ class JetStream:
             return None
         said = one_line(f"JetStream: {problem.get('description', problem)}")
         raise self._connection.problem(said)
+
+
+def _read(data: bytes) -> dict[str, Any]:
+    """Read an answer of JetStream; what we look at in it has its type.
+
+    Raises:
+        ValueError: It is none: whoever answers is no server of NATS.
+    """
+    raw = json.loads(data)
+    if not isinstance(raw, dict):
+        raise ValueError("no answer of JetStream")
+    parts = [raw.get(key, {}) for key in ("config", "state", "error")]
+    if not all(isinstance(part, dict) for part in parts):
+        raise ValueError("no answer of JetStream")
+    if not isinstance(raw.get("state", {}).get("subjects") or {}, dict):
+        raise ValueError("no answer of JetStream")
+    numbers = (
+        raw.get("seq", 0),
+        raw.get("num_pending", 0),
+        raw.get("state", {}).get("last_seq", 0),
+    )
+    if not all(type(number) is int for number in numbers):
+        raise ValueError("a number that is none")
+    return raw

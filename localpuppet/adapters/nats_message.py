@@ -7,13 +7,11 @@ Our time of day plays no part: a node whose clock is wrong neither sees ghosts n
 there.
 """
 
-import json
 import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from localpuppet.key_value import Entry
 
@@ -97,30 +95,6 @@ def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> Message:
         removed=bool(found[1]),
         expires=stored + float(found[2]) if found[2] else None,
     )
-
-
-def read_answer(data: bytes) -> dict[str, Any]:
-    """Read an answer of JetStream; what we look at in it has its type.
-
-    Raises:
-        ValueError: It is none: whoever answers is no server of NATS.
-    """
-    raw = json.loads(data)
-    if not isinstance(raw, dict):
-        raise ValueError("no answer of JetStream")
-    parts = [raw.get(key, {}) for key in ("config", "state", "error")]
-    if not all(isinstance(part, dict) for part in parts):
-        raise ValueError("no answer of JetStream")
-    if not isinstance(raw.get("state", {}).get("subjects") or {}, dict):
-        raise ValueError("no answer of JetStream")
-    numbers = (
-        raw.get("seq", 0),
-        raw.get("num_pending", 0),
-        raw.get("state", {}).get("last_seq", 0),
-    )
-    if not all(type(number) is int for number in numbers):
-        raise ValueError("a number that is none")
-    return raw
 
 
 def release(version: str) -> tuple[int, int]:
