@@ -20,12 +20,12 @@ from bare_clients import Bare, open_bare
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from simulated_agents import BETWEEN, KEYPREFIX, open_store
 
-from localpuppet import bus
-from localpuppet.adapters.system import SystemClock
+from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import UnavailableError
-from localpuppet.key_value import KeyValue
-from localpuppet.model.names import NodeName, SignerName
-from localpuppet.signing import Signer
+from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.machine.clock import SystemClock
+from localpuppet.triggers import sending as bus_sending
+from localpuppet.trust.signing import Signer
 from tests.bus.servers import OLD_NATS, EtcdServer, NatsServer, Server
 
 REPOSITORY = Path(__file__).parent.parent
@@ -159,8 +159,10 @@ class Sender:
             await self._bare.send(nodes, b"t" * 700)
             return
         assert self._kv is not None
-        call = bus.Call(hosts=tuple(nodes), tags=(), ttl=180, keyprefix=KEYPREFIX, keyttl=180)
-        await bus.send(
+        call = bus_sending.Call(
+            hosts=tuple(nodes), tags=(), ttl=180, keyprefix=KEYPREFIX, keyttl=180
+        )
+        await bus_sending.send(
             call,
             kv=self._kv,
             signer=self._signer,

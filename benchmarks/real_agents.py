@@ -22,8 +22,8 @@ from typing import Any
 
 from fleets import PATIENCE, REPOSITORY
 
-from localpuppet.cli.fleet import FleetParts
-from localpuppet.cli.wiring import Parts
+from localpuppet.wiring.fleet import FleetParts
+from localpuppet.wiring.node import Parts
 
 PUPPET = "/usr/bin/puppet"
 SETPRIV = "/usr/bin/setpriv"

@@ -23,9 +23,9 @@ from typing import Any
 
 from bare_clients import open_bare
 
-from localpuppet.key_value import KeyValue
-from localpuppet.model.names import NodeName
-from localpuppet.session import Session
+from localpuppet.agent.bus_session import Session
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.formats.names import NodeName
 
 KEYPREFIX = "/puppet_trigger/events"
 TIMEOUT = 5.0
@@ -38,14 +38,14 @@ BETWEEN = 0.03
 async def open_store(engine: str, url: str) -> KeyValue:
     """Return a client of ours."""
     if engine == "etcd":
-        from localpuppet.adapters.etcd_kv import open_etcd
+        from localpuppet.bus.etcd.store import open_etcd
 
         return await open_etcd([url], timeout=TIMEOUT)
     if engine == "nats":
-        from localpuppet.adapters.nats_kv import open_nats
+        from localpuppet.bus.nats.store import open_nats
 
         return await open_nats([url], timeout=TIMEOUT)
-    from localpuppet.adapters.sqlite_kv import open_sqlite
+    from localpuppet.bus.sqlite.store import open_sqlite
 
     return await open_sqlite(Path(url), timeout=TIMEOUT)
 

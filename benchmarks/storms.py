@@ -17,11 +17,11 @@ from fleets import PATIENCE
 from real_agents import Node, wait_until
 from simulated_agents import KEYPREFIX, open_store
 
-from localpuppet.adapters.system import SystemClock
-from localpuppet.bus import triggers_for
-from localpuppet.model.names import NodeName, SignerName
-from localpuppet.model.trigger import Trigger
-from localpuppet.signing import Kind, Signer
+from localpuppet.bus.layout import triggers_for
+from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.machine.clock import SystemClock
+from localpuppet.triggers.trigger import Trigger
+from localpuppet.trust.signing import Kind, Signer
 
 SENDERS = 100
 EACH = 100

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from localpuppet.agent import Order, RunEnd
-from localpuppet.lease_book import Noted
-from localpuppet.ports import Child, Output, ProcessId
+from localpuppet.agent.runner import Order, RunEnd
+from localpuppet.leases.book import Noted
+from localpuppet.machine.ports import Child, Output, ProcessId
 
 
 class FakeClock:

@@ -5,8 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
-from localpuppet.errors import UnavailableError
-from localpuppet.key_value import (
+from localpuppet.bus.key_value import (
     Change,
     Entry,
     Gone,
@@ -16,6 +15,7 @@ from localpuppet.key_value import (
     check_prefix,
     check_value,
 )
+from localpuppet.errors import UnavailableError
 
 
 @dataclass

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from localpuppet.model.admission import Admission, Admitted
-from localpuppet.model.cause import Cause, Kind
-from localpuppet.model.chain import Loop, next_path
-from localpuppet.model.coalescing import Batch, Coalescer, Drop, Path
-from localpuppet.model.names import NodeName
-from localpuppet.model.trigger import Trigger
+from localpuppet.formats.names import NodeName
+from localpuppet.triggers.admission import Admission, Admitted
+from localpuppet.triggers.cause import Cause, Kind
+from localpuppet.triggers.chain import Loop, next_path
+from localpuppet.triggers.coalescing import Batch, Coalescer, Drop, Path
+from localpuppet.triggers.trigger import Trigger
 
 START = 1_795_000_000
 TTL = 180

@@ -8,10 +8,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from localpuppet.authority import Authority
-from localpuppet.keys import TrustedKeys
-from localpuppet.model.names import SignerName
-from localpuppet.signing import Signer, Verifier
+from localpuppet.formats.names import SignerName
+from localpuppet.trust.authority import Authority
+from localpuppet.trust.keys import TrustedKeys
+from localpuppet.trust.signing import Signer, Verifier
 from tests.certificates import Issued
 from tests.fakes import FakeClock
 

@@ -1,9 +1,9 @@
 """Bugs of coalescing and of chains that somebody might write: the tests must find each."""
 
-from localpuppet.model.cause import Cause
-from localpuppet.model.chain import Loop, next_path
-from localpuppet.model.coalescing import Batch, Coalescer, Drop, Path, Step
-from localpuppet.model.names import NodeName
+from localpuppet.formats.names import NodeName
+from localpuppet.triggers.cause import Cause
+from localpuppet.triggers.chain import Loop, next_path
+from localpuppet.triggers.coalescing import Batch, Coalescer, Drop, Path, Step
 
 
 class ForgetsWhatArrivesDuringARun(Coalescer):

@@ -2,7 +2,7 @@
 
 import click
 
-from localpuppet.cli.wiring import Parts
+from localpuppet.wiring.node import Parts
 
 
 @click.command(
@@ -42,10 +42,11 @@ def agent_command(parts: Parts, side: str, now: bool, debug: bool) -> None:
     At most one run is on and one waits; a trigger that comes during a run starts one more after
     it. What was accepted survives the agent: it is on the disk until its run is over.
     """
-    from localpuppet.cli import agent_service
-    from localpuppet.cli.agent_log import AgentLog
-    from localpuppet.cli.agent_run import learn
-    from localpuppet.cli.fleet import FleetParts, run
+    from localpuppet.agent.log import AgentLog
+    from localpuppet.cli.run_async import run
+    from localpuppet.wiring import agent_service
+    from localpuppet.wiring.agent_child import learn
+    from localpuppet.wiring.fleet import FleetParts
 
     if side != "network":
         learn(parts.root_option)

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from localpuppet.cli import render, render_run
-from localpuppet.cli.wiring import Parts
-from localpuppet.model.duration import parse_duration
-from localpuppet.model.names import RunId, parse_tags
-from localpuppet.model.run import Status
-from localpuppet.model.text import parse_line
+from localpuppet.formats.names import RunId, parse_tags
+from localpuppet.formats.text import parse_line
+from localpuppet.formats.times import parse_duration
+from localpuppet.runs.run import Status
+from localpuppet.wiring.node import Parts
 
 _REST = "localpuppet.rest"
 
@@ -87,14 +87,14 @@ def apply_command(
     A release that is not on the node yet is staged first. The node is locked meanwhile; what
     happens is recorded: see status, logs and why.
     """
-    from localpuppet import puppet
-    from localpuppet.cli.applying import ready
-    from localpuppet.model.wish import Wish
+    from localpuppet.puppet import command
+    from localpuppet.runs.options import Wish
+    from localpuppet.wiring.run import ready
 
     parts: Parts = ctx.obj
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
     extra: tuple[str, ...] = ctx.meta.get(_REST, ())
-    puppet.check_extra(extra)
+    command.check_extra(extra)
     settings = parts.settings
     wish = Wish(
         noop=noop,
@@ -109,7 +109,7 @@ def apply_command(
     supervisor = parts.supervisor(observer)
 
     def go_on_alone(run: RunId) -> Callable[[], None]:
-        from localpuppet.adapters.system import detach as go
+        from localpuppet.machine.processes import detach as go
 
         def announce() -> None:
             if as_json:

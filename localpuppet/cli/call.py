@@ -5,7 +5,7 @@ import sys
 import click
 
 from localpuppet.cli import render
-from localpuppet.cli.wiring import Parts
+from localpuppet.wiring.node import Parts
 
 
 @click.command("call", hidden=True)
@@ -15,8 +15,10 @@ def call_command(parts: Parts) -> None:
 
     For the Puppet modules (docs/puppet-module.md). Leases need the agent, who stays to renew them.
     """
-    from localpuppet.calls import MAX_LINE, Calls
-    from localpuppet.cli.fleet import FleetParts, paths_of, run
+    from localpuppet.agent.puppet_calls import MAX_LINE, Calls
+    from localpuppet.cli.run_async import run
+    from localpuppet.triggers.sending import paths_of
+    from localpuppet.wiring.fleet import FleetParts
 
     fleet = FleetParts(parts)
     calls = Calls(

@@ -3,9 +3,9 @@
 import click
 
 from localpuppet.cli import render
-from localpuppet.cli.wiring import Parts
 from localpuppet.errors import LocalpuppetError
-from localpuppet.puppet import find_command
+from localpuppet.puppet.installation import find_command
+from localpuppet.wiring.node import Parts
 
 
 @click.command(
@@ -28,8 +28,9 @@ def check_command(parts: Parts, source: str | None, parse: bool, as_json: bool) 
     The document must fit the classes and parameters that Puppet's parser found in a staged
     release, or finds in any release now (with --parse).
     """
-    from localpuppet.cli.classify import classify
-    from localpuppet.cli.fitting import check_kept, check_now
+    from localpuppet.releases.interfaces import check_kept
+    from localpuppet.wiring.classify import classify
+    from localpuppet.wiring.interfaces import check_now
 
     read, release, document = classify(
         parts, str(parts.settings.input) if source is None else source, None

@@ -4,8 +4,8 @@ import click
 from click.shell_completion import get_completion_class
 
 from localpuppet.cli import render
-from localpuppet.cli.wiring import Parts
 from localpuppet.errors import LocalpuppetError
+from localpuppet.wiring.node import Parts
 
 
 def complete_run(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -3,8 +3,8 @@
 import click
 
 from localpuppet.cli import render
-from localpuppet.cli.wiring import Parts
 from localpuppet.errors import InvalidInputError
+from localpuppet.wiring.node import Parts
 
 
 @click.command(
@@ -24,11 +24,11 @@ def enc_command(parts: Parts, node: str | None) -> None:
 
     The input is inputs/NODE.yaml where the root has a directory inputs/, and input.yaml otherwise.
     """
-    from localpuppet.cli.classify import classify
+    from localpuppet.wiring.classify import classify
 
     source = str(parts.settings.input)
     if node is not None:
-        from localpuppet.model.names import NodeName
+        from localpuppet.formats.names import NodeName
 
         name = NodeName.parse(node)
         if parts.settings.inputs.is_dir():

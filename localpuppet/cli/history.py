@@ -7,12 +7,12 @@ import click
 
 from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import complete_run
-from localpuppet.cli.wiring import Parts
 from localpuppet.errors import InvalidInputError
-from localpuppet.files import read_json
-from localpuppet.model.duration import show_duration
-from localpuppet.model.run import State, Status
-from localpuppet.record import Records, RunDirectory
+from localpuppet.formats.times import show_duration
+from localpuppet.machine.files import read_json
+from localpuppet.runs.records import Records, RunDirectory
+from localpuppet.runs.run import State, Status
+from localpuppet.wiring.node import Parts
 
 
 @click.command(

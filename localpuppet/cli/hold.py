@@ -5,16 +5,15 @@ from datetime import timedelta
 import click
 
 from localpuppet.cli import render
-from localpuppet.cli.addressing import node_option, only_here
 from localpuppet.cli.apply import user
-from localpuppet.cli.wiring import Parts
+from localpuppet.cli.node_options import node_option, only_here
 from localpuppet.errors import InvalidInputError, PuppetMissingError
-from localpuppet.holds import Holds
-from localpuppet.model.duration import parse_duration
-from localpuppet.model.hold import Hold
-from localpuppet.model.names import did_you_mean
-from localpuppet.model.run import show_time
-from localpuppet.model.text import parse_line
+from localpuppet.formats.names import did_you_mean
+from localpuppet.formats.text import parse_line
+from localpuppet.formats.times import parse_duration, show_time
+from localpuppet.runs.hold import Hold
+from localpuppet.runs.holds import Holds
+from localpuppet.wiring.node import Parts
 
 
 def _holds(parts: Parts) -> Holds:
@@ -59,7 +58,7 @@ def disable_command(
     seconds = None if length is None else parse_duration(length, what="length of a hold")
     if nodes:
         from localpuppet.cli.asking import ask_nodes
-        from localpuppet.model.request import Disable
+        from localpuppet.requests.request import Disable
 
         wish = Disable(message=parse_line(message, what="message"), length=length)
         return ask_nodes(parts, nodes, "disable", wish, as_json=as_json)
@@ -105,7 +104,7 @@ def enable_command(parts: Parts, owner: str | None, nodes: tuple[str, ...], as_j
     only_here(nodes, __owner=owner)
     if nodes:
         from localpuppet.cli.asking import ask_nodes
-        from localpuppet.model.request import Nothing
+        from localpuppet.requests.request import Nothing
 
         return ask_nodes(parts, nodes, "enable", Nothing(), as_json=as_json)
     holds = _holds(parts)
@@ -127,8 +126,8 @@ def enable_command(parts: Parts, owner: str | None, nodes: tuple[str, ...], as_j
 
 
 def _refresh_metrics(parts: Parts) -> None:
-    from localpuppet import metrics
     from localpuppet.errors import StateError
+    from localpuppet.runs import metrics
 
     count = len(parts.holds(ask=False).active())
     try:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.cli import render
-from localpuppet.cli.wiring import Parts
 from localpuppet.errors import BusyError, InvalidInputError, UnavailableError
-from localpuppet.model.duration import parse_duration
+from localpuppet.formats.times import parse_duration
+from localpuppet.wiring.node import Parts
 
 if TYPE_CHECKING:
-    from localpuppet.adapters.guard import Guarded
-    from localpuppet.cli.fleet import FleetParts
-    from localpuppet.leases import Held, Leases
-    from localpuppet.ports import Clock
+    from localpuppet.leases.lease import Held, Leases
+    from localpuppet.machine.guarded_command import Guarded
+    from localpuppet.machine.ports import Clock
+    from localpuppet.wiring.fleet import FleetParts
 
 TTL = 30.0
 RETRY = 1.0
@@ -49,9 +49,10 @@ def lease_command(parts: Parts, name: str, wait: str | None, command: tuple[str,
     The command, and what it started, is ended when the lease is lost, and when this program is
     killed or hangs: before the lease can be another's.
     """
-    from localpuppet.adapters.guard import Guarded
-    from localpuppet.bus import parse_lease_name
-    from localpuppet.cli.fleet import FleetParts, run
+    from localpuppet.bus.layout import parse_lease_name
+    from localpuppet.cli.run_async import run
+    from localpuppet.machine.guarded_command import Guarded
+    from localpuppet.wiring.fleet import FleetParts
 
     patience = 0.0 if wait is None else parse_duration(wait, what="wait")
     lease = parse_lease_name(name)
@@ -67,7 +68,7 @@ def lease_command(parts: Parts, name: str, wait: str | None, command: tuple[str,
 async def _with_lease(
     fleet: "FleetParts", name: str, patience: float, command: "Guarded", program: str
 ) -> int:
-    from localpuppet.leases import Leases
+    from localpuppet.leases.lease import Leases
 
     kv = await fleet.connect()
     try:

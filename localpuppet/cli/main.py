@@ -9,7 +9,7 @@ import click
 
 from localpuppet import __version__
 from localpuppet.cli import render
-from localpuppet.cli.verbs import Verbs
+from localpuppet.cli.lazy_group import Verbs
 from localpuppet.errors import LocalpuppetError
 
 # Verb → module; the command in it is called VERB_command.
@@ -77,7 +77,7 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
     Exit codes: 0 success, 1 the run failed, 2 usage or invalid input, 3 integrity,
     69 a server is unavailable, 70 a bug of ours, 75 busy or on hold.
     """
-    from localpuppet.cli.wiring import Parts
+    from localpuppet.wiring.node import Parts
 
     ctx.obj = Parts(root)
     render.COLOR.set(color)

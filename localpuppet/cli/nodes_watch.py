@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localpuppet import bus
+from localpuppet.bus import key_value, layout
+from localpuppet.bus.key_value import Gone, Listing
 from localpuppet.cli import render
-from localpuppet.cli.nodes import believe, cells
+from localpuppet.cli.render_node import cells
 from localpuppet.errors import UnavailableError
-from localpuppet.key_value import Gone, Listing
+from localpuppet.inventory.presence import believe
 
 if TYPE_CHECKING:
-    from localpuppet.cli.fleet import FleetParts
-    from localpuppet.key_value import Change, Entry, KeyValue
+    from localpuppet.bus.key_value import Change, Entry, KeyValue
+    from localpuppet.wiring.fleet import FleetParts
 
 AGAIN = 0.5
 LOOK_AGAIN = 10.0
@@ -58,7 +59,7 @@ async def _listen(kv: "KeyValue", board: "_Board") -> None:
 
 
 async def _watch(kv: "KeyValue", board: "_Board") -> None:
-    async with aclosing(kv.watch(bus.PRESENCE)) as changes:
+    async with aclosing(kv.watch(layout.PRESENCE)) as changes:
         async for change in changes:
             board.take(change)
 
@@ -66,7 +67,7 @@ async def _watch(kv: "KeyValue", board: "_Board") -> None:
 async def _look(kv: "KeyValue", board: "_Board") -> None:
     while True:
         await asyncio.sleep(LOOK_AGAIN)
-        board.miss(await kv.list(bus.PRESENCE))
+        board.miss(await kv.list(layout.PRESENCE))
 
 
 class _Board:
@@ -86,7 +87,7 @@ class _Board:
         self._away = False
         if isinstance(change, Listing):
             self._begin(change)
-        for entry in bus.entries(change):
+        for entry in key_value.entries(change):
             self._put(entry)
         if isinstance(change, Listing):
             # Whatever the revisions: it may be another store.
@@ -152,4 +153,4 @@ class _Board:
 
 
 def _name(key: str) -> str:
-    return key.removeprefix(bus.PRESENCE)
+    return key.removeprefix(layout.PRESENCE)

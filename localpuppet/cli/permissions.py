@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from localpuppet.cli import render
-from localpuppet.cli.wiring import Parts
+from localpuppet.wiring.node import Parts
 
 HEAD = "# Made by 'localpuppet permissions {engine} {file}': change that file, not this one.\n"
 HOW = """\
@@ -42,17 +42,18 @@ def permissions_command(parts: Parts, engine: str, roster: Path) -> None:
     Each node may write its own presence, read its own triggers and requests, and write what the
     file allows it to, by the name in its client certificate. See docs/bus-security.md.
     """
-    from localpuppet.bus_roster import Roster
-    from localpuppet.files import read_user_file
-    from localpuppet.model import etcd_roles, nats_permissions
+    from localpuppet.bus.etcd import roles
+    from localpuppet.bus.nats import permissions
+    from localpuppet.bus.roster import Roster
+    from localpuppet.machine.files import read_user_file
 
     where = str(roster)
     raw = parts.documents.parse(read_user_file(roster), schema="roster", where=where)
     found = Roster.from_dict(raw, where=where)
     head = HEAD.format(engine=engine, file=render.user_text(roster.name))
     if engine == "nats":
-        accounts = nats_permissions.accounts(found.members(), found.admins, stream=found.stream)
+        accounts = permissions.accounts(found.members(), found.admins, stream=found.stream)
         render.emit(head + accounts.rstrip("\n"))
     else:
-        script = etcd_roles.script(found.members())
+        script = roles.script(found.members())
         render.emit("#!/bin/sh\n" + head + HOW + script.rstrip("\n"))

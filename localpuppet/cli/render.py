@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 import click
 
-from localpuppet.model.duration import show_duration
-from localpuppet.model.text import one_line, printable
+from localpuppet.formats.text import one_line, printable
+from localpuppet.formats.times import show_duration
 
 COLORS = {
     "unchanged": "green",

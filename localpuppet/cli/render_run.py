@@ -8,9 +8,9 @@ from datetime import datetime
 import click
 
 from localpuppet.cli import render
-from localpuppet.model.duration import show_duration
-from localpuppet.model.run import Outcome, State, Status, parse_time
-from localpuppet.model.text import one_line
+from localpuppet.formats.text import one_line
+from localpuppet.formats.times import parse_time, show_duration
+from localpuppet.runs.run import Outcome, State, Status
 
 
 def moment(text: str | None) -> str:

@@ -2,9 +2,9 @@
 
 import click
 
-from localpuppet.cli.addressing import node_option, patience_option
-from localpuppet.cli.wiring import Parts
-from localpuppet.model.names import parse_tag
+from localpuppet.cli.node_options import node_option, patience_option
+from localpuppet.formats.names import parse_tag
+from localpuppet.wiring.node import Parts
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the replies as JSON.")
 
@@ -36,7 +36,7 @@ def runonce_command(
 ) -> int:
     """Ask each node for a run, which starts after this; its policy must allow you `runonce`."""
     from localpuppet.cli.asking import ask_nodes
-    from localpuppet.model.request import RunOnce
+    from localpuppet.requests.request import RunOnce
 
     args = RunOnce(noop=noop, tags=tuple(parse_tag(tag, where="--tag") for tag in tags))
     return ask_nodes(parts, nodes, "runonce", args, as_json=as_json, patience=patience)
@@ -59,7 +59,7 @@ Exit codes: 0 every node answered, 1 one refused, 69 one did not answer.
 def last_run_command(parts: Parts, nodes: tuple[str, ...], patience: float, as_json: bool) -> int:
     """Ask each node for the record of its last finished run."""
     from localpuppet.cli.asking import ask_nodes
-    from localpuppet.model.request import Nothing
+    from localpuppet.requests.request import Nothing
 
     return ask_nodes(
         parts, nodes, "last_run_summary", Nothing(), as_json=as_json, patience=patience

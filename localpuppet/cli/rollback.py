@@ -4,13 +4,14 @@ import click
 
 from localpuppet.cli import render, render_run
 from localpuppet.cli.apply import user
-from localpuppet.cli.wiring import Parts
 from localpuppet.errors import InvalidInputError
-from localpuppet.files import read_json
-from localpuppet.ledger import Rollback
-from localpuppet.model.names import ReleasePath
-from localpuppet.model.run import Status, show_time
-from localpuppet.record import RunDirectory
+from localpuppet.formats.names import ReleasePath
+from localpuppet.formats.times import show_time
+from localpuppet.machine.files import read_json
+from localpuppet.releases.ledger import Rollback
+from localpuppet.runs.records import RunDirectory
+from localpuppet.runs.run import Status
+from localpuppet.wiring.node import Parts
 
 
 @click.command(
@@ -37,7 +38,7 @@ def rollback_command(parts: Parts, tag: str | None, end: bool, as_json: bool) ->
         parts.ledger.end_rollback()
         render.emit("the input decides again")
         return
-    from localpuppet.enc import read_input
+    from localpuppet.enc.input import read_input
 
     read = read_input(str(parts.settings.input), documents=parts.documents, fetch=parts.fetch())
     before = parts.ledger.rollback()

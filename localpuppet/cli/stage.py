@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from localpuppet.cli import render
-from localpuppet.cli.wiring import Parts
-from localpuppet.model.names import ReleasePath
+from localpuppet.formats.names import ReleasePath
+from localpuppet.wiring.node import Parts
 
 
 @click.command(
@@ -54,7 +54,7 @@ def stage_command(
     """
     approve = None
     if not no_parse:
-        from localpuppet.cli.fitting import Approval, read_staged
+        from localpuppet.wiring.interfaces import Approval, read_staged
 
         approve = Approval(parts)
     path = ReleasePath.parse(app, where="APP") if app else parts.input_app()

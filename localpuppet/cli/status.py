@@ -3,11 +3,11 @@
 import click
 
 from localpuppet.cli import render, render_run
-from localpuppet.cli.addressing import node_option, only_here
 from localpuppet.cli.completion import complete_run
-from localpuppet.cli.wiring import Parts
-from localpuppet.model.duration import parse_duration
-from localpuppet.model.run import State, Status
+from localpuppet.cli.node_options import node_option, only_here
+from localpuppet.formats.times import parse_duration
+from localpuppet.runs.run import State, Status
+from localpuppet.wiring.node import Parts
 
 
 @click.command(
@@ -46,7 +46,7 @@ def status_command(
     only_here(nodes, RUN=run, __wait=wait, __timeout=timeout)
     if nodes:
         from localpuppet.cli.asking import ask_nodes
-        from localpuppet.model.request import Nothing
+        from localpuppet.requests.request import Nothing
 
         return ask_nodes(parts, nodes, "status", Nothing(), as_json=as_json)
     if timeout is not None and not wait:

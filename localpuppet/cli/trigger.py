@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localpuppet.cli import render
-from localpuppet.cli.wiring import Parts
 from localpuppet.errors import UnavailableError
-from localpuppet.model.duration import parse_duration
-from localpuppet.model.names import NodeName, parse_tag
-from localpuppet.model.settled import DROPPED
-from localpuppet.model.text import one_line
+from localpuppet.formats.names import NodeName, parse_tag
+from localpuppet.formats.text import one_line
+from localpuppet.formats.times import parse_duration
+from localpuppet.triggers.outcome import DROPPED
+from localpuppet.wiring.node import Parts
 
 if TYPE_CHECKING:
-    from localpuppet.bus import Call, Sent
-    from localpuppet.cli.fleet import FleetParts
-    from localpuppet.key_value import KeyValue
+    from localpuppet.bus.key_value import KeyValue
+    from localpuppet.triggers.sending import Call, Sent
+    from localpuppet.wiring.fleet import FleetParts
 
 TTL = 180
 PATIENCE = 30.0  # seconds for the agent on this node to answer
@@ -59,9 +59,10 @@ def trigger_command(
     as_json: bool,
 ) -> int:
     """Trigger a run on each NODE: one that starts after this, or a logged drop."""
-    from localpuppet.bus import Call
-    from localpuppet.cli.fleet import FleetParts, run
-    from localpuppet.model.trigger import MAX_TTL
+    from localpuppet.cli.run_async import run
+    from localpuppet.triggers.sending import Call
+    from localpuppet.triggers.trigger import MAX_TTL
+    from localpuppet.wiring.fleet import FleetParts
 
     fleet = FleetParts(parts)
     seconds = parse_duration(ttl, what="ttl")
@@ -97,8 +98,8 @@ def trigger_command(
 async def _trigger(
     fleet: "FleetParts", call: "Call", patience: float | None, *, quiet: bool
 ) -> "tuple[Sent, dict[str, dict[str, Any] | None]]":
-    from localpuppet.cli.awaiting import doubts, ends
     from localpuppet.cli.progress import shown, whom
+    from localpuppet.triggers.awaiting import doubts, ends
 
     async with fleet.connected() as kv:
         clock = fleet.parts.clock
@@ -125,14 +126,14 @@ async def _send(fleet: "FleetParts", kv: "KeyValue", call: "Call") -> "Sent":
     A program that a run starts must not begin a new chain: two nodes whose Puppet code does would
     trigger each other for ever.
     """
-    from localpuppet import bus
-    from localpuppet.cli.fleet import paths_of
+    from localpuppet.triggers import sending
+    from localpuppet.triggers.sending import paths_of
 
     run = os.environ.get("LOCALPUPPET_RUN")
     socket = os.environ.get("LOCALPUPPET_SOCKET")
     if run is None and socket is not None and Path(socket).is_socket():
         return await _through_agent(socket, call)
-    return await bus.send(
+    return await sending.send(
         call,
         kv=kv,
         signer=fleet.signer,
@@ -144,9 +145,9 @@ async def _send(fleet: "FleetParts", kv: "KeyValue", call: "Call") -> "Sent":
 
 async def _through_agent(socket: str, call: "Call") -> "Sent":
     """Have the agent send it, which knows the causes of the command that it runs (`run_cmd`)."""
-    from localpuppet.adapters.local_socket import ask
-    from localpuppet.bus import Sent
-    from localpuppet.calls import trigger_line
+    from localpuppet.agent.puppet_calls import trigger_line
+    from localpuppet.machine.unix_socket import ask
+    from localpuppet.triggers.sending import Sent
 
     async with aclosing(ask(Path(socket), trigger_line(call), patience=PATIENCE)) as lines:
         answer = json.loads(await anext(lines))
@@ -178,7 +179,7 @@ def _show(fleet: "FleetParts", sent: "Sent", ends: dict[str, dict[str, Any] | No
 
 
 def _end(node: str, end: dict[str, Any]) -> str:
-    from localpuppet.cli.awaiting import NOT_ACCEPTED
+    from localpuppet.triggers.awaiting import NOT_ACCEPTED
 
     outcome = str(end["outcome"])
     if outcome == DROPPED:

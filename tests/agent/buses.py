@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from localpuppet.adapters.etcd_kv import open_etcd
-from localpuppet.adapters.nats_kv import open_nats
-from localpuppet.adapters.sqlite_kv import open_sqlite
-from localpuppet.key_value import KeyValue
+from localpuppet.bus.etcd.store import open_etcd
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.nats.store import open_nats
+from localpuppet.bus.sqlite.store import open_sqlite
 from tests.bus.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer, etcd_cluster
 
 LOCAL = "127.0.0.1"

@@ -14,15 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from localpuppet import bus as recipes
-from localpuppet.adapters.system import SystemClock
+from localpuppet.bus import layout
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.layout import KEYPREFIX
 from localpuppet.errors import UnavailableError
-from localpuppet.key_value import KeyValue
-from localpuppet.keys import TrustedKeys
-from localpuppet.model.bus_settings import KEYPREFIX
-from localpuppet.model.names import NodeName, SignerName
-from localpuppet.model.trigger import Trigger
-from localpuppet.signing import Kind, Signer, claimed_payload
+from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.inventory import presence
+from localpuppet.machine.clock import SystemClock
+from localpuppet.triggers import sending
+from localpuppet.triggers.trigger import Trigger
+from localpuppet.trust.keys import TrustedKeys
+from localpuppet.trust.signing import Kind, Signer, claimed_payload
 from tests.agent.buses import Bus
 from tests.agent.member import RUN_COMMAND, Member
 from tests.agent.waiting import PATIENCE, wait_until
@@ -30,10 +32,10 @@ from tests.conftest import Node, make_node
 from tests.history import check, check_arrivals
 
 
-async def _until_taken(call: recipes.Call, kv: KeyValue, signer: Signer) -> recipes.Sent:
+async def _until_taken(call: sending.Call, kv: KeyValue, signer: Signer) -> sending.Sent:
     while True:
         try:
-            return await recipes.send(
+            return await sending.send(
                 call,
                 kv=kv,
                 signer=signer,
@@ -116,7 +118,7 @@ class Fleet:
 
         async def wait() -> None:
             async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
-                while not {member.name for member in members} <= set(await recipes.nodes(kv)):
+                while not {member.name for member in members} <= set(await presence.nodes(kv)):
                     await asyncio.sleep(0.02)
 
         asyncio.run(wait())
@@ -140,7 +142,7 @@ class Fleet:
     async def _send(
         self, sender: Member, to: Sequence[Member], ttl: int, count: int, *, late: bool
     ) -> list[str]:
-        call = recipes.Call(
+        call = sending.Call(
             hosts=tuple(member.name for member in to),
             tags=(),
             ttl=ttl,
@@ -148,7 +150,7 @@ class Fleet:
             keyttl=ttl,
         )
         signer = Signer(SignerName(sender.name), sender.key.load())
-        slots = asyncio.Semaphore(recipes.AT_ONCE)
+        slots = asyncio.Semaphore(sending.AT_ONCE)
         async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
 
             async def one() -> str:
@@ -172,7 +174,7 @@ class Fleet:
 
         async def work() -> str:
             async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
-                key = recipes.triggers_for(to.name, KEYPREFIX) + sender.name
+                key = layout.triggers_for(to.name, KEYPREFIX) + sender.name
                 while (entry := await kv.get(key)) is None:
                     await asyncio.sleep(0.01)
                 before = Trigger.parse(claimed_payload(entry.value))
@@ -190,7 +192,7 @@ class Fleet:
 
         async def wait() -> None:
             async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
-                key = recipes.triggers_for(to.name, KEYPREFIX) + sender.name
+                key = layout.triggers_for(to.name, KEYPREFIX) + sender.name
                 while await kv.get(key) or time.time() < late:
                     await asyncio.sleep(0.05)
 

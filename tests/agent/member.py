@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localpuppet.keys import OwnKey
-from localpuppet.model.names import NodeName
+from localpuppet.formats.names import NodeName
+from localpuppet.trust.keys import OwnKey
 from tests.agent.reading import LogReader
 from tests.agent.waiting import PATIENCE, wait_until
 from tests.conftest import COMMAND, REPOSITORY, Done, Node

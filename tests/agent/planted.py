@@ -7,14 +7,15 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from localpuppet import bus
-from localpuppet.adapters.fork_runner import CommandRunner
-from localpuppet.agent import Agent
+from localpuppet.agent.agent import Agent
+from localpuppet.agent.command_runner import CommandRunner
+from localpuppet.bus import key_value
+from localpuppet.bus.key_value import Change, Entry, Listing
 from localpuppet.cli.main import main
-from localpuppet.inbox import Inbox
-from localpuppet.key_value import Change, Entry, Listing
-from localpuppet.model.cause import Cause
-from localpuppet.model.coalescing import Coalescer, Path
+from localpuppet.triggers import sending
+from localpuppet.triggers.cause import Cause
+from localpuppet.triggers.coalescing import Coalescer, Path
+from localpuppet.triggers.inbox import Inbox
 
 
 def nothing_on_the_disk() -> None:
@@ -39,12 +40,12 @@ def deaf_while_it_runs() -> None:
 
 def no_listing() -> None:
     """It hears what comes, and not what came while it was away."""
-    entries = bus.entries
+    entries = key_value.entries
 
     def only_news(change: Change) -> Sequence[Entry]:
         return [] if isinstance(change, Listing) else entries(change)
 
-    _plant(bus, "entries", only_news)
+    _plant(key_value, "entries", only_news)
 
 
 def forgets_too_early() -> None:
@@ -59,7 +60,7 @@ def forgets_too_early() -> None:
 
 def two_at_once() -> None:
     """It starts a run while another is on."""
-    from localpuppet.adapters import fork_runner
+    from localpuppet.agent import fork_runner
 
     class Free:
         fd = 2
@@ -81,7 +82,7 @@ def no_end_of_loops() -> None:
         _ = receiver
         return (*next(iter(known), ()), me)
 
-    _plant(bus, "next_path", next_path)
+    _plant(sending, "next_path", next_path)
 
 
 def _plant(where: object, name: str, bug: object) -> None:

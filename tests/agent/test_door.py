@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.adapters.system import SystemClock
+from localpuppet.agent.split.client import Gate
+from localpuppet.agent.split.protocol import MAX_IDS, Question, Word, message_id
+from localpuppet.agent.split.spool import Spool
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.gate import Gate
-from localpuppet.keys import OwnKey, TrustedKeys, public_pem
-from localpuppet.model.handover import MAX_IDS, Question, Word, message_id
-from localpuppet.model.names import NodeName, SignerName
-from localpuppet.model.trigger import Trigger
-from localpuppet.signing import MAX_TOKEN, Kind, Signer, Verifier
-from localpuppet.spool import Spool
+from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.machine.clock import SystemClock
+from localpuppet.triggers.trigger import Trigger
+from localpuppet.trust.keys import OwnKey, TrustedKeys, public_pem
+from localpuppet.trust.signing import MAX_TOKEN, Kind, Signer, Verifier
 from tests.agent.split import NETWORK, STRANGER, Split
 from tests.fakes import FakeLog
 from tests.identities import Person, person

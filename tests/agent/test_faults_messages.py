@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet import bus as recipes
-from localpuppet.adapters.system import SystemClock
-from localpuppet.key_value import MAX_VALUE
-from localpuppet.model.bus_settings import KEYPREFIX
-from localpuppet.model.names import SignerName
-from localpuppet.model.trigger import Trigger
-from localpuppet.signing import Kind, Signer
+from localpuppet.bus import layout
+from localpuppet.bus.key_value import MAX_VALUE
+from localpuppet.bus.layout import KEYPREFIX
+from localpuppet.formats.names import SignerName
+from localpuppet.machine.clock import SystemClock
+from localpuppet.triggers.trigger import Trigger
+from localpuppet.trust.signing import Kind, Signer
 from tests.agent.fleet import Fleet
 from tests.agent.member import Member
 from tests.identities import forge, person
@@ -47,7 +47,7 @@ def put(fleet: Fleet, sender: Member, to: Member, *tokens: bytes) -> None:
     async def write() -> None:
         async with fleet.bus.open() as kv:
             for token in tokens:
-                await kv.put(recipes.triggers_for(to.name, KEYPREFIX) + sender.name, token, ttl=180)
+                await kv.put(layout.triggers_for(to.name, KEYPREFIX) + sender.name, token, ttl=180)
 
     asyncio.run(write())
 
@@ -57,7 +57,7 @@ def taken(fleet: Fleet, sender: Member, to: Member) -> bytes:
 
     async def read() -> bytes:
         async with fleet.bus.open() as kv:
-            entry = await kv.get(recipes.triggers_for(to.name, KEYPREFIX) + sender.name)
+            entry = await kv.get(layout.triggers_for(to.name, KEYPREFIX) + sender.name)
             assert entry is not None
             return entry.value
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from localpuppet import bus as recipes
-from localpuppet.model.names import SignerName
-from localpuppet.signing import Kind, Signer
+from localpuppet.formats.names import SignerName
+from localpuppet.inventory import presence
+from localpuppet.trust.signing import Kind, Signer
 from tests.agent.fleet import Fleet
 from tests.agent.member import Member
 
@@ -23,7 +23,7 @@ def announce(fleet: Fleet, member: Member, said: dict[str, Any]) -> None:
 
     async def write() -> None:
         async with fleet.bus.open() as kv:
-            await recipes.announce(kv, member.name, token)
+            await presence.announce(kv, member.name, token)
 
     asyncio.run(write())
 

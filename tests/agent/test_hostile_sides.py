@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.adapters.local_socket import listen
-from localpuppet.adapters.relay_kv import RelayKeyValue
+from localpuppet.bus.proxy.store import RelayKeyValue
 from localpuppet.errors import BusyError, UnavailableError
+from localpuppet.machine.unix_socket import listen
 from tests.agent.split import NETWORK, STRANGER, Split
 
 # Connects as often as it is let, and says nothing.

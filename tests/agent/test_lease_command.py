@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.adapters.system import SystemProcesses
-from localpuppet.ports import ProcessId
+from localpuppet.machine.ports import ProcessId
+from localpuppet.machine.processes import SystemProcesses
 from tests.agent.fleet import Fleet
 from tests.agent.member import Member, read_line
 from tests.agent.waiting import wait_until
@@ -162,7 +162,7 @@ def test_a_signal_that_was_ignored_is_ignored_by_the_command(member: Member) -> 
 
 SCRIPT = """
 import asyncio, json, os, signal, sys, time
-from localpuppet.adapters.guard import Guarded
+from localpuppet.machine.guarded_command import Guarded
 
 guarded = Guarded(["sh", "-c", "echo $$; exec sleep 600"], own_group=True)
 

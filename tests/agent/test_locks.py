@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from localpuppet.adapters.system import SystemClock
-from localpuppet.leases import Leases
+from localpuppet.leases.lease import Leases
+from localpuppet.machine.clock import SystemClock
 from tests.agent.fleet import Fleet
 from tests.agent.member import Member, open_fifo, read_line
 from tests.agent.split import Split

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.adapters.service_manager import ServiceManager
-from localpuppet.adapters.system import SystemClock
-from localpuppet.agent import Agent, Order, RunEnd
-from localpuppet.inbox import Inbox
-from localpuppet.keys import TrustedKeys
-from localpuppet.model.cause import Kind
-from localpuppet.model.names import NodeName
-from localpuppet.signing import Verifier
+from localpuppet.agent.agent import Agent
+from localpuppet.agent.runner import Order, RunEnd
+from localpuppet.formats.names import NodeName
+from localpuppet.machine.clock import SystemClock
+from localpuppet.machine.service_manager import ServiceManager
+from localpuppet.triggers.cause import Kind
+from localpuppet.triggers.inbox import Inbox
+from localpuppet.trust.keys import TrustedKeys
+from localpuppet.trust.signing import Verifier
 from tests.agent.split import NETWORK, Split
 from tests.conftest import COMMAND, PATIENCE
 from tests.fakes import FakeLog

@@ -7,10 +7,10 @@ import signal
 import socket
 import subprocess
 
-from localpuppet.adapters.sqlite_kv import open_sqlite
-from localpuppet.key_value import Entry
-from localpuppet.keys import TrustedKeys
-from localpuppet.signing import Kind, Verifier
+from localpuppet.bus.key_value import Entry
+from localpuppet.bus.sqlite.store import open_sqlite
+from localpuppet.trust.keys import TrustedKeys
+from localpuppet.trust.signing import Kind, Verifier
 from tests.agent.split import NETWORK, Split
 from tests.conftest import COMMAND, PATIENCE, REPOSITORY
 from tests.fakes import FakeClock

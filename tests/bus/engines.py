@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from localpuppet.adapters.etcd_kv import open_etcd
-from localpuppet.adapters.local_socket import listen_to
-from localpuppet.adapters.nats_kv import open_nats
-from localpuppet.adapters.relay_kv import RelayKeyValue
-from localpuppet.adapters.sqlite_kv import open_sqlite
-from localpuppet.key_value import KeyValue
-from localpuppet.relay import Relay
+from localpuppet.bus.etcd.store import open_etcd
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.nats.store import open_nats
+from localpuppet.bus.proxy.server import Relay
+from localpuppet.bus.proxy.store import RelayKeyValue
+from localpuppet.bus.sqlite.store import open_sqlite
+from localpuppet.machine.unix_socket import listen_to
 from tests.bus.servers import NEW_NATS, EtcdServer, NatsServer, Server
 from tests.fakes_key_value import MemoryKeyValue, MemoryStore
 

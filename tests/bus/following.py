@@ -4,8 +4,8 @@ import asyncio
 import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping
 
+from localpuppet.bus.key_value import Change, Gone, KeyValue, Listing, Put
 from localpuppet.errors import LocalpuppetError
-from localpuppet.key_value import Change, Gone, KeyValue, Listing, Put
 from tests.bus.servers import Server
 
 

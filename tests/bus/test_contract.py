@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.key_value import (
+from localpuppet.bus.key_value import (
     MAX_KEY,
     MAX_VALUE,
     MAX_VALUE_TTL,
@@ -19,6 +18,7 @@ from localpuppet.key_value import (
     Listing,
     Put,
 )
+from localpuppet.errors import InvalidInputError, UnavailableError
 from tests.bus.engines import Engine
 from tests.bus.following import Follower
 

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from localpuppet.adapters.deadline import end_of_step, in_time
-from localpuppet.adapters.etcd_kv import open_etcd
-from localpuppet.adapters.nats_connection import Credentials, NatsConnection
-from localpuppet.adapters.nats_kv import open_nats
+from localpuppet.bus.deadline import end_of_step, in_time
+from localpuppet.bus.etcd.store import open_etcd
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.nats.connection import Credentials, NatsConnection
+from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
-from localpuppet.key_value import KeyValue
 from tests.bus.engines import ServerEngine
 from tests.bus.following import Follower
 from tests.bus.servers import EtcdServer, NatsServer

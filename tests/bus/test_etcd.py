@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.adapters import protobuf
-from localpuppet.adapters.etcd_kv import open_etcd, weakness
+from localpuppet.bus.etcd import protobuf
+from localpuppet.bus.etcd.store import open_etcd, weakness
+from localpuppet.bus.key_value import Listing
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.key_value import Listing
 from tests.bus.certificates import Authority
 from tests.bus.following import Follower, lose_all
 from tests.bus.servers import EtcdServer, etcd_cluster

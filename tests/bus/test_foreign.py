@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.adapters import etcd_messages as messages
-from localpuppet.adapters.etcd_connection import Endpoint, EtcdConnection
-from localpuppet.adapters.etcd_kv import open_etcd
-from localpuppet.adapters.nats_kv import open_nats
-from localpuppet.adapters.protobuf import encode
-from localpuppet.key_value import MAX_VALUE, KeyValue
+from localpuppet.bus.etcd import messages
+from localpuppet.bus.etcd.connection import Endpoint, EtcdConnection
+from localpuppet.bus.etcd.protobuf import encode
+from localpuppet.bus.etcd.store import open_etcd
+from localpuppet.bus.key_value import MAX_VALUE, KeyValue
+from localpuppet.bus.nats.store import open_nats
 from tests.bus.following import Follower
 from tests.bus.servers import NEW_NATS, OLD_NATS, PATIENCE, EtcdServer, NatsServer
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from localpuppet.adapters.etcd_connection import Endpoint, EtcdConnection
-from localpuppet.adapters.nats_kv import open_nats
+from localpuppet.bus.etcd.connection import Endpoint, EtcdConnection
+from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
 
 TIMEOUT = 2.0

@@ -4,10 +4,10 @@ import asyncio
 from contextlib import aclosing
 from pathlib import Path
 
-from localpuppet.adapters.system import SystemClock
-from localpuppet.keeper import Keeper
-from localpuppet.key_value import KeyValue, Put
-from localpuppet.lease_book import Asker
+from localpuppet.bus.key_value import KeyValue, Put
+from localpuppet.leases.book import Asker
+from localpuppet.leases.keeper import Keeper
+from localpuppet.machine.clock import SystemClock
 from tests.bus.engines import SqliteEngine
 from tests.fakes import FakeBook
 

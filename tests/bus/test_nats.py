@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from nats.js.api import RePublish
 
-from localpuppet.adapters.nats_connection import Credentials, NatsConnection
-from localpuppet.adapters.nats_feed import BEHIND
-from localpuppet.adapters.nats_kv import NatsKeyValue, open_nats, weakness
-from localpuppet.adapters.nats_message import ServerClock, seconds
-from localpuppet.adapters.nats_stream import FEW
+from localpuppet.bus.key_value import Entry, Listing, Put
+from localpuppet.bus.nats.connection import Credentials, NatsConnection
+from localpuppet.bus.nats.feed import BEHIND
+from localpuppet.bus.nats.message import ServerClock, seconds
+from localpuppet.bus.nats.store import NatsKeyValue, open_nats, weakness
+from localpuppet.bus.nats.stream import FEW
+from localpuppet.bus.nats.subjects import key_of, subject_of, subjects_below
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.key_value import Entry, Listing, Put
-from localpuppet.model.nats_subject import key_of, subject_of, subjects_below
 from tests.bus.certificates import Authority
 from tests.bus.following import Follower, lose_all
 from tests.bus.servers import NEW_NATS, OLD_NATS, NatsConfig, NatsServer

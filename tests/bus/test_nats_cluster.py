@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import pytest
 
-from localpuppet.adapters.nats_kv import open_nats
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
-from localpuppet.key_value import KeyValue
 from tests.bus.following import Follower
 from tests.bus.servers import NEW_NATS, OLD_NATS, NatsServer, nats_cluster
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from localpuppet.adapters.nats_connection import Credentials, NatsConnection
+from localpuppet.bus.nats.connection import Credentials, NatsConnection
 from localpuppet.errors import UnavailableError
 from tests.bus.servers import free_port
 from tests.bus.test_hostile_servers import INFO, answering, listening

@@ -11,7 +11,7 @@ from pathlib import Path
 import nkeys
 import pytest
 
-from localpuppet.adapters.nats_kv import open_nats
+from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
 from tests.bus.servers import NEW_NATS, OLD_NATS, NatsConfig, NatsServer
 

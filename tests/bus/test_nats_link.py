@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.adapters.nats_kv import open_nats
-from localpuppet.adapters.nats_link import NatsLink, StalledError
+from localpuppet.bus.nats.link import NatsLink, StalledError
+from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
 from tests.bus.certificates import Authority
 from tests.bus.following import Follower

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import UnavailableError
-from localpuppet.key_value import KeyValue
 from tests.bus.engines import ServerEngine
 from tests.bus.following import Follower
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.adapters.local_socket import listen_to
-from localpuppet.adapters.relay_kv import RelayKeyValue
+from localpuppet.bus.proxy.store import RelayKeyValue
 from localpuppet.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.machine.unix_socket import listen_to
 
 
 @asynccontextmanager

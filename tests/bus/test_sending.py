@@ -5,22 +5,23 @@ import json
 import uuid
 from pathlib import Path
 
-from localpuppet import bus
-from localpuppet.model.names import NodeName
-from localpuppet.signing import claimed_payload
+from localpuppet.bus import layout
+from localpuppet.formats.names import NodeName
+from localpuppet.triggers import sending
+from localpuppet.trust.signing import claimed_payload
 from tests.bus.engines import EtcdEngine, SqliteEngine
 from tests.fakes import FakeClock
 from tests.identities import person
 
 RECEIVERS = tuple(NodeName.parse(f"n{number}.example.com") for number in range(45))
 SENDER = person("web01.example.com")
-CALL = bus.Call(hosts=RECEIVERS, tags=("x",), ttl=60, keyprefix="/t", keyttl=60)
+CALL = sending.Call(hosts=RECEIVERS, tags=("x",), ttl=60, keyprefix="/t", keyttl=60)
 
 
 async def test_messages_stay_small_however_many_receivers_there_are(tmp_path: Path) -> None:
     identifier = str(uuid.uuid4())
     async with SqliteEngine(tmp_path).open() as store:
-        sent = await bus.send(
+        sent = await sending.send(
             CALL,
             kv=store,
             signer=SENDER.signer,
@@ -30,10 +31,10 @@ async def test_messages_stay_small_however_many_receivers_there_are(tmp_path: Pa
         )
         messages = []
         for receiver in RECEIVERS:
-            (entry,) = (await store.list(bus.triggers_for(receiver, "/t"))).entries
+            (entry,) = (await store.list(layout.triggers_for(receiver, "/t"))).entries
             message = json.loads(claimed_payload(entry.value))
             assert receiver in message["hosts"]
-            assert len(message["hosts"]) <= bus.TOGETHER
+            assert len(message["hosts"]) <= sending.TOGETHER
             messages.append(message)
     assert sent.sent == RECEIVERS
     assert {message["uuid"] for message in messages} == {identifier}

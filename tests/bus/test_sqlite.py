@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.adapters.doorbell import Doorbell
-from localpuppet.adapters.sqlite_file import MAX_REMOVALS, SCHEMA, SqliteFile
-from localpuppet.adapters.sqlite_kv import open_sqlite
+from localpuppet.bus.key_value import Gone, Listing
+from localpuppet.bus.sqlite.doorbell import Doorbell
+from localpuppet.bus.sqlite.file import MAX_REMOVALS, SCHEMA, SqliteFile
+from localpuppet.bus.sqlite.store import open_sqlite
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.key_value import Gone, Listing
 from tests.bus.following import Follower
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from localpuppet.adapters.sqlite_kv import open_sqlite
+from localpuppet.bus.sqlite.store import open_sqlite
 
 async def main():
     store = await open_sqlite(Path(sys.argv[1]), timeout=30.0)

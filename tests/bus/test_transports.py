@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.adapters.etcd_connection import Endpoint, EtcdConnection
-from localpuppet.adapters.nats_client import TolerantClient
-from localpuppet.adapters.nats_link import NatsLink
-from localpuppet.adapters.tls import tls_context
-from localpuppet.adapters.transports import READ, read_little
+from localpuppet.bus.etcd.connection import Endpoint, EtcdConnection
+from localpuppet.bus.nats.client import TolerantClient
+from localpuppet.bus.nats.link import NatsLink
+from localpuppet.bus.tls import tls_context
+from localpuppet.bus.transports import READ, read_little
 from tests.bus.certificates import Authority
 from tests.bus.engines import ServerEngine
 from tests.bus.servers import EtcdServer, NatsServer

@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet import bus, reception
-from localpuppet.adapters.system import SystemClock
+from localpuppet.bus import layout
 from localpuppet.errors import IntegrityError
-from localpuppet.keys import OwnKey, TrustedKeys
-from localpuppet.model.names import NodeName, SignerName
-from localpuppet.model.request import Nothing
-from localpuppet.model.trigger import Trigger
-from localpuppet.signing import Kind, Signer, Verifier
+from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.machine.clock import SystemClock
+from localpuppet.requests import exchange, messages
+from localpuppet.requests.request import Nothing
+from localpuppet.triggers.trigger import Trigger
+from localpuppet.trust.keys import OwnKey, TrustedKeys
+from localpuppet.trust.signing import Kind, Signer, Verifier
 from tests.bus.raw import raw
 from tests.bus.servers import OLD_NATS
 from tests.bus.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire
@@ -191,7 +192,7 @@ def test_a_person_asks_who_may(site: Site) -> None:
 async def test_what_an_admin_writes_in_anothers_name_is_dropped(site: Site) -> None:
     before = site.ran(LB01)
     node = NodeName(LB01)
-    key = bus.triggers_for(node, "/puppet_trigger/events") + WEB01
+    key = layout.triggers_for(node, "/puppet_trigger/events") + WEB01
     genuine = _trigger(WEB01)
     async with raw(site.wire, site.wire.admin) as admin:
         for token, reason in (
@@ -203,7 +204,7 @@ async def test_what_an_admin_writes_in_anothers_name_is_dropped(site: Site) -> N
             assert await admin.write(key, token) is not None
             await asyncio.to_thread(site.wait_log, LB01, reason, known)
         presence = site.signers[WEB02].sign(b'{"node": "web01.example.com"}', Kind.PRESENCE)
-        assert await admin.write(bus.PRESENCE + WEB01, presence) is not None
+        assert await admin.write(layout.PRESENCE + WEB01, presence) is not None
         shown = {one["node"]: one for one in site.run(ALICE, "nodes", "--json").json["nodes"]}
         assert shown[WEB01]["state"] == "not trusted"
         assert shown[LB01]["state"] != "not trusted"
@@ -214,18 +215,18 @@ async def test_a_reply_that_an_admin_forges_is_not_believed(site: Site) -> None:
     """Nobody runs web02's agent, so the admin answers in its name."""
     clock = SystemClock()
     signer = site.signers[ALICE]
-    request, token = reception.ask(signer, NodeName(WEB02), "status", Nothing(), clock=clock)
-    forged = reception.answer(site.signers[WEB01], request, {"state": "idle"}, clock=clock)
+    request, token = messages.ask(signer, NodeName(WEB02), "status", Nothing(), clock=clock)
+    forged = messages.answer(site.signers[WEB01], request, {"state": "idle"}, clock=clock)
     alice = await site.wire.connect(ALICE)
-    asking = bus.ask(
+    asking = exchange.ask(
         alice, token, caller=ALICE, node=NodeName(WEB02), request=request.jti, ttl=60.0
     )
     waiting = asyncio.ensure_future(anext(asking))
     async with raw(site.wire, site.wire.admin) as admin:
-        key = bus.replies_of(NodeName(WEB02), ALICE) + request.jti
+        key = layout.replies_of(NodeName(WEB02), ALICE) + request.jti
         assert await admin.write(key, forged) is not None
     believes = Verifier(TrustedKeys(site.nodes[ALICE].root / "trusted"), None, clock)
     with pytest.raises(IntegrityError, match=WEB01):
-        reception.read_answer(believes, await waiting, request, clock=clock)
+        messages.read_answer(believes, await waiting, request, clock=clock)
     await asking.aclose()
     await alice.close()

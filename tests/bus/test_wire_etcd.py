@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet import bus
-from localpuppet.adapters import etcd_messages as messages
-from localpuppet.adapters.etcd_connection import Endpoint, EtcdConnection
-from localpuppet.adapters.etcd_kv import EtcdKeyValue
-from localpuppet.adapters.protobuf import encode
-from localpuppet.adapters.tls import tls_context
+from localpuppet.bus import layout
+from localpuppet.bus.etcd import messages
+from localpuppet.bus.etcd.connection import Endpoint, EtcdConnection
+from localpuppet.bus.etcd.protobuf import encode
+from localpuppet.bus.etcd.store import EtcdKeyValue
+from localpuppet.bus.tls import tls_context
 from localpuppet.errors import UnavailableError
-from localpuppet.model.names import NodeName
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory import presence
 from tests.bus.wire import ALICE, LB01, ROSTER, TIMEOUT, WEB01, WEB02, EtcdWire
 
-OTHERS = f"{bus.PRESENCE}{WEB02}"
+OTHERS = f"{layout.PRESENCE}{WEB02}"
 SMALLER = f"nodes: {{{WEB01}: {{triggers: [{LB01}]}}, {LB01}: {{}}}}\n"
 _REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
 
@@ -126,11 +127,11 @@ async def test_the_script_follows_the_roster(tmp_path: Path) -> None:
         smaller = tmp_path / "smaller.yaml"
         smaller.write_text(SMALLER)
         web01 = await wire.connect(WEB01)
-        await bus.announce(web01, NodeName(WEB01), b"1")
+        await presence.announce(web01, NodeName(WEB01), b"1")
         await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=60.0)
         wire.permit(smaller)
         # A connection that was there keeps working, with what is allowed now.
-        await bus.announce(web01, NodeName(WEB01), b"2")
+        await presence.announce(web01, NodeName(WEB01), b"2")
         with pytest.raises(UnavailableError, match="permission denied"):
             await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=60.0)
         await web01.close()
@@ -140,7 +141,7 @@ async def test_the_script_follows_the_roster(tmp_path: Path) -> None:
         assert set(after) != set(before.split())
         alice = await wire.connect(ALICE)
         with pytest.raises(UnavailableError):
-            await alice.list(bus.PRESENCE)
+            await alice.list(layout.PRESENCE)
         await alice.close()
         wire.permit(ROSTER)
         assert wire.ctl("root", "role", "list").stdout == before
@@ -159,7 +160,7 @@ async def test_a_script_that_was_cut_off_leaves_no_half_of_a_role(tmp_path: Path
         wire.ctl("root", "role", "revoke-permission", role, OTHERS.replace(WEB02, WEB01))
         wire.permit()
         kv = await wire.connect(WEB01)
-        await bus.announce(kv, NodeName(WEB01), b"1")
+        await presence.announce(kv, NodeName(WEB01), b"1")
         await kv.close()
     finally:
         wire.server.stop()

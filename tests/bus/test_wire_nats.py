@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from localpuppet import bus
-from localpuppet.adapters.nats_kv import open_nats
-from localpuppet.adapters.nats_message import packed
+from localpuppet.bus import layout
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.nats.message import packed
+from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
-from localpuppet.key_value import KeyValue
-from localpuppet.model.names import NodeName
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory import presence
 from tests.bus.following import Follower
 from tests.bus.raw import STREAM, RawNats, raw_nats
 from tests.bus.servers import NEW_NATS, OLD_NATS
 from tests.bus.wire import LB01, WEB01, WEB02, NatsWire, permissions
 
-OTHERS = f"{bus.PRESENCE}{WEB02}"
+OTHERS = f"{layout.PRESENCE}{WEB02}"
 SUBJECT = "lp.localpuppet.presence.web02~example~com"
 LIVE = "lp-live.localpuppet.presence.web02~example~com"
 MINE = "lp.localpuppet.presence.web01~example~com"
@@ -130,7 +131,7 @@ async def test_no_answer_of_the_server_becomes_a_write(wire: NatsWire) -> None:
     admin = await wire.connect(wire.admin)
     before = await admin.put(OTHERS, b"there", ttl=60.0)
     async with raw_nats(wire, WEB01) as client:
-        assert await client.write(f"{bus.PRESENCE}{WEB01}", b"forged") is not None
+        assert await client.write(f"{layout.PRESENCE}{WEB01}", b"forged") is not None
         await provoke(client, SUBJECT)
         entry = await admin.get(OTHERS)
         assert entry is not None
@@ -175,7 +176,7 @@ async def test_a_forged_repetition_makes_no_watch_deaf(wire: NatsWire) -> None:
     """
     lb01: KeyValue = await wire.connect(LB01)
     admin = await wire.connect(wire.admin)
-    follower = Follower(lb01, bus.PRESENCE)
+    follower = Follower(lb01, layout.PRESENCE)
     await follower.listed()
     async with raw_nats(wire, WEB01) as client:
         await provoke(client, LIVE)
@@ -191,10 +192,10 @@ async def test_a_forged_repetition_makes_no_watch_deaf(wire: NatsWire) -> None:
 
 async def test_who_somebody_is_only_the_certificate_says(wire: NatsWire) -> None:
     async with raw_nats(wire, WEB02, user=WEB01, password="") as client:
-        assert await client.write(f"{bus.PRESENCE}{WEB01}", b"forged") is None
+        assert await client.write(f"{layout.PRESENCE}{WEB01}", b"forged") is None
     own = wire.authority.issue(WEB01, WEB01)  # a certificate that has its name in DNS, too
     kv = await wire.connect(WEB01, identity=own)
-    await bus.announce(kv, NodeName(WEB01), b"1")
+    await presence.announce(kv, NodeName(WEB01), b"1")
     await kv.close()
 
 
@@ -247,7 +248,7 @@ async def test_a_changed_roster_counts_after_a_reload(tmp_path: Path, wire: Nats
                 await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=60.0)
             except UnavailableError as error:
                 said = str(error)
-        await bus.announce(web01, NodeName(WEB01), b"1")
+        await presence.announce(web01, NodeName(WEB01), b"1")
         await web01.close()
         with pytest.raises(UnavailableError, match="credentials"):
             await own.connect(LB01)

@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet import bus
-from localpuppet.adapters.system import SystemClock
+from localpuppet.bus import key_value, layout
+from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import UnavailableError
-from localpuppet.key_value import KeyValue
-from localpuppet.leases import Leases
-from localpuppet.model.names import NodeName
-from localpuppet.signing import Signer
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory import presence
+from localpuppet.leases.lease import Leases
+from localpuppet.machine.clock import SystemClock
+from localpuppet.requests import exchange
+from localpuppet.triggers import sending
+from localpuppet.trust.signing import Signer
 from tests.bus.following import Follower
 from tests.bus.raw import raw
 from tests.bus.servers import NEW_NATS, OLD_NATS
@@ -65,8 +68,8 @@ def signer(name: str) -> Signer:
     return person(name).signer
 
 
-def call(*hosts: str) -> bus.Call:
-    return bus.Call(
+def call(*hosts: str) -> sending.Call:
+    return sending.Call(
         hosts=tuple(NodeName(host) for host in hosts),
         tags=(),
         ttl=180,
@@ -75,8 +78,8 @@ def call(*hosts: str) -> bus.Call:
     )
 
 
-async def send(kv: KeyValue, sender: str, *hosts: str) -> bus.Sent:
-    return await bus.send(
+async def send(kv: KeyValue, sender: str, *hosts: str) -> sending.Sent:
+    return await sending.send(
         call(*hosts),
         kv=kv,
         signer=signer(sender),
@@ -88,17 +91,17 @@ async def send(kv: KeyValue, sender: str, *hosts: str) -> bus.Sent:
 
 async def test_presence_is_told_and_heard(wire: Wire) -> None:
     async with store(wire, WEB01) as web01, store(wire, LB01) as lb01:
-        await bus.announce(web01, NodeName(WEB01), b"one")
-        follower = Follower(lb01, bus.PRESENCE)
+        await presence.announce(web01, NodeName(WEB01), b"one")
+        follower = Follower(lb01, layout.PRESENCE)
         await follower.listed()
-        await bus.announce(web01, NodeName(WEB01), b"two")
-        await follower.until(lambda: follower.state.get(bus.PRESENCE + WEB01) == b"two")
-        assert (await bus.nodes(lb01))[WEB01] == b"two"
+        await presence.announce(web01, NodeName(WEB01), b"two")
+        await follower.until(lambda: follower.state.get(layout.PRESENCE + WEB01) == b"two")
+        assert (await presence.nodes(lb01))[WEB01] == b"two"
         await follower.stop()
 
 
 async def test_triggers_reach_their_receiver_also_after_a_restart_of_the_server(wire: Wire) -> None:
-    prefix = bus.triggers_for(NodeName(LB01), "/puppet_trigger/events")
+    prefix = layout.triggers_for(NodeName(LB01), "/puppet_trigger/events")
     async with store(wire, WEB01) as web01, store(wire, WEB02) as web02:
         async with store(wire, LB01) as lb01:
             follower = Follower(lb01, prefix)
@@ -122,14 +125,14 @@ async def test_triggers_reach_their_receiver_also_after_a_restart_of_the_server(
 async def test_a_person_asks_and_a_node_replies(wire: Wire) -> None:
     identifier = os.urandom(8).hex()
     async with store(wire, ALICE) as alice, store(wire, WEB01) as web01:
-        requests = bus.requests_for(NodeName(WEB01))
+        requests = layout.requests_for(NodeName(WEB01))
 
         async def answer() -> None:
             async with aclosing(web01.watch(requests)) as changes:
                 async for change in changes:
-                    for entry in bus.entries(change):
+                    for entry in key_value.entries(change):
                         caller, request = entry.key.removeprefix(requests).split("/")
-                        await bus.reply(
+                        await exchange.reply(
                             web01,
                             b"yes: " + entry.value,
                             caller=caller,
@@ -138,7 +141,7 @@ async def test_a_person_asks_and_a_node_replies(wire: Wire) -> None:
                         )
 
         answering = asyncio.create_task(answer())
-        asking = bus.ask(
+        asking = exchange.ask(
             alice, b"?", caller=ALICE, node=NodeName(WEB01), request=identifier, ttl=60.0
         )
         async with aclosing(asking) as replies:
@@ -254,7 +257,7 @@ async def test_our_store_says_at_once_what_is_refused(wire: Wire) -> None:
                 await refused
             assert "\n" not in str(caught.value)
         # The connection has not suffered.
-        await bus.announce(web01, NodeName(WEB01), b"still here")
+        await presence.announce(web01, NodeName(WEB01), b"still here")
 
 
 async def test_a_client_without_a_certificate(wire: Wire) -> None:
@@ -272,7 +275,7 @@ async def test_a_name_that_is_not_in_the_roster(wire: Wire) -> None:
     """A certificate of the site's CA is not enough."""
     with pytest.raises(UnavailableError):
         async with store(wire, "db01.example.com") as kv:
-            await kv.list(bus.PRESENCE)
+            await kv.list(layout.PRESENCE)
 
 
 async def test_a_server_whose_certificate_is_of_another_ca(wire: Wire, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from localpuppet.adapters.etcd_kv import open_etcd
-from localpuppet.adapters.nats_kv import open_nats
-from localpuppet.key_value import KeyValue
-from localpuppet.model.nats_permissions import API
-from localpuppet.model.nats_subject import inbox_of
+from localpuppet.bus.etcd.store import open_etcd
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.nats.permissions import API
+from localpuppet.bus.nats.store import open_nats
+from localpuppet.bus.nats.subjects import inbox_of
 from tests.bus.certificates import Identity
 from tests.bus.servers import ETCDCTL, NEW_NATS, EtcdServer, NatsServer, Server, Tls, free_port
 from tests.certificates import DAY, Ca, pem, write

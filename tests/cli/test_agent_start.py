@@ -9,9 +9,9 @@ from tests.conftest import PATIENCE, REPOSITORY
 
 READ = """
 import sys
-from localpuppet.cli.agent_run import learn
-from localpuppet.cli.fleet import FleetParts
-from localpuppet.cli.wiring import Parts
+from localpuppet.wiring.agent_child import learn
+from localpuppet.wiring.fleet import FleetParts
+from localpuppet.wiring.node import Parts
 learn(sys.argv[1])
 fleet = FleetParts(Parts(sys.argv[1]))
 print(fleet.settings.bus.engine, fleet.node)

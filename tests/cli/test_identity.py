@@ -4,12 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from localpuppet.cli.identity import Identity
-from localpuppet.cli.wiring import Parts
 from localpuppet.errors import IntegrityError, InvalidInputError
-from localpuppet.model.request import RunOnce
-from localpuppet.reception import Refusal, ask
-from localpuppet.signing import Kind
+from localpuppet.requests.admission import Refusal
+from localpuppet.requests.messages import ask
+from localpuppet.requests.request import RunOnce
+from localpuppet.trust.signing import Kind
+from localpuppet.wiring.identity import Identity
+from localpuppet.wiring.node import Parts
 from tests.certificates import Ca, pem, rsa_key, write
 from tests.conftest import Node
 from tests.identities import person

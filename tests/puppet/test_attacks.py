@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.model.stopping import Stopping
-from localpuppet.ports import Ended, ProcessId
-from localpuppet.record import Log
-from localpuppet.watching import watch
+from localpuppet.machine.ports import Ended, ProcessId
+from localpuppet.runs.records import Log
+from localpuppet.runs.stopping import Stopping
+from localpuppet.runs.watching import watch
 from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Node, shell
 from tests.fakes import FakeClock, FakeProcesses
 from tests.puppet.test_faults import heals

@@ -2,7 +2,7 @@
 
 import pytest
 
-from localpuppet.bus import parse_lease_name
+from localpuppet.bus.layout import parse_lease_name
 from localpuppet.errors import InvalidInputError
 from tests.puppet.conftest import Bench
 

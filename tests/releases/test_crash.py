@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.files import remove_tree
+from localpuppet.machine.files import remove_tree
 from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Node
 from tests.releases.conftest import Forge, klass, release
 

@@ -1,6 +1,6 @@
 """release diff: pins, files and compiled resources."""
 
-from localpuppet.model.difference import compare_catalogs, resources
+from localpuppet.releases.difference import compare_catalogs, resources
 from tests.conftest import Node
 from tests.releases.conftest import Forge, klass, release
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from localpuppet.documents import Documents
 from localpuppet.errors import IntegrityError, InvalidInputError
-from localpuppet.locking import parse_lock, to_text
-from localpuppet.model.git_names import GitUrl, Tag
-from localpuppet.model.tree import check_link, check_path
-from localpuppet.store import Store
+from localpuppet.formats.documents import Documents
+from localpuppet.releases.git.names import GitUrl, Tag
+from localpuppet.releases.lockfile import parse_lock, to_text
+from localpuppet.releases.store import Store
+from localpuppet.releases.tree import check_link, check_path
 from tests.cli.test_bad_inputs import CASES, cases, content, judge
 from tests.conftest import Node
 

@@ -204,7 +204,7 @@ def test_without_puppet_it_says_what_was_not_checked(web: Node) -> None:
 
 
 def test_ruby_is_found_beside_puppet_or_in_its_first_line(tmp_path: Path) -> None:
-    from localpuppet.puppet import find_ruby
+    from localpuppet.puppet.installation import find_ruby
 
     def program(name: str, text: str = "#!/bin/sh\n") -> Path:
         path = tmp_path / name
@@ -227,8 +227,8 @@ def test_ruby_is_found_beside_puppet_or_in_its_first_line(tmp_path: Path) -> Non
 
 def test_modules_of_other_people_are_read(node: Node) -> None:
     """Debian's packaged modules, where the machine has them; ours in any case."""
-    from localpuppet.adapters.system import SystemProcesses
-    from localpuppet.interface import Parser
+    from localpuppet.machine.processes import SystemProcesses
+    from localpuppet.releases.interfaces import Parser
 
     directories = [REPOSITORY / "modules/foo/trunk", Path("/usr/share/puppet/modules")]
     directories = [directory for directory in directories if directory.is_dir()]

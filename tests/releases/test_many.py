@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from localpuppet.adapters.git import TREES_AT_ONCE
+from localpuppet.releases.git.mirrors import TREES_AT_ONCE
 from tests.conftest import Node
 from tests.releases.conftest import Forge, klass, make
 

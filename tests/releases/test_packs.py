@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet import packs
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.releases.packages import pack as packs
 from tests.conftest import Node
 from tests.releases.conftest import Forge, build
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.agent import MANY, Agent, Fate, RunEnd
+from localpuppet.agent.agent import MANY, Agent
+from localpuppet.agent.runner import Fate, RunEnd
 from localpuppet.errors import StateError
-from localpuppet.inbox import Inbox
-from localpuppet.model.cause import Kind
-from localpuppet.model.names import NodeName
-from localpuppet.model.trigger import Trigger
-from localpuppet.signing import Kind as MessageKind
+from localpuppet.formats.names import NodeName
+from localpuppet.triggers.cause import Kind
+from localpuppet.triggers.inbox import Inbox
+from localpuppet.triggers.trigger import Trigger
+from localpuppet.trust.signing import Kind as MessageKind
 from tests.fakes import FakeClock, FakeLog, FakeRunner
 from tests.identities import Person, person, verifier
 

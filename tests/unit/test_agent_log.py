@@ -2,7 +2,7 @@
 
 import pytest
 
-from localpuppet.cli.agent_log import MOST, WINDOW, AgentLog
+from localpuppet.agent.log import MOST, WINDOW, AgentLog
 from tests.fakes import FakeClock
 
 

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from localpuppet.authority import Authority
 from localpuppet.errors import IntegrityError, InvalidInputError
-from localpuppet.signing import Kind, Verifier
+from localpuppet.trust.authority import Authority
+from localpuppet.trust.signing import Kind, Verifier
 from tests.certificates import DAY, NOW, Ca, Issued, named, rsa_key, write
 from tests.identities import ALICE, certified, decode, encode, forge, person, verifier
 

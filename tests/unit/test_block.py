@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet import yaml_reader
-from localpuppet.documents import Documents
 from localpuppet.errors import InvalidInputError
-from localpuppet.locking import parse_lock, parse_manifest, to_text
-from localpuppet.model import block
+from localpuppet.formats import canonical_yaml, strict_yaml
+from localpuppet.formats.documents import Documents
+from localpuppet.releases.lockfile import parse_lock, parse_manifest, to_text
 
 MANIFEST = """modulepath:
   - "dist/tags/r7"
@@ -91,9 +90,9 @@ LINES = st.lists(
 @given(LINES)
 def test_what_it_reads_the_strict_reader_reads_alike(lines: list[tuple[str, str]]) -> None:
     text = "".join(f"{indent}{rest}\n" for indent, rest in lines)
-    mine = block.read(text)
+    mine = canonical_yaml.read(text)
     try:
-        strict = yaml_reader.parse(text.encode(), where="x")
+        strict = strict_yaml.parse(text.encode(), where="x")
     except InvalidInputError:
         return  # written again, it is another text
     if mine is not None and None not in _leaves(strict):

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet import bus
+from localpuppet.bus import layout
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.leases import Leases, Use
-from localpuppet.model.names import NodeName
-from localpuppet.model.trigger import Trigger
-from localpuppet.signing import Kind, claimed_payload
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory import presence
+from localpuppet.leases.lease import Leases, Use
+from localpuppet.requests import exchange
+from localpuppet.triggers import sending
+from localpuppet.triggers.trigger import Trigger
+from localpuppet.trust.signing import Kind, claimed_payload
 from tests.fakes import FakeClock
 from tests.fakes_key_value import MemoryKeyValue, MemoryStore
 from tests.identities import person, verifier
@@ -38,9 +41,9 @@ class Site:
 
     async def send(
         self, *hosts: NodeName, paths: list[tuple[NodeName, ...]], tags: tuple[str, ...] = ("web",)
-    ) -> bus.Sent:
-        call = bus.Call(hosts=hosts, tags=tags, ttl=60, keyprefix="/t/events", keyttl=90)
-        return await bus.send(
+    ) -> sending.Sent:
+        call = sending.Call(hosts=hosts, tags=tags, ttl=60, keyprefix="/t/events", keyttl=90)
+        return await sending.send(
             call,
             kv=self.client(),
             signer=self.sender.signer,
@@ -95,10 +98,10 @@ async def test_each_receiver_gets_a_path_without_it_and_loops_are_dropped() -> N
 
 async def test_more_receivers_than_a_message_names() -> None:
     site = Site()
-    hosts = [NodeName(f"n{index}.example.com") for index in range(bus.TOGETHER + 1)]
+    hosts = [NodeName(f"n{index}.example.com") for index in range(sending.TOGETHER + 1)]
     sent = await site.send(*hosts, paths=[ORIGIN])
-    assert len(sent.sent) == bus.TOGETHER + 1
-    assert site.message(hosts[0]).hosts == tuple(hosts[: bus.TOGETHER])
+    assert len(sent.sent) == sending.TOGETHER + 1
+    assert site.message(hosts[0]).hosts == tuple(hosts[: sending.TOGETHER])
     assert site.message(hosts[-1]).hosts == (hosts[-1],)
 
 
@@ -200,7 +203,7 @@ async def test_waiting_for_a_lease_ends_when_it_is_free() -> None:
 
 async def test_what_is_no_lease_is_an_error() -> None:
     site = Site()
-    await site.client().put(f"{bus.BASE}/leases/db", b"rubbish")
+    await site.client().put(f"{layout.BASE}/leases/db", b"rubbish")
     with pytest.raises(UnavailableError, match="no lease"):
         await site.leases(A).holder("db")
 
@@ -208,19 +211,22 @@ async def test_what_is_no_lease_is_an_error() -> None:
 @pytest.mark.parametrize("name", ["", "a/b", ".x", "-x", "a b", "x" * 101, "ä", "a\n"])
 def test_names_of_leases(name: str) -> None:
     with pytest.raises(InvalidInputError, match="is no name of a lease"):
-        bus.parse_lease_name(name)
+        layout.parse_lease_name(name)
 
 
 async def test_a_request_and_its_reply() -> None:
     site = Site()
     kv = site.client()
-    asked = bus.ask(kv, b"question", caller="alice", node=B, request=UUID, ttl=60)
+    asked = exchange.ask(kv, b"question", caller="alice", node=B, request=UUID, ttl=60)
     waiting = asyncio.create_task(anext(asked))
-    while not (there := (await kv.list(bus.requests_for(B))).entries):
+    while not (there := (await kv.list(layout.requests_for(B))).entries):
         await asyncio.sleep(0)
-    assert (there[0].key, there[0].value) == (f"{bus.BASE}/requests/{B}/alice/{UUID}", b"question")
-    await bus.reply(kv, b"another", caller="alice", node=B, request=UUID[::-1])
-    await bus.reply(kv, b"answer", caller="alice", node=B, request=UUID)
+    assert (there[0].key, there[0].value) == (
+        f"{layout.BASE}/requests/{B}/alice/{UUID}",
+        b"question",
+    )
+    await exchange.reply(kv, b"another", caller="alice", node=B, request=UUID[::-1])
+    await exchange.reply(kv, b"answer", caller="alice", node=B, request=UUID)
     assert await waiting == b"answer"
     await asked.aclose()
     assert not site.store.watchers
@@ -229,16 +235,16 @@ async def test_a_request_and_its_reply() -> None:
 async def test_presence_comes_and_goes() -> None:
     site = Site()
     kv = site.client()
-    await bus.announce(kv, A, b"here")
-    await bus.announce(kv, B, b"leaving", ttl=bus.FAREWELL_TTL)
-    assert await bus.nodes(kv) == {A: b"here", B: b"leaving"}
-    site.clock.advance(bus.FAREWELL_TTL)
-    assert await bus.nodes(kv) == {A: b"here"}
-    site.clock.advance(bus.PRESENCE_TTL)
-    assert await bus.nodes(kv) == {}
+    await presence.announce(kv, A, b"here")
+    await presence.announce(kv, B, b"leaving", ttl=presence.FAREWELL_TTL)
+    assert await presence.nodes(kv) == {A: b"here", B: b"leaving"}
+    site.clock.advance(presence.FAREWELL_TTL)
+    assert await presence.nodes(kv) == {A: b"here"}
+    site.clock.advance(presence.PRESENCE_TTL)
+    assert await presence.nodes(kv) == {}
     site.store.away = True
     with pytest.raises(UnavailableError):
-        await bus.nodes(kv)
+        await presence.nodes(kv)
 
 
 def test_what_a_lease_says_is_json() -> None:

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.bus_roster import Roster
-from localpuppet.documents import Documents
+from localpuppet.bus.etcd import roles
+from localpuppet.bus.grants import Grant
+from localpuppet.bus.nats import permissions
+from localpuppet.bus.roster import Roster
 from localpuppet.errors import InvalidInputError
-from localpuppet.model import etcd_roles, nats_permissions
-from localpuppet.model.grant import Grant
+from localpuppet.formats.documents import Documents
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXAMPLE = (DOCS / "examples" / "roster.yaml").read_bytes()
@@ -50,7 +51,7 @@ def test_the_short_roster_of_the_documentation() -> None:
 
 def test_the_documentation_names_the_calls_of_nats() -> None:
     (web01, *_) = read(EXAMPLE).members()
-    found = nats_permissions.permissions(web01, stream="localpuppet")["publish"]
+    found = permissions.permissions(web01, stream="localpuppet")["publish"]
     calls = {one.replace(".lp.", ".LP.").partition("LP.")[0] for one in found if "API" in one}
     for call in calls:
         assert call.removesuffix(".") in GUIDE
@@ -70,7 +71,7 @@ def test_a_node_that_may_do_nothing_has_its_own_only() -> None:
 def test_keyprefix_and_stream() -> None:
     roster = read(b"{nodes: {a: {triggers: [b]}, b: {}}, keyprefix: /x/y, stream: other}")
     assert "/x/y/hosts/b/a" in rights(roster, "a")
-    text = nats_permissions.accounts(roster.members(), roster.admins, stream=roster.stream)
+    text = permissions.accounts(roster.members(), roster.admins, stream=roster.stream)
     assert "STREAM.INFO.other" in text
     assert "localpuppet.>" not in text.replace("lp.localpuppet", "")
 
@@ -135,7 +136,7 @@ def test_nobody_gets_what_the_file_does_not_give(raw: dict[str, Any]) -> None:
 
 def test_a_role_is_named_by_what_it_allows() -> None:
     def role(text: str) -> str:
-        script = etcd_roles.script(read(text.encode()).members())
+        script = roles.script(read(text.encode()).members())
         found = re.search(r"^member a (localpuppet\.a\.\w+)$", script, re.MULTILINE)
         assert found is not None
         return found[1]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from localpuppet.calls import MAX_LINE, Calls, trigger_line
+from localpuppet.agent.puppet_calls import MAX_LINE, Calls, trigger_line
+from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.keeper import Keeper
-from localpuppet.key_value import KeyValue
-from localpuppet.model.names import NodeName
-from localpuppet.ports import ProcessId
+from localpuppet.formats.names import NodeName
+from localpuppet.leases.keeper import Keeper
+from localpuppet.machine.ports import ProcessId
 from tests.fakes import FakeBook, FakeClock, FakeLog
 from tests.fakes_key_value import MemoryKeyValue, MemoryStore
 from tests.identities import person
@@ -109,7 +109,7 @@ async def test_a_trigger_along_the_paths_of_a_run() -> None:
 
 
 async def test_the_line_that_the_program_itself_writes() -> None:
-    from localpuppet.bus import Call
+    from localpuppet.triggers.sending import Call
 
     rig = Rig()
     call = Call(hosts=(NodeName("b.example.com"),), tags=(), ttl=5, keyprefix="/x", keyttl=5)

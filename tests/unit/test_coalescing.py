@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.model.cause import Cause, Kind
-from localpuppet.model.chain import Loop, next_path
-from localpuppet.model.coalescing import MAX_PATHS, MAX_WAITING, SPELT, Coalescer, Path
-from localpuppet.model.names import NodeName
+from localpuppet.formats.names import NodeName
+from localpuppet.triggers.cause import Cause, Kind
+from localpuppet.triggers.chain import Loop, next_path
+from localpuppet.triggers.coalescing import MAX_PATHS, MAX_WAITING, SPELT, Coalescer, Path
 
 NOW = 1_795_000_000
 A, B, C = (NodeName(f"{letter}.example.com") for letter in "abc")

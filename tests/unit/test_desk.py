@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from localpuppet.desk import Actions, Desk
-from localpuppet.holds import Holds
-from localpuppet.model.names import NodeName
-from localpuppet.model.request import Arguments, Disable, Nothing, RunOnce
-from localpuppet.reception import Reception, ask, read_answer
-from localpuppet.seen import Seen
+from localpuppet.formats.names import NodeName
+from localpuppet.requests.admission import Reception
+from localpuppet.requests.handler import Actions, Desk
+from localpuppet.requests.messages import ask, read_answer
+from localpuppet.requests.request import Arguments, Disable, Nothing, RunOnce
+from localpuppet.runs.holds import Holds
+from localpuppet.trust.seen import Seen
 from tests.certificates import write
 from tests.fakes import FakeClock, FakeLog
 from tests.identities import person, verifier

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.agent_lock import AgentLock
 from localpuppet.errors import BusyError, OnHoldError, StateError
-from localpuppet.holds import Holds
-from localpuppet.model.hold import Hold
-from localpuppet.model.run import show_time
+from localpuppet.formats.times import show_time
+from localpuppet.puppet.run_lock import AgentLock
+from localpuppet.runs.hold import Hold
+from localpuppet.runs.holds import Holds
 from tests.fakes import FakeClock, FakeProcesses
 
 

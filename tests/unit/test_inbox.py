@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.database import Database
 from localpuppet.errors import StateError
-from localpuppet.inbox import Inbox
-from localpuppet.model.cause import Cause, Kind
+from localpuppet.machine.database import Database
+from localpuppet.triggers.cause import Cause, Kind
+from localpuppet.triggers.inbox import Inbox
 from tests.conftest import REPOSITORY
 from tests.fakes import FakeClock
 
 WRITER = """
 import sys
 from pathlib import Path
-from localpuppet.inbox import Inbox
+from localpuppet.triggers.inbox import Inbox
 from tests.fakes import FakeClock
 from tests.unit.test_inbox import cause
 clock = FakeClock()

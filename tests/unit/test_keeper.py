@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import BusyError, InvalidInputError, StateError, UnavailableError
-from localpuppet.keeper import GIVE_UP_AT, LOCK_TTL, LOOK_AGAIN, RENEW_AT, Keeper
-from localpuppet.key_value import KeyValue
-from localpuppet.lease_book import Asker, Noted
-from localpuppet.leases import Leases, Use
-from localpuppet.ports import ProcessId
+from localpuppet.leases.book import Asker, Noted
+from localpuppet.leases.keeper import GIVE_UP_AT, LOCK_TTL, LOOK_AGAIN, RENEW_AT, Keeper
+from localpuppet.leases.lease import Leases, Use
+from localpuppet.machine.ports import ProcessId
 from tests.fakes import FakeBook, FakeClock, FakeLog
 from tests.fakes_key_value import MemoryKeyValue, MemoryStore
 

@@ -20,7 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from localpuppet.errors import IntegrityError, InvalidInputError, StateError
-from localpuppet.keys import (
+from localpuppet.formats.names import SignerName
+from localpuppet.trust.keys import (
     OwnKey,
     TrustedKeys,
     fingerprint,
@@ -28,7 +29,6 @@ from localpuppet.keys import (
     public_pem,
     read_private,
 )
-from localpuppet.model.names import SignerName
 from tests.certificates import Ca, pem, rsa_key, write
 from tests.identities import ALICE, WEB01
 

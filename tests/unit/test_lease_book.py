@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import StateError
-from localpuppet.lease_book import Asker, LeaseBook, Noted
-from localpuppet.ports import ProcessId
+from localpuppet.leases.book import Asker, LeaseBook, Noted
+from localpuppet.machine.ports import ProcessId
 
 PROCESS = ProcessId(pid=7, boot_id="this", started=5)
 NOTED = [

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from localpuppet import yaml_reader
+from localpuppet.enc.document import EncData, ReleaseEnc, classify, to_yaml
 from localpuppet.errors import InvalidInputError
-from localpuppet.model.node import EncData, ReleaseEnc, classify
-from localpuppet.model.values import Json, to_yaml
+from localpuppet.formats import strict_yaml
+from localpuppet.formats.values import Json
 
 
 def data(**raw: Json) -> EncData:
@@ -155,4 +155,4 @@ def test_ruby_reads_what_we_wrote(
 @settings(max_examples=300, deadline=None)
 @given(document=st.dictionaries(TEXT, VALUES, max_size=4))
 def test_our_reader_reads_what_we_wrote(document: dict[str, Json]) -> None:
-    assert yaml_reader.parse(to_yaml(document).encode(), where="x") == document
+    assert strict_yaml.parse(to_yaml(document).encode(), where="x") == document

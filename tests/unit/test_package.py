@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet import packages
 from localpuppet.errors import IntegrityError
-from localpuppet.model.names import ReleasePath
-from localpuppet.model.package import is_licence, package_name, package_version, parse_version
+from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.packages import directory
+from localpuppet.releases.packages.naming import (
+    is_licence,
+    package_name,
+    package_version,
+    parse_version,
+)
 
 DEBIAN = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 COMPONENT = st.from_regex(r"\A[A-Za-z0-9_.+][A-Za-z0-9_.+-]{0,20}\Z")
@@ -65,11 +70,11 @@ def test_what_cannot_be_linked_as_it_is_is_copied(tmp_path: Path) -> None:
     for name, mode in {"a": 0o444, "b": 0o644, "d/c": 0o4755}.items():
         (tree / name).write_text(name)
         (tree / name).chmod(mode)
-    packages.copy_tree(tree, tmp_path / "new", link=True)
+    directory.copy_tree(tree, tmp_path / "new", link=True)
     for name, mode in {"a": 0o444, "b": 0o444, "d/c": 0o555}.items():
         assert (tmp_path / "new" / name).stat().st_mode & 0o7777 == mode
         assert (tmp_path / "new" / name).samefile(tree / name) == (name == "a")
     assert (tree / "b").stat().st_mode & 0o7777 == 0o644
     os.mkfifo(tree / "fifo")
     with pytest.raises(IntegrityError, match="no file, link or directory"):
-        packages.copy_tree(tree, tmp_path / "other", link=True)
+        directory.copy_tree(tree, tmp_path / "other", link=True)

@@ -3,8 +3,8 @@
 import json
 import subprocess
 
-from localpuppet.model.puppet_type import fits, read
-from localpuppet.model.values import Json
+from localpuppet.formats.values import Json
+from localpuppet.puppet.types import fits, read
 
 TYPES = [
     "Any",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.model.puppetfile import Module, choose, parse
+from localpuppet.releases.puppetfile import Module, choose, parse
 
 URL = "https://git.example.net/ntp.git"
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from localpuppet.authority import Authority
 from localpuppet.errors import IntegrityError
-from localpuppet.model.names import NodeName
-from localpuppet.model.request import Disable, Nothing, Request, RunOnce
-from localpuppet.reception import Reception, Refusal, answer, ask, read_answer
-from localpuppet.seen import Seen
-from localpuppet.signing import Kind
+from localpuppet.formats.names import NodeName
+from localpuppet.requests.admission import Reception, Refusal
+from localpuppet.requests.messages import answer, ask, read_answer
+from localpuppet.requests.request import Disable, Nothing, Request, RunOnce
+from localpuppet.trust.authority import Authority
+from localpuppet.trust.seen import Seen
+from localpuppet.trust.signing import Kind
 from tests.certificates import Ca, write
 from tests.cli.test_bad_inputs import CASES
 from tests.fakes import FakeClock

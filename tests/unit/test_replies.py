@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from localpuppet.cli.replies import told
+from localpuppet.cli.render_reply import told
 
 NOW = datetime(2026, 11, 20, 20, 43, tzinfo=UTC)
 HOLD = {"owner": "ci", "reason": "rollout 42", "since": "2026-11-20T20:00:00Z", "until": None}

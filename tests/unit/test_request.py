@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.model import reply as replies
-from localpuppet.model.life import life_problem
-from localpuppet.model.names import NodeName, SignerName
-from localpuppet.model.policy import Policy
-from localpuppet.model.reply import Reply
-from localpuppet.model.request import Disable, Nothing, Request, RunOnce, misdirection, refusal
+from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.requests import reply as replies
+from localpuppet.requests.lifetime import life_problem
+from localpuppet.requests.reply import Reply
+from localpuppet.requests.request import Disable, Nothing, Request, RunOnce, misdirection, refusal
+from localpuppet.trust.policy import Policy
 
 NOW = 1795000000
 ALICE = SignerName.parse("alice")

@@ -6,23 +6,14 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import InvalidInputError, StateError
-from localpuppet.files import write_json
-from localpuppet.model.duration import parse_duration, show_duration
-from localpuppet.model.names import RunId
-from localpuppet.model.run import (
-    Ending,
-    Outcome,
-    Report,
-    Resources,
-    State,
-    Status,
-    Verdict,
-    decide,
-    new_run_id,
-)
-from localpuppet.model.stopping import Step, Stopping
-from localpuppet.ports import ProcessId
-from localpuppet.record import Records, RunDirectory
+from localpuppet.formats.names import RunId
+from localpuppet.formats.times import parse_duration, show_duration
+from localpuppet.machine.files import write_json
+from localpuppet.machine.ports import ProcessId
+from localpuppet.puppet.report import Report, Resources
+from localpuppet.runs.records import Records, RunDirectory
+from localpuppet.runs.run import Ending, Outcome, State, Status, Verdict, decide, new_run_id
+from localpuppet.runs.stopping import Step, Stopping
 from tests.fakes import FakeProcesses
 
 ID = RunId("20261120T140312.482913Z-7f3a")

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.adapters.fork_runner import CommandRunner, ForkRunner
-from localpuppet.adapters.service_manager import ServiceManager
-from localpuppet.agent import Fate, Order, RunEnd
+from localpuppet.agent.command_runner import CommandRunner
+from localpuppet.agent.fork_runner import ForkRunner
+from localpuppet.agent.runner import Fate, Order, RunEnd
+from localpuppet.machine.service_manager import ServiceManager
 
 ORDER = Order(causes={"count": 1}, text="trigger from a.example.com")
 OVER = RunEnd(fate=Fate.OVER, run="1", outcome="changed", reason="")
@@ -217,8 +218,8 @@ async def test_too_few_descriptors_put_a_run_off(tmp_path: Path) -> None:
 ENDS_WITH_AN_ERROR = """
 import asyncio, sys
 from pathlib import Path
-from localpuppet.adapters.fork_runner import CommandRunner
-from localpuppet.agent import Order
+from localpuppet.agent.command_runner import CommandRunner
+from localpuppet.agent.runner import Order
 directory = Path(sys.argv[1])
 runner = CommandRunner(
     tuple(sys.argv[2:]), {}, lock=directory / "agent" / "lock", timeout=60, grace=60

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import StateError
-from localpuppet.seen import Seen
+from localpuppet.trust.seen import Seen
 from tests.conftest import REPOSITORY
 from tests.fakes import FakeClock
 
@@ -137,7 +137,7 @@ def test_of_several_processes_one_is_told_that_it_is_new(path: Path) -> None:
 ENDLESS = """
 import sys
 from pathlib import Path
-from localpuppet.seen import Seen
+from localpuppet.trust.seen import Seen
 from tests.fakes import FakeClock
 seen = Seen(Path(sys.argv[1]), FakeClock())
 number = 0

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet import bus
+from localpuppet.agent.bus_session import Session
+from localpuppet.agent.run_side import Here
+from localpuppet.bus import key_value, layout
+from localpuppet.bus.key_value import Change, KeyValue, Listing
 from localpuppet.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.key_value import Change, KeyValue, Listing
-from localpuppet.model.names import NodeName
-from localpuppet.session import Session
-from localpuppet.sides import Here
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory import presence
 from tests.fakes_key_value import MemoryKeyValue, MemoryStore
 from tests.unit.test_agent import B, Rig
 
@@ -86,7 +87,7 @@ class Site:
             await asyncio.sleep(0.001)
 
     async def present(self) -> bytes:
-        while (entry := self.store.get(f"{bus.PRESENCE}{B}")) is None:
+        while (entry := self.store.get(f"{layout.PRESENCE}{B}")) is None:
             await asyncio.sleep(0.001)
         return entry.value
 
@@ -225,9 +226,9 @@ async def test_requests_are_answered_and_rubbish_is_not(directory: Path) -> None
     site = Site(directory)
     async with site.running():
         await site.present()
-        site.store.write(f"{bus.requests_for(B)}alice/x", b"rubbish", None)
-        site.store.write(f"{bus.requests_for(B)}alice/y", b"question", None)
-        key = f"{bus.BASE}/replies/alice/{B}/id"
+        site.store.write(f"{layout.requests_for(B)}alice/x", b"rubbish", None)
+        site.store.write(f"{layout.requests_for(B)}alice/y", b"question", None)
+        key = f"{layout.BASE}/replies/alice/{B}/id"
         while site.store.get(key) is None:
             await asyncio.sleep(0.001)
         entry = site.store.get(key)
@@ -240,11 +241,11 @@ async def test_a_name_that_no_reply_can_be_sent_to_stops_nothing(directory: Path
     site.caller = "x" * 500
     async with site.running():
         await site.present()
-        site.store.write(f"{bus.requests_for(B)}alice/x", b"question", None)
+        site.store.write(f"{layout.requests_for(B)}alice/x", b"question", None)
         await site.until("gets no reply")
         site.caller = "alice"
-        site.store.write(f"{bus.requests_for(B)}alice/y", b"question", None)
-        while site.store.get(f"{bus.BASE}/replies/alice/{B}/id") is None:
+        site.store.write(f"{layout.requests_for(B)}alice/y", b"question", None)
+        while site.store.get(f"{layout.BASE}/replies/alice/{B}/id") is None:
             await asyncio.sleep(0.001)
 
 
@@ -259,9 +260,9 @@ async def test_a_change_is_told_at_once_and_the_last_one_before_it_leaves(
         while await site.present() != b"entry 2":
             await asyncio.sleep(0.001)
     assert await site.present() == b"entry 3"
-    kept = site.store.kept[f"{bus.PRESENCE}{B}"]
+    kept = site.store.kept[f"{layout.PRESENCE}{B}"]
     assert kept.until is not None
-    assert kept.until - site.store.now() <= bus.FAREWELL_TTL
+    assert kept.until - site.store.now() <= presence.FAREWELL_TTL
 
 
 async def test_a_full_disk_ends_it(directory: Path) -> None:
@@ -293,8 +294,8 @@ async def test_warnings_are_said_once(directory: Path) -> None:
 
 def test_the_listing_is_what_is_heard_first() -> None:
     empty = Listing(entries=(), revision=1)
-    assert list(bus.entries(empty)) == []
-    assert bus.triggers_for(NodeName(B), PREFIX) == f"{PREFIX}/hosts/{B}/"
+    assert list(key_value.entries(empty)) == []
+    assert layout.triggers_for(NodeName(B), PREFIX) == f"{PREFIX}/hosts/{B}/"
 
 
 @pytest.mark.parametrize("turns", range(12))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from localpuppet.model.settled import DROPPED, MOST, Settled, of_run
+from localpuppet.triggers.outcome import DROPPED, MOST, Settled, of_run
 
 ME = "a.example.com"
 

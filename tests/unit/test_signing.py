@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localpuppet.errors import IntegrityError, InvalidInputError
-from localpuppet.keys import public_pem
-from localpuppet.signing import (
+from localpuppet.trust.keys import public_pem
+from localpuppet.trust.signing import (
     MAX_PAYLOAD,
     MAX_TOKEN,
     Kind,
@@ -295,7 +295,9 @@ def test_openssl_agrees_with_signatures_by_certificate(tmp_path: Path, rsa: bool
 
 def test_nobody_pays_for_the_libraries_before_a_signature() -> None:
     code = (
-        "import sys, localpuppet.reception, localpuppet.keys, localpuppet.authority\n"
+        "import sys\n"
+        "import localpuppet.requests.admission\n"
+        "import localpuppet.trust.keys, localpuppet.trust.authority\n"
         "print([name for name in sys.modules if name in ('joserfc', 'cryptography')])"
     )
     done = subprocess.run(

@@ -12,7 +12,7 @@ def test_the_command_works_from_a_directory_with_a_space(tmp_path: Path) -> None
     place.mkdir()
     for name in ("localpuppet", "localpuppet.py"):
         (place / name).symlink_to(ROOT / name)
-    code = "from localpuppet.cli.telling import own_command; print(own_command())"
+    code = "from localpuppet.wiring.puppet_environment import own_command; print(own_command())"
     told = subprocess.run(
         [sys.executable, "-c", code], cwd=place, capture_output=True, text=True, check=True
     ).stdout

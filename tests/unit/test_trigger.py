@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.errors import InvalidInputError, StateError
-from localpuppet.model.admission import Admission, Admitted, Dropped, Unsigned
-from localpuppet.model.cause import Cause, Kind
-from localpuppet.model.names import NodeName
-from localpuppet.model.strict_json import parse_object
-from localpuppet.model.trigger import MAX_PAYLOAD, Trigger
+from localpuppet.formats.names import NodeName
+from localpuppet.formats.strict_json import parse_object
+from localpuppet.triggers.admission import Admission, Admitted, Dropped, Unsigned
+from localpuppet.triggers.cause import Cause, Kind
+from localpuppet.triggers.trigger import MAX_PAYLOAD, Trigger
 
 NOW = 1_795_000_000
 ME = NodeName("lb01.example.com")

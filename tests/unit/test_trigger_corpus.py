@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from localpuppet.model.admission import Admission, Admitted, Dropped, Unsigned
-from localpuppet.model.cause import Cause, Kind
-from localpuppet.model.coalescing import Coalescer
-from localpuppet.model.names import NodeName
+from localpuppet.formats.names import NodeName
+from localpuppet.triggers.admission import Admission, Admitted, Dropped, Unsigned
+from localpuppet.triggers.cause import Cause, Kind
+from localpuppet.triggers.coalescing import Coalescer
 
 CASES = yaml.safe_load((Path(__file__).parent.parent / "data" / "bad-inputs.yaml").read_text())[
     "cases"

@@ -17,8 +17,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from localpuppet.model.cause import Kind
-from localpuppet.model.coalescing import Coalescer
+from localpuppet.triggers.cause import Kind
+from localpuppet.triggers.coalescing import Coalescer
 from tests.fleet import Fleet, Simulated
 from tests.history import check
 from tests.planted_bugs import (

@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.yaml_reader import parse
+from localpuppet.formats.strict_yaml import parse
 
 
 @pytest.mark.parametrize(

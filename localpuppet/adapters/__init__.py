@@ -1,1 +1,0 @@
-"""The world: each module implements ports with one library or the kernel."""

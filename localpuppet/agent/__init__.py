@@ -1,0 +1,1 @@
+"""Room `agent`; its map comes with the next commits."""

@@ -1,0 +1,324 @@
+"""The agent's decisions: what it hears becomes runs, at most one at a time, and none is lost.
+
+    hear -> admit -> write down -> coalesce -> (hold?) -> run -> settle
+
+Owns: the order of these steps on one node. Refuses to know: engines and sockets (what comes from
+the bus is handed to `hear`), how a run is done (`Runner`), the terminal.
+
+Invariants: a cause is in the inbox before it counts, and leaves it only when a run that started
+after it is over or when its drop was logged; a failed write of the inbox is an error that ends the
+agent, since it could keep no promise; what a message says can never raise.
+"""
+
+import asyncio
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from localpuppet.agent.runner import Fate, Order, RunEnd, Runner
+from localpuppet.errors import IntegrityError, LocalpuppetError
+from localpuppet.formats.names import NodeName
+from localpuppet.machine.ports import Clock, Log
+from localpuppet.triggers.admission import Admission, Admitted, Dropped, Unsigned
+from localpuppet.triggers.cause import Cause, Kind
+from localpuppet.triggers.coalescing import Batch, Coalescer, Drop
+from localpuppet.triggers.inbox import Inbox
+from localpuppet.triggers.outcome import DROPPED, MOST, Settled, of_run
+from localpuppet.trust.signing import Kind as MessageKind
+from localpuppet.trust.signing import Verifier, claimed_payload
+
+# How soon a run is tried again while somebody else's has the node, and how soon a hold that
+# somebody ends is noticed, in seconds.
+AGAIN = 1.0
+# Nothing of ours sleeps longer: the watchdog is fed; a clock that was set is noticed, and a hold
+# that somebody has put on this node: the others are told.
+LONGEST_SLEEP = 2.0
+MANY = 10  # more causes that are dropped for one reason share a line
+IDS_A_LINE = 20
+
+
+class Agent:
+    """One node's agent.
+
+    Args:
+        me: The node.
+        may: The local policy for triggers: why a sender may not, or `None`.
+        verifier: Tells whose signatures hold.
+        inbox: The causes on disk.
+        runner: Does runs.
+        held: Returns why the node does not run for now, or `None`.
+        clock: The node's clock.
+        log: What it says.
+        alive: Called from the work loop: it goes on.
+        pulse: Seconds within which `alive` is to be called again, and holds are looked at.
+    """
+
+    def __init__(
+        self,
+        *,
+        me: NodeName,
+        may: Callable[[NodeName], str | None],
+        verifier: Verifier,
+        inbox: Inbox,
+        runner: Runner,
+        held: Callable[[], str | None],
+        clock: Clock,
+        log: Log,
+        alive: Callable[[], None],
+        pulse: float = LONGEST_SLEEP,
+    ) -> None:
+        self.me = me
+        self._verifier = verifier
+        self._inbox = inbox
+        self._runner = runner
+        self._held = held
+        self._clock = clock
+        self._log = log
+        self._alive = alive
+        self._pulse = pulse
+        self._admission = Admission(me=me, may=may, seen=inbox.seen)
+        owed = inbox.causes()
+        self._coalescer = Coalescer.restore(owed)
+        if owed:
+            log.info(f"{len(owed)} causes that an earlier agent accepted wait for a run")
+        for cause in owed:
+            log.debug(f"still owed: a {_shown(cause)}")
+        self._wake = asyncio.Event()
+        self._again_at = 0.0
+        self._blocked = False  # the node was busy when a run was last tried
+        self._was_held: str | None = None
+        self._changed: list[asyncio.Event] = []
+        self.last: RunEnd | None = None
+        self.settled: deque[Settled] = deque(maxlen=MOST)
+
+    @property
+    def running(self) -> Batch | None:
+        """The causes of the run that is on."""
+        return self._coalescer.running
+
+    @property
+    def waiting(self) -> Batch | None:
+        """The causes that wait for the next run."""
+        return self._coalescer.waiting
+
+    def hear(self, tokens: Sequence[bytes]) -> None:
+        """Take signed triggers from the bus; those that are admitted are on the disk afterwards.
+
+        Raises:
+            StateError: They are not.
+        """
+        admitted: dict[str, Admitted] = {}
+        for token in tokens:
+            found = self._admit(token)
+            if isinstance(found, Dropped):
+                say = self._log.debug if found.quiet else self._log.warning
+                trigger = found.trigger
+                which = f" of {trigger.hostname} ({trigger.uuid})" if trigger else ""
+                say(f"dropped a trigger{which}: {found.reason}")
+            elif found.cause.id not in admitted:
+                problem = self._coalescer.problem(found.cause)
+                if problem:
+                    self._log.warning(f"dropped a {_shown(found.cause)}: {problem}")
+                else:
+                    admitted[found.cause.id] = found
+        self._accept([(found.cause, found.remember_until) for found in admitted.values()])
+
+    def _admit(self, token: bytes) -> Admitted | Dropped:
+        try:
+            payload = claimed_payload(token)
+        except IntegrityError as error:
+            return Dropped(reason=str(error))
+
+        def signer() -> str | Unsigned:
+            try:
+                signed = self._verifier.verify(token, MessageKind.TRIGGER)
+            except LocalpuppetError as error:
+                return Unsigned(reason=str(error))
+            if signed.payload != payload:
+                return Unsigned(reason="it is of other bytes")
+            return signed.signer
+
+        return self._admission.admit(payload, now=self._clock.now().timestamp(), signer=signer)
+
+    def want(
+        self,
+        kind: Kind,
+        *,
+        sender: str = "",
+        noop: bool = False,
+        only: Sequence[str] = (),
+        good_for: float | None = None,
+    ) -> str | None:
+        """Take a cause of our own: a timer, a person on this node, a request.
+
+        Args:
+            kind: Which of them.
+            sender: Who asks; this node where it is left out.
+            noop: Change nothing.
+            only: Puppet tags that limit the run.
+            good_for: Seconds that it waits for a hold to end; for ever when `None`.
+
+        Returns:
+            Why it cannot be taken, if so.
+
+        Raises:
+            StateError: It is not on the disk.
+        """
+        now = int(self._clock.now().timestamp())
+        cause = Cause(
+            kind=kind,
+            sender=sender or self.me,
+            uuid=str(uuid.uuid4()),
+            timestamp=now,
+            expires=None if good_for is None else now + int(good_for),
+            noop=noop,
+            only=tuple(only),
+        )
+        problem = self._coalescer.problem(cause)
+        if problem is None:
+            self._accept([(cause, now)])
+        return problem
+
+    def _accept(self, causes: Sequence[tuple[Cause, int]]) -> None:
+        if not causes:
+            return
+        self._inbox.accept(causes)
+        for cause, _ in causes:
+            self._coalescer.accept(cause)
+            self._log.info(f"accepted a {_shown(cause)}")
+        self._wake.set()
+
+    def paths(self) -> tuple[tuple[NodeName, ...], ...]:
+        """Return the paths of the causes of the run that is on; `((),)` when none is."""
+        return self.running.paths if self.running else ((),)
+
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is set whenever something changed; whoever waits clears it."""
+        event = asyncio.Event()
+        event.set()
+        self._changed.append(event)
+        return event
+
+    def poke(self) -> None:
+        """Look again, and tell others: somebody else ran Puppet here, or a hold changed."""
+        self._wake.set()
+        self._tell()
+
+    async def work(self, stop: asyncio.Event) -> None:
+        """Do runs until `stop` is set and the run that is on has ended.
+
+        Raises:
+            StateError: The inbox cannot be written: no promise could be kept.
+        """
+        run: asyncio.Task[RunEnd] | None = None
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            while True:
+                self._alive()
+                held = self._look_at_holds()
+                if run is not None and run.done():
+                    self._settle(run.result())
+                    run = None
+                if run is None:
+                    if stop.is_set():
+                        return
+                    run = self._step(held)
+                await self._sleep(run, stopping)
+        finally:
+            stopping.cancel()
+
+    def _step(self, held: str | None) -> "asyncio.Task[RunEnd] | None":
+        """Start what is due, and drop what is too late."""
+        if self._clock.monotonic() < self._again_at:
+            return None
+        step = self._coalescer.step(self._clock.now().timestamp(), held=held)
+        self._drop(step.dropped)
+        if step.start is None:
+            return None
+        batch = step.start
+        order = Order(
+            causes={**batch.to_dict(), "paths": [list(path) for path in batch.paths]},
+            text=str(batch),
+            noop=batch.noop,
+            only=batch.only,
+        )
+        say = self._log.debug if self._blocked else self._log.info
+        say(f"running for {batch}")
+        for start in range(0, len(batch.ids), IDS_A_LINE):
+            self._log.debug(f"this run's causes: {' '.join(batch.ids[start : start + IDS_A_LINE])}")
+        self._tell()
+        return asyncio.create_task(self._runner.run(order))
+
+    def _look_at_holds(self) -> str | None:
+        """Return why the node does not run for now, if so; tell others when that changes."""
+        try:
+            held = self._held()
+        except LocalpuppetError as error:
+            held = str(error)  # better no run than one on a held node
+        if held != self._was_held:
+            self._was_held = held
+            self._tell()
+        return held
+
+    def _settle(self, end: RunEnd) -> None:
+        batch = self.running
+        if end.fate is Fate.BUSY:
+            say = self._log.debug if self._blocked else self._log.info
+            say(f"not now, again soon: {end.reason}")
+            self._coalescer.put_back()
+            self._again_at = self._clock.monotonic() + AGAIN
+        elif end.fate is Fate.IMPOSSIBLE:
+            self._log.warning(f"no run for {batch}: {end.reason}")
+            self._drop(self._coalescer.give_up(end.reason))
+        else:
+            reason = f": {end.reason}" if end.reason else ""
+            self._log.info(f"run {end.run or '(no record)'} {end.outcome}{reason}")
+            sent = batch.timestamps if batch else {}
+            self._inbox.forget(self._coalescer.ended())
+            self.settled.extend(of_run(sent, run=end.run, outcome=end.outcome))
+        self._blocked = end.fate is Fate.BUSY
+        self.last = self.last if self._blocked else end
+        self._tell()
+
+    def _drop(self, dropped: Sequence[Drop]) -> None:
+        reasons = Counter(drop.reason for drop in dropped)
+        for reason, count in reasons.items():
+            if count > MANY:
+                self._log.warning(f"dropped {count} causes: {reason}")
+        for drop in dropped:
+            say = self._log.debug if reasons[drop.reason] > MANY else self._log.warning
+            say(f"dropped {drop.id}: {drop.reason}")
+            self.settled.append(Settled.of_cause(drop.id, 0, run=None, outcome=DROPPED))
+        if dropped:
+            self._inbox.forget([drop.id for drop in dropped])
+            self._tell()
+
+    def _tell(self) -> None:
+        for event in self._changed:
+            event.set()
+
+    async def _sleep(
+        self, run: "asyncio.Task[RunEnd] | None", stopping: "asyncio.Task[bool]"
+    ) -> None:
+        """Wait until there may be something to do."""
+        # While something waits that could not start, look often: nobody tells when a hold ends or
+        # another's run does.
+        blocked = run is None and self.waiting is not None
+        wake = asyncio.create_task(self._wake.wait())
+        waits: set[asyncio.Task[Any]] = {wake, *([run] if run else [])}
+        if not stopping.done():
+            waits.add(stopping)
+        await asyncio.wait(
+            waits,
+            timeout=min(AGAIN, self._pulse) if blocked else self._pulse,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        wake.cancel()
+        self._wake.clear()
+
+
+def _shown(cause: Cause) -> str:
+    """Return a cause as the log names it: `trigger from b (UUID)`, with its way if it had one."""
+    way = f" along {' -> '.join(cause.path)}" if len(cause.path) > 1 else ""
+    return f"{cause} ({cause.uuid}){way}"

@@ -1,0 +1,171 @@
+"""What Puppet code on this node asks of the bus: one line of JSON in, one out.
+
+Owns: the verbs `trigger`, `leader`, `lock`, `unlock` and their fields (docs/puppet-module.md).
+Refuses to know: where the line came from (the agent's socket, or `localpuppet call`).
+
+Invariant: whatever the line holds, the answer is one line, `ok` true or false, and an error in it
+is one printable line.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from localpuppet.bus import layout
+from localpuppet.bus.key_value import KeyValue, check_key
+from localpuppet.bus.servers import ENGINES
+from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.formats.fields import Fields
+from localpuppet.formats.names import NodeName, RunId, parse_tag
+from localpuppet.formats.text import one_line
+from localpuppet.leases.book import Asker
+from localpuppet.leases.keeper import Keeper
+from localpuppet.machine.ports import Clock, ProcessId
+from localpuppet.triggers import sending
+from localpuppet.triggers.trigger import MAX_TAGS, MAX_TTL
+from localpuppet.trust.signing import Signer
+
+MAX_LINE = 1024 * 1024
+MAX_RECEIVERS = 10_000
+MAX_WAIT = 86400
+MAX_LEASE = 86400
+
+Paths = Callable[[str | None], Iterable[tuple[NodeName, ...]]]
+
+
+class Calls:
+    """Answers calls.
+
+    Args:
+        store: Lends the store of an engine, connected; that of the site for `None`.
+        signer: This node.
+        keeper: This node's leases; `None` where nobody stays to renew them.
+        paths: Returns the paths of the causes of a run, or of the run that is on.
+        clock: The node's clock.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]],
+        signer: Signer,
+        keeper: Keeper | None,
+        paths: Paths,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._signer = signer
+        self._keeper = keeper
+        self._paths = paths
+        self._clock = clock
+
+    async def answer(self, line: bytes, process: ProcessId | None = None) -> bytes:
+        """Return the answer to a line, with its newline.
+
+        Args:
+            line: The line.
+            process: Who asks, where that is known: a lock is given back when it ends.
+        """
+        try:
+            fields = Fields.parse(line, where="call", limit=MAX_LINE)
+            found = await self._answer(fields, process)
+        except LocalpuppetError as error:
+            found = {"ok": False, "error": one_line(str(error))}
+        return json.dumps(found).encode() + b"\n"
+
+    async def _answer(self, fields: Fields, process: ProcessId | None) -> dict[str, Any]:
+        verb = fields.text("verb")
+        if verb == "trigger":
+            return await self._trigger(fields)
+        if self._keeper is None:
+            raise InvalidInputError(
+                "nobody on this node would renew the lease",
+                where=verb,
+                hint="start 'localpuppet agent'",
+            )
+        if verb == "leader":
+            return await self._leader(fields, self._keeper)
+        if verb == "lock":
+            return await self._lock(fields, self._keeper, process)
+        if verb == "unlock":
+            return await self._unlock(fields, self._keeper, process)
+        raise InvalidInputError(f"the verb {verb[:40]!r} is unknown", where="call")
+
+    async def _trigger(self, fields: Fields) -> dict[str, Any]:
+        keyttl = fields.whole("keyttl", least=1, most=MAX_LEASE)
+        ttl = fields.whole_or_none("ttl", least=1, most=MAX_TTL)
+        call = sending.Call(
+            hosts=fields.parsed_list("hosts", NodeName.parse, most=MAX_RECEIVERS),
+            tags=fields.parsed_list("tags", parse_tag, most=MAX_TAGS),
+            ttl=min(keyttl, MAX_TTL) if ttl is None else ttl,
+            keyprefix=check_key(fields.text("keyprefix")),
+            keyttl=keyttl,
+        )
+        engine = fields.text_or_none("engine")
+        if engine is not None and engine not in ENGINES:
+            raise InvalidInputError(f"the engine {engine[:20]!r} is unknown", where="call")
+        paths = self._paths(_run(fields))
+        async with self._store(engine) as kv:
+            sent = await sending.send(
+                call,
+                kv=kv,
+                signer=self._signer,
+                paths=paths,
+                clock=self._clock,
+                uuid=str(uuid.uuid4()),
+            )
+        return {
+            "ok": True,
+            "uuid": sent.uuid,
+            "sent": list(sent.sent),
+            "dropped": [{"node": node, "reason": reason} for node, reason in sent.dropped.items()],
+        }
+
+    async def _leader(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
+        name = layout.parse_lease_name(fields.text("name"))
+        ttl = fields.whole("ttl", least=1, most=MAX_LEASE)
+        take = fields.truth("take") if "take" in fields else True
+        holder = await keeper.leader(name, ttl=ttl, take=take)
+        return {"ok": True, "holder": holder, "mine": holder == self._signer.name}
+
+    async def _lock(
+        self, fields: Fields, keeper: Keeper, process: ProcessId | None
+    ) -> dict[str, Any]:
+        name = layout.parse_lease_name(fields.text("name"))
+        wait = fields.whole("wait", least=0, most=MAX_WAIT)
+        asker = Asker(run=_run(fields), process=process)
+        revision = await keeper.lock(name, wait=wait, asker=asker)
+        return {"ok": True, "revision": revision}
+
+    async def _unlock(
+        self, fields: Fields, keeper: Keeper, process: ProcessId | None
+    ) -> dict[str, Any]:
+        name = layout.parse_lease_name(fields.text("name"))
+        if await keeper.unlock(name, asker=Asker(run=_run(fields), process=process)):
+            return {"ok": True}
+        raise InvalidInputError(
+            f"the lease {name} was lost before its lock was given back",
+            hint="another node may have had it meanwhile; see the agent's log",
+        )
+
+
+def _run(fields: Fields) -> str | None:
+    return None if fields.text_or_none("run") is None else fields.parsed("run", RunId.parse)
+
+
+def trigger_line(call: sending.Call) -> bytes:
+    """Return the line that asks for a trigger in the name of the run that is on."""
+    question = {
+        "verb": "trigger",
+        "name": "by hand",
+        "hosts": list(call.hosts),
+        "tags": list(call.tags),
+        "ttl": call.ttl,
+        "keyprefix": call.keyprefix,
+        "keyttl": call.keyttl,
+        "engine": None,
+        "run": None,
+    }
+    return json.dumps(question).encode() + b"\n"

@@ -1,0 +1,64 @@
+"""The port through which the agent has runs done, and the values that cross it.
+
+Implementations: `agent.fork_runner` (a child that does what `localpuppet apply` does),
+`agent.command_runner` (a site's own command).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+class Fate(StrEnum):
+    """What became of a run that was asked for."""
+
+    OVER = "over"  # it started, and has ended
+    BUSY = "busy"  # it did not start: another run has the node, or it is on hold
+    IMPOSSIBLE = "impossible"  # it did not start, and would not if it were tried again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """How a run went.
+
+    Attributes:
+        fate: Whether it started.
+        run: Its id, if it has one.
+        outcome: How it ended, in the words of the record.
+        reason: One line: why it failed, or did not start.
+    """
+
+    fate: Fate
+    run: str | None = None
+    outcome: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a run is for.
+
+    Attributes:
+        causes: `Batch.to_dict()` and `paths`, all of them: what its record keeps.
+        text: The same for people.
+        noop: Whether every cause wants no change.
+        only: Puppet tags that limit it; empty for everything.
+    """
+
+    causes: Mapping[str, Any]
+    text: str
+    noop: bool = False
+    only: tuple[str, ...] = ()
+
+
+class Runner(Protocol):
+    """Does runs, one at a time."""
+
+    async def run(self, order: Order) -> RunEnd:
+        """Do a run and return how it went; it raises for bugs only."""
+        ...
+
+    def end(self) -> None:
+        """Ask the run that is on to end, as TERM does."""
+        ...

@@ -1,0 +1,1 @@
+"""Room `agent/split`; its map comes with the next commits."""

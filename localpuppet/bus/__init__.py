@@ -1,0 +1,1 @@
+"""Room `bus`; its map comes with the next commits."""

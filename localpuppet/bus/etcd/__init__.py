@@ -1,0 +1,1 @@
+"""Room `bus/etcd`; its map comes with the next commits."""

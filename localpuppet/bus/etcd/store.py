@@ -1,0 +1,391 @@
+"""The bus on etcd: `KeyValue` over version 3 of its API.
+
+Owns: what a verb means in etcd's terms. A ttl is a lease, which writes of the same moment share
+(each lease costs the cluster a write of its own); conditions are transactions on the key's
+modification revision; a watch is a stream that starts after a revision.
+
+Invariants: reads are linearizable, so a cluster without a quorum raises, and never answers from
+what an isolated member remembers. A listing of many pages is read at one revision. A watch that
+hears nothing asks the server to say so, and raises when it does not.
+
+etcd replays: a watch that resumes is sent every write since then, also those whose lease has ended
+and whose keys are gone. What happened before the watch began is therefore held against what is
+there: a write that is not the newest state of its key is not told.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from localpuppet.bus.deadline import end_of_step, in_time
+from localpuppet.bus.etcd import messages
+from localpuppet.bus.etcd.connection import CompactedError, Endpoint, EtcdConnection
+from localpuppet.bus.etcd.watch import EtcdWatch, Known
+from localpuppet.bus.key_value import (
+    Change,
+    Entry,
+    Gone,
+    Listing,
+    Put,
+    check_key,
+    check_prefix,
+    check_value,
+    is_ours,
+)
+from localpuppet.bus.tls import tls_context
+from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.formats.text import one_line
+
+_Answer = TypeVar("_Answer")
+
+# What one answer should hold: far from what a connection or a process must buffer.
+PAGE_BYTES = 2 * 1024 * 1024
+FIRST_PAGE = 32
+LARGEST_PAGE = 2000
+# Seconds that a lease lives beyond its ttl, for the time between it and the write.
+SPARE = 1
+# Seconds for which a lease is given to further writes: the rest of SPARE is for those writes.
+SHARED = 0.25
+# First releases in which users cannot read every key through nested transactions and watches.
+_SAFE = {(3, 5): 33, (3, 6): 14}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A lease of the server's; `id` 0 for a value that stays.
+
+    Attributes:
+        id: What the server calls it.
+        began: Our monotonic time before it was asked for.
+    """
+
+    id: int
+    began: float
+
+
+async def open_etcd(
+    servers: Sequence[str],
+    *,
+    timeout: float,
+    ca: Path | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    user: str | None = None,
+    password: str | None = None,
+) -> "EtcdKeyValue":
+    """Return the bus on an etcd cluster.
+
+    Args:
+        servers: URLs of members (`https://etcd1:2379`), tried in turn.
+        timeout: The deadline of each call in seconds.
+        ca: PEM file with the authorities to trust; `None` for the system's.
+        certificate: PEM file with our certificate, for `--client-cert-auth`.
+        key: PEM file with its key; `None` when it is in `certificate`.
+        user: User of etcd's own authentication.
+        password: Its password.
+
+    Raises:
+        UnavailableError: No member answers within the deadline, or they refuse us.
+        InvalidInputError: A URL or a file is not what it should be.
+    """
+    if not servers:
+        raise InvalidInputError("names no server", where="bus etcd", hint="write servers: [URL]")
+    endpoints = [Endpoint.parse(url) for url in servers]
+    tls = tls_context(ca, certificate, key) if any(endpoint.tls for endpoint in endpoints) else None
+    connection = EtcdConnection(
+        endpoints,
+        tls=tls,
+        user=None if user is None else (user, password or ""),
+        timeout=timeout,
+    )
+    try:
+        answer = await connection.call(messages.STATUS, b"", again=True)
+        version = messages.read_version(answer)
+    except ValueError as error:
+        connection.close()
+        raise UnavailableError("is no server of etcd", where=connection.where) from error
+    except BaseException:
+        connection.close()
+        raise
+    return EtcdKeyValue(connection, version=version)
+
+
+def weakness(version: str) -> str | None:
+    """Return what an operator should know about a version of etcd; `None` when nothing."""
+    parts = version.split("-")[0].split(".")
+    if len(parts) != 3 or not all(part.isdigit() for part in parts):
+        return f"etcd says that its version is {one_line(version)!r}: not known here"
+    major, minor, patch = (int(part) for part in parts)
+    safe = _SAFE.get((major, minor))
+    if (patch >= safe) if safe is not None else (major, minor) > max(_SAFE):
+        return None
+    fix = ", ".join(f"{a}.{b}.{patch}" for (a, b), patch in _SAFE.items())
+    return (
+        f"etcd {version} lets any of its users read every key, and in older releases write it,"
+        f" through nested transactions and watches (repaired in {fix}): its roles do not keep nodes"
+        f" apart"
+    )
+
+
+class EtcdKeyValue:
+    """A `KeyValue`; see there for what the methods promise.
+
+    Args:
+        connection: The connection.
+        version: What the server says of itself.
+    """
+
+    def __init__(self, connection: EtcdConnection, *, version: str) -> None:
+        self._connection = connection
+        self._cluster = 0
+        found = weakness(version)
+        self._warnings = () if found is None else (found,)
+        self._watches: set[asyncio.Task[None]] = set()
+        self._leases: dict[int, tuple[float, asyncio.Task[Lease]]] = {}
+
+    @property
+    def timeout(self) -> float:
+        """Return the deadline of each call in seconds."""
+        return self._connection.timeout
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what an operator should know about this server."""
+        return self._warnings
+
+    @in_time
+    async def get(self, key: str) -> Entry | None:
+        """Return the newest value of a key; `None` when there is none.
+
+        Raises:
+            UnavailableError: No member answers within the deadline, or they refuse us.
+            InvalidInputError: It is no key.
+        """
+        check_key(key)
+        page = await self._page(messages.range_request(key))
+        return page.entries[0] if page.entries else None
+
+    @in_time
+    async def list(self, prefix: str) -> Listing:
+        """Return all that is below a prefix, at one revision.
+
+        Raises:
+            UnavailableError: No member answers within the deadline, or they refuse us.
+            InvalidInputError: It is no prefix.
+        """
+        check_prefix(prefix)
+        deadline = end_of_step(self.timeout)
+        while True:
+            try:
+                return await self._list(prefix, deadline)
+            except CompactedError:  # while we turned pages: from the start, then
+                continue
+
+    @in_time
+    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
+        """Write a value, whatever was there; return its revision.
+
+        Raises:
+            UnavailableError: No member answers within the deadline, or they refuse us.
+            InvalidInputError: It is no key, or the value is too large.
+        """
+        check_key(key)
+        check_value(value, ttl)
+        lease = await self._grant(ttl)
+        request = messages.put_request(key, value, lease.id)
+        revision = await self._call(messages.PUT, request, messages.read_revision, again=False)
+        await self._assure(lease)
+        return revision
+
+    @in_time
+    async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
+        """Write a value if the key is not there; return its revision, `None` if it is there.
+
+        Raises:
+            UnavailableError: No member answers within the deadline, or they refuse us.
+            InvalidInputError: It is no key, or the value is too large.
+        """
+        return await self._put_if(key, value, 0, ttl)
+
+    @in_time
+    async def set_if_revision(
+        self, key: str, value: bytes, revision: int, *, ttl: float | None = None
+    ) -> int | None:
+        """Write a value if the key still has that revision; `None` if it does not.
+
+        Raises:
+            UnavailableError: No member answers within the deadline, or they refuse us.
+            InvalidInputError: It is no key, or the value is too large.
+        """
+        check_key(key)
+        check_value(value, ttl)
+        return await self._put_if(key, value, revision, ttl) if revision > 0 else None
+
+    @in_time
+    async def remove_if_revision(self, key: str, revision: int) -> bool:
+        """Remove a key if it still has that revision; return whether it had.
+
+        Raises:
+            UnavailableError: No member answers within the deadline, or they refuse us.
+            InvalidInputError: It is no key.
+        """
+        check_key(key)
+        if revision <= 0:
+            return False
+        request = messages.delete_if_request(key, revision)
+        removed = await self._call(messages.TXN, request, messages.read_transaction, again=False)
+        return removed is not None
+
+    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
+        """Follow all that happens below a prefix, without an end; see `KeyValue.watch`.
+
+        Raises:
+            UnavailableError: The connection is lost, or the server refuses us.
+            InvalidInputError: It is no prefix.
+        """
+        check_prefix(prefix)
+        while True:
+            known = None if after is None else await self._since(prefix, after)
+            if known is None:
+                listing = await self.list(prefix)
+                yield listing
+                known = Known(after=listing.revision, upto=listing.revision, revisions={})
+            async with EtcdWatch(self._connection, prefix, start=known.after + 1) as stream:
+                self._watches.add(stream.task)
+                try:
+                    async for event in stream.events():
+                        entry = event.entry
+                        told = entry.revision > known.upto or known.tells(event)
+                        if not told or not is_ours(entry):
+                            continue
+                        if event.removed:
+                            yield Gone(key=entry.key, revision=entry.revision)
+                        else:
+                            yield Put(entry=entry)
+                except CompactedError:
+                    after = None
+                finally:
+                    self._watches.discard(stream.task)
+
+    async def close(self) -> None:
+        """Give the connection back; watches and all later calls raise."""
+        self._connection.close()
+        for task in (*self._watches, *(lease for _, lease in self._leases.values())):
+            task.cancel()
+
+    @in_time
+    async def _since(self, prefix: str, after: int) -> "Known | None":
+        """Return what is there now of what was written after a revision; `None` to list anew."""
+        revisions: dict[str, int] = {}
+        try:
+            async for page in self._pages(prefix, changed_since=after + 1, keys_only=True):
+                if after > page.revision or page.cluster != (self._cluster or page.cluster):
+                    return None  # a server that lost data, or another cluster
+                self._cluster = page.cluster
+                revisions.update((entry.key, entry.revision) for entry in page.entries)
+                upto = page.revision
+        except CompactedError:
+            return None
+        return Known(after=after, upto=upto, revisions=revisions)
+
+    async def _list(self, prefix: str, deadline: float) -> Listing:
+        entries: list[Entry] = []
+        revision = 0
+        async for page in self._pages(prefix):
+            entries += filter(is_ours, page.entries)
+            revision = revision or page.revision
+            self._cluster = page.cluster
+            if page.more and time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"did not send all below {prefix} within {self._connection.timeout:g} s",
+                    where=self._connection.where,
+                )
+        return Listing(entries=tuple(entries), revision=revision)
+
+    async def _pages(
+        self, prefix: str, *, changed_since: int = 0, keys_only: bool = False
+    ) -> AsyncGenerator[messages.Page, None]:
+        """Yield all below a prefix at one revision, in answers of bearable size."""
+        start, revision, limit = prefix, 0, FIRST_PAGE
+        more = True
+        while more:
+            page = await self._page(
+                messages.range_request(
+                    start,
+                    end=messages.beyond(prefix),
+                    limit=limit,
+                    revision=revision,
+                    changed_since=changed_since,
+                    keys_only=keys_only,
+                )
+            )
+            yield page
+            # The header tells the newest revision, not the one that a later page was read at.
+            revision = revision or page.revision
+            more = page.more
+            if page.entries:
+                start = page.entries[-1].key + "\0"
+                size = sum(len(entry.key) + len(entry.value) for entry in page.entries)
+                average = max(1, size // len(page.entries))
+                limit = max(1, min(LARGEST_PAGE, PAGE_BYTES // average))
+
+    async def _page(self, request: bytes) -> messages.Page:
+        return await self._call(messages.RANGE, request, messages.read_page, again=True)
+
+    async def _put_if(self, key: str, value: bytes, revision: int, ttl: float | None) -> int | None:
+        check_key(key)
+        check_value(value, ttl)
+        lease = await self._grant(ttl)
+        request = messages.put_if_request(key, value, lease.id, revision)
+        written = await self._call(messages.TXN, request, messages.read_transaction, again=False)
+        if written is not None:
+            await self._assure(lease)
+        return written
+
+    async def _grant(self, ttl: float | None) -> Lease:
+        if ttl is None:
+            return Lease(id=0, began=math.inf)
+        seconds = math.ceil(ttl) + SPARE
+        began, task = self._leases.get(seconds, (-math.inf, None))
+        if task is None or time.monotonic() - began > SHARED or _failed(task):
+            task = asyncio.create_task(self._new_lease(seconds))
+            task.add_done_callback(_failed)  # all its writers may have been cancelled
+            self._leases[seconds] = time.monotonic(), task
+        # A writer that is cancelled takes the lease from nobody else.
+        return await asyncio.shield(task)
+
+    async def _new_lease(self, seconds: int) -> Lease:
+        began = time.monotonic()
+        request = messages.grant_request(seconds)
+        lease = await self._call(messages.GRANT, request, messages.read_lease, again=True)
+        return Lease(id=lease, began=began)
+
+    async def _assure(self, lease: Lease) -> None:
+        """See to it that the ttl counts from the write, also where that took long."""
+        if time.monotonic() - lease.began <= SPARE:
+            return
+        request = messages.keep_alive_request(lease.id)
+        left = await self._call(messages.KEEP_ALIVE, request, messages.read_ttl, again=True)
+        if left <= 0:
+            raise UnavailableError(
+                "was so slow that the value has expired already", where=self._connection.where
+            )
+
+    async def _call(
+        self, method: str, request: bytes, read: Callable[[bytes], _Answer], *, again: bool
+    ) -> _Answer:
+        answer = await self._connection.call(method, request, again=again)
+        try:
+            return read(answer)
+        except ValueError as error:
+            raise UnavailableError(
+                f"does not answer as etcd does: {error}", where=self._connection.where
+            ) from error
+
+
+def _failed(task: "asyncio.Task[Lease]") -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)

@@ -1,0 +1,156 @@
+"""One watch of etcd: a stream that is read by a task of its own.
+
+Owns: noticing that the server is gone. A stream that was silent for half of the timeout is asked
+for its progress, and must answer within the other half. (HTTP/2 pings would do for the connection
+only, and etcd ends connections that ping more often than every five seconds.)
+
+The task reads, so that nobody's timeout ever cuts a message in two.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+
+from grpclib.exceptions import GRPCError
+
+from localpuppet.bus.etcd import messages
+from localpuppet.bus.etcd.connection import (
+    BROKEN,
+    Bytes,
+    Channel,
+    CompactedError,
+    EtcdConnection,
+    in_a_task,
+    open_stream,
+)
+from localpuppet.errors import UnavailableError
+from localpuppet.formats.text import one_line
+
+# Messages that wait to be told; then the stream's flow control holds the server.
+WAITING = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What was there when a watch resumed.
+
+    Attributes:
+        after: The revision that was seen last.
+        upto: The store's revision at that moment.
+        revisions: The keys that were there and written after `after`, with their revisions.
+    """
+
+    after: int
+    upto: int
+    revisions: dict[str, int]
+
+    def tells(self, event: messages.Event) -> bool:
+        """Return whether a replayed event is the newest state of its key."""
+        if event.removed:
+            return event.entry.key not in self.revisions
+        return self.revisions.get(event.entry.key) == event.entry.revision
+
+
+class EtcdWatch:
+    """A watch on a prefix, open between `async with` and its end.
+
+    Args:
+        connection: Where.
+        prefix: Of what.
+        start: The first revision to be told.
+    """
+
+    def __init__(self, connection: EtcdConnection, prefix: str, *, start: int) -> None:
+        self._connection = connection
+        self._request = messages.watch_request(prefix, start=start)
+        self._queue: asyncio.Queue[messages.Watched | UnavailableError] = asyncio.Queue(WAITING)
+        self._stream: Bytes | None = None
+        self._channel: Channel | None = None
+        self.task: asyncio.Task[None]
+
+    async def __aenter__(self) -> "EtcdWatch":
+        self.task = asyncio.create_task(self._read())
+        self.task.add_done_callback(self._ended)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+    async def events(self) -> AsyncGenerator[messages.Event, None]:
+        """Yield what happens.
+
+        Raises:
+            UnavailableError: The connection is lost, or the server refuses.
+            CompactedError: The changes since `start` are not kept any more.
+        """
+        while True:
+            message = await self._next()
+            for event in message.events:
+                yield event
+            if message.compacted:
+                raise CompactedError
+            if message.cancelled:
+                if any(text in message.reason for text in ("auth token", "auth store")):
+                    self._connection.forget_token()
+                raise self._problem(f"ended the watch: {one_line(message.reason)}")
+
+    async def _next(self) -> messages.Watched:
+        half = self._connection.timeout / 2
+        for asked in (False, True):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(half):
+                    return await self._taken()
+            if asked:
+                break
+            if self._stream is not None:
+                with suppress(*BROKEN):
+                    await in_a_task(self._stream.send_message(messages.PROGRESS_REQUEST), half)
+        self._connection.drop(self._channel)
+        raise self._problem(f"the watch was silent for {self._connection.timeout:g} s")
+
+    async def _taken(self) -> messages.Watched:
+        if self._queue.empty() and self.task.done():
+            raise self._closed()
+        message = await self._queue.get()
+        if isinstance(message, UnavailableError):
+            raise message
+        return message
+
+    def _ended(self, _task: "asyncio.Task[None]") -> None:
+        """Wake who waits, also where the task was cancelled and said nothing."""
+        if self._queue.empty():
+            self._queue.put_nowait(self._closed())
+
+    async def _read(self) -> None:
+        problem: UnavailableError
+        try:
+            channel, metadata = await self._connection.ready()
+            self._channel = channel
+            async with open_stream(channel, messages.WATCH, metadata) as stream:
+                await stream.send_message(self._request)
+                self._stream = stream
+                while (answer := await stream.recv_message()) is not None:
+                    await self._queue.put(messages.read_watched(answer))
+            problem = self._problem("ended the watch")
+        except UnavailableError as error:
+            problem = error
+        except GRPCError as error:
+            problem = self._connection.refusal(error)
+        except (*BROKEN, ValueError) as error:
+            problem = self._problem(f"the watch broke: {one_line(str(error)) or 'no reason given'}")
+            self._connection.drop(self._channel)
+        await self._queue.put(problem)
+
+    def _closed(self) -> UnavailableError:
+        return self._problem("the watch was ended: the connection was lost, or closed")
+
+    def _problem(self, what: str) -> UnavailableError:
+        return UnavailableError(what, where=self._connection.where)

@@ -1,0 +1,63 @@
+"""The keys of the bus: which key holds what.
+
+Owns: names of keys and prefixes. Refuses to know: engines, and what the values say; the recipes
+over these keys stand in `triggers`, `requests`, `inventory` and `leases`.
+
+    KEYPREFIX/hosts/RECEIVER/SENDER               the newest trigger of a sender for a receiver
+    /localpuppet/presence/NODE                    who is there, and how it is
+    /localpuppet/leases/NAME                      who has a lease
+    /localpuppet/requests/NODE/CALLER/ID          a request to a node
+    /localpuppet/replies/CALLER/NODE/ID           what it answered
+
+The receiver stands before the sender, so that a store's permissions can give each node its own.
+"""
+
+import re
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import NodeName
+
+KEYPREFIX = "/puppet_trigger/events"
+BASE = "/localpuppet"
+PRESENCE = f"{BASE}/presence/"
+LEASES = f"{BASE}/leases/"
+_LEASE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
+
+
+def triggers_for(node: NodeName, keyprefix: str) -> str:
+    """Return the prefix of the triggers for a node."""
+    return f"{keyprefix}/hosts/{node}/"
+
+
+def requests_for(node: NodeName) -> str:
+    """Return the prefix of the requests to a node."""
+    return f"{BASE}/requests/{node}/"
+
+
+def requests_of(caller: str, node: NodeName) -> str:
+    """Return the prefix of a caller's requests to a node."""
+    return f"{requests_for(node)}{caller}/"
+
+
+def replies_to(caller: str) -> str:
+    """Return the prefix of the replies to a caller."""
+    return f"{BASE}/replies/{caller}/"
+
+
+def replies_of(node: NodeName, caller: str) -> str:
+    """Return the prefix of a node's replies to a caller."""
+    return f"{replies_to(caller)}{node}/"
+
+
+def parse_lease_name(text: str) -> str:
+    """Return the name of a lease.
+
+    Raises:
+        InvalidInputError: It is none.
+    """
+    if not _LEASE_NAME.match(text):
+        raise InvalidInputError(
+            f"{text[:60]!r} is no name of a lease",
+            hint="up to 100 letters, digits and '_ . -', the first no '.' or '-'",
+        )
+    return text

@@ -1,0 +1,1 @@
+"""Room `bus/nats`; its map comes with the next commits."""

@@ -1,0 +1,129 @@
+"""nats-py's client, without what others could do to us by it.
+
+Owns: some of the library's own steps. Refuses to know: when to connect, and what messages mean.
+
+Invariants: a message with a subject or headers that are no text is a message, and no reason to lose
+the connection: the server stores such bytes for anybody who may write a key, and sends them again
+to whoever lists it; a server without TLS is told nothing where TLS is a must; a connection that is
+lost is lost at once, without waiting for a peer that is not there.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from localpuppet.bus.transports import read_little
+
+
+class TolerantClient(Client):
+    """What is no text is kept as it is: no key of ours has such bytes, so nobody looks for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._takers: dict[int, Callable[[Msg], None]] = {}
+
+    def read_little(self) -> None:
+        """Spare the kernel work for every message."""
+        read_little(self._socket())
+
+    def _socket(self) -> asyncio.WriteTransport | None:
+        writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
+        return None if writer is None else writer.transport
+
+    async def hear(self, subject: str, take: Callable[[Msg], None]) -> Subscription:
+        """Subscribe; `take` gets each message at once, before the next one is read.
+
+        The library has a queue and a task for each subscription.
+        """
+        number = self._sid + 1
+        self._takers[number] = take
+        subscription: Subscription = await self.subscribe(subject, cb=_nothing)
+        if subscription._id != number:
+            raise AssertionError("nats-py numbers its subscriptions in another way")
+        return subscription
+
+    def _remove_sub(self, sid: int, max_msgs: int = 0) -> None:
+        self._takers.pop(sid, None)
+        super()._remove_sub(sid, max_msgs)
+
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
+    ) -> None:
+        take = self._takers.get(sid)
+        if take is None:
+            await super()._process_msg(sid, subject, reply, data, headers)
+        else:
+            take(
+                self._build_message(sid, subject, reply, data, await self._process_headers(headers))
+            )
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        """Take the lines apart: the library looks at every byte of a name, four times as long."""
+        found = {}
+        for line in raw.decode("utf-8", "replace").split("\r\n"):
+            name, colon, value = line.partition(":")
+            if colon:
+                found[name] = value.strip()
+        return found
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        try:
+            found: dict[str, str] | None = await super()._process_headers(headers)
+        except (UnicodeDecodeError, IndexError):
+            return None
+        return found
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        return self.msg_class(
+            subject=subject.decode("utf-8", "surrogateescape"),
+            reply=reply.decode("utf-8", "surrogateescape"),
+            data=data,
+            headers=headers,
+            _client=self,
+            _sid=sid,
+        )
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if type(info.get("max_payload", 0)) is not int:
+            raise NatsError("the server says what no server of NATS does")
+        await super()._process_info(info, initial_connection)
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """End it at once: the library says good-bye before it tells, and the dead take no good-bye.
+
+        What was not sent by now has no answer, so who sent it hears that the connection is lost.
+        """
+        if self.is_closed:
+            return
+        self._pending = []
+        self._pending_data_size = 0
+        transport = self._socket()
+        if transport is not None:
+            transport.abort()
+        # Who waits until it was sent would wait for a task that ends here.
+        while self._flush_queue is not None and not self._flush_queue.empty():
+            sent = self._flush_queue.get_nowait()
+            if not sent.done():
+                sent.set_result(None)
+        await super()._close(status, do_cbs)
+
+
+async def _nothing(_message: Msg) -> None:
+    """Be what the library wants to be called."""
+
+
+class TlsClient(TolerantClient):
+    """nats-py would do without TLS where the first line of a server, in clear text, says so."""
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and not info.get("tls_required"):
+            raise NatsError("the server does not speak TLS, and is told nothing")
+        await super()._process_info(info, initial_connection)

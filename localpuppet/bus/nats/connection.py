@@ -1,0 +1,210 @@
+"""One connection to NATS, remade when it is lost: requests with deadlines, errors as ours.
+
+Owns: when to connect. nats-py's own reconnecting is off: it hides an outage from those who wait,
+holds back what they publish, and takes its time. A connection that is lost ends all that wait on it
+at once (`nats_link`), and the next call makes a new one, trying all servers until its deadline.
+"""
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.bus.backoff import Backoff
+from localpuppet.bus.deadline import end_of_step
+from localpuppet.bus.nats.link import Msg, NatsError, NatsLink, NobodyError, reason
+from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.formats.text import url_without_secrets
+
+API = "$JS.API"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """Who we are; all may be missing.
+
+    Attributes:
+        file: A `.creds` file (JWT and seed), or one with an nkey seed alone.
+        user: A user's name.
+        password: Its password.
+        tls: For servers that speak TLS; holds our certificate if there is one.
+    """
+
+    file: Path | None = None
+    user: str | None = None
+    password: str | None = None
+    tls: ssl.SSLContext | None = None
+
+    def options(self) -> dict[str, object]:
+        """Return what nats-py calls them.
+
+        Raises:
+            InvalidInputError: The file cannot be read.
+        """
+        options: dict[str, object] = {}
+        if self.file is not None:
+            try:
+                text = self.file.read_text("ascii")
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "it is not text"
+                raise InvalidInputError(f"cannot be read: {why}", where=str(self.file)) from error
+            kind = "user_credentials" if "BEGIN NATS USER JWT" in text else "nkeys_seed"
+            options[kind] = str(self.file)
+        if self.user is not None:
+            options |= {"user": self.user, "password": self.password or ""}
+        if self.tls is not None:
+            options["tls"] = self.tls
+        return options
+
+
+def _worth_saying(record: logging.LogRecord) -> bool:
+    """Drop asyncio's note about how nats-py came to its TLS: it means nothing, and comes always."""
+    return not record.getMessage().startswith("returning true from eof_received()")
+
+
+class NatsConnection:
+    """The connection of one client.
+
+    Args:
+        servers: URLs, tried in turn.
+        credentials: Who we are.
+        inbox: The prefix of the subjects that answers come to.
+        timeout: The deadline of each call in seconds.
+        api: The prefix of JetStream's API.
+        must_be_tls: Whether a server without TLS is refused; else TLS is up to the server.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        *,
+        credentials: Credentials,
+        inbox: str,
+        timeout: float,
+        api: str = API,
+        must_be_tls: bool = False,
+    ) -> None:
+        self.api = api
+        self._must_be_tls = must_be_tls
+        logging.getLogger("asyncio").addFilter(_worth_saying)
+        self._servers = list(servers)
+        self._credentials = credentials
+        self._inbox = inbox
+        self.timeout = timeout
+        self._link: NatsLink | None = None
+        self._connecting = asyncio.Lock()
+        self._closed = False
+        self._said = "no answer"  # why the last attempt to connect failed
+
+    @property
+    def where(self) -> str:
+        """Return the servers: for messages."""
+        return ", ".join(url_without_secrets(url) for url in self._servers)
+
+    @property
+    def version(self) -> str:
+        """Return the version of the server that we are connected to."""
+        return "" if self._link is None else self._link.version
+
+    async def link(self) -> NatsLink:
+        """Return a live connection, a new one if there is none.
+
+        Raises:
+            UnavailableError: No server can be reached within the deadline, or they refuse us.
+        """
+        found = self._link
+        if found is not None and found.alive and not self._closed:
+            return found  # the usual case, without a turn in the queue for the lock
+        # From here on: who waits for others' attempts has no more time than they have.
+        deadline = end_of_step(self.timeout)
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()):
+                await self._connecting.acquire()
+        except TimeoutError as error:
+            raise self._unreachable() from error
+        try:
+            self._check_open()
+            if self._link is None or not self._link.alive:
+                if self._link is not None:
+                    await self._link.close()
+                    self._link = None
+                if time.monotonic() >= deadline:
+                    raise self._unreachable()
+                link = await self._connect(deadline)
+                self._link = link  # so that `close` finds it, or has been
+                if self._closed:
+                    await link.close()
+                self._check_open()
+            return self._link
+        finally:
+            self._connecting.release()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError("is closed", where="bus nats")
+
+    def _unreachable(self) -> UnavailableError:
+        hint = "is it up, and buses.nats.servers right?"
+        return self.problem(f"cannot be reached: {self._said}", hint)
+
+    async def _connect(self, deadline: float) -> NatsLink:
+        options = self._credentials.options()
+        backoff = Backoff()
+        while True:
+            for left, url in zip(range(len(self._servers), 0, -1), self._servers, strict=True):
+                link = NatsLink(
+                    where=self.where, timeout=self.timeout, must_be_tls=self._must_be_tls
+                )
+                try:
+                    async with asyncio.timeout(max(0.05, (deadline - time.monotonic()) / left)):
+                        await link.connect(url, options, inbox=self._inbox)
+                # The library believes the types in what a server says first.
+                except (NatsError, OSError, ValueError, TypeError, AttributeError) as error:
+                    self._said = link.said or reason(error)
+                    await link.close()
+                    if "authorization" in self._said.lower():
+                        hint = "see the credentials of the bus"
+                        raise self.problem(self._said, hint) from error
+                except BaseException:  # nobody waits for it any more: it would stay for ever
+                    await link.close()
+                    raise
+                else:
+                    return link
+            pause = backoff.pause()
+            if time.monotonic() + pause >= deadline:
+                raise self._unreachable()
+            await asyncio.sleep(pause)
+
+    async def request(
+        self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None
+    ) -> Msg:
+        """Send a message; return the answer.
+
+        Where nobody answers it is sent again: a cluster may be choosing a leader.
+
+        Raises:
+            UnavailableError: Nobody answers within the deadline, or we may not ask.
+        """
+        deadline = end_of_step(self.timeout)
+        backoff = Backoff()
+        while True:
+            try:
+                return await (await self.link()).request(subject, payload, headers=headers)
+            except NobodyError:
+                pause = backoff.pause()
+                if time.monotonic() + pause >= deadline:
+                    raise
+            await asyncio.sleep(pause)
+
+    async def close(self) -> None:
+        """Close the connection; every later call raises."""
+        self._closed = True
+        if self._link is not None:
+            await self._link.close()
+
+    def problem(self, what: str, hint: str = "") -> UnavailableError:
+        """Return an error about these servers."""
+        return UnavailableError(what, where=self.where, hint=hint)

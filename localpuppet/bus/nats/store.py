@@ -1,0 +1,318 @@
+"""The bus on NATS: `KeyValue` over one JetStream stream.
+
+Owns: what a verb means for the last message of a subject, and how a watch is put together. A watch
+subscribes to what the server repeats of all that it stores (its *republish*), then reads what is
+there, and then follows; every repeated message carries its sequence, so nothing is told twice.
+Repeated messages are core NATS, which may lose some: with the connection, then the watch ends with
+an error; without it (a full buffer, a route between servers), so each watch reads again from time
+to time what was stored since the last look. On some set-ups a client can forge one; it is a hint:
+whoever is told checks signatures, and a forged sequence makes a watch list anew, not deaf.
+
+nats-py's own key-value watch and its fetch wait 19 to 29 s after a crash of the server; neither is
+used.
+
+A subject keeps one message, so what replaces a value replaces it whole, with its ttl: a value that
+was to stay for an hour and was followed by one for a second is gone after a second.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+
+from localpuppet.bus.deadline import end_of_step, in_time
+from localpuppet.bus.key_value import (
+    Change,
+    Entry,
+    Gone,
+    Listing,
+    Put,
+    check_key,
+    check_prefix,
+    check_value,
+)
+from localpuppet.bus.nats.connection import API, Credentials, NatsConnection
+from localpuppet.bus.nats.feed import NatsFeed
+from localpuppet.bus.nats.message import Message, release
+from localpuppet.bus.nats.stream import NatsStream
+from localpuppet.bus.tls import tls_context
+from localpuppet.errors import InvalidInputError
+
+_MAX_BYTES = 1024**3
+
+
+async def open_nats(
+    servers: Sequence[str],
+    *,
+    timeout: float,
+    ca: Path | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    credentials: Path | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    inbox: str = "_INBOX",
+    api: str = API,
+    stream: str = "localpuppet",
+    prefix: str = "lp",
+    max_bytes: int = _MAX_BYTES,
+    replicas: int = 1,
+) -> "NatsKeyValue":
+    """Return the bus on NATS servers; their stream is made if it is not there.
+
+    Args:
+        servers: URLs (`tls://nats1:4222`, `nats://…`), tried in turn.
+        timeout: The deadline of each call in seconds.
+        ca: PEM file with the authorities to trust; `None` for the system's.
+        certificate: PEM file with our certificate.
+        key: PEM file with its key; `None` when it is in `certificate`.
+        credentials: A `.creds` file, or one with an nkey seed.
+        user: A user's name.
+        password: Its password.
+        inbox: The prefix of subjects for answers; permissions can name one for each node.
+        api: The prefix of JetStream's API; another one where it is imported from an account.
+        stream: The stream's name.
+        prefix: The first token of its subjects.
+        max_bytes: How large a stream that we make may grow.
+        replicas: How many servers keep a stream that we make.
+
+    Raises:
+        UnavailableError: No server answers within the deadline, or they refuse us.
+        InvalidInputError: A URL or a file is not what it should be.
+    """
+    if not servers:
+        raise InvalidInputError("names no server", where="bus nats", hint="write servers: [URL]")
+    for url in servers:
+        if not url.startswith(("nats://", "tls://")) or "@" in url:
+            raise InvalidInputError(
+                "is no server of NATS, or holds credentials",
+                where="bus nats",
+                hint="write tls://HOST:4222, and user and password_file",
+            )
+    secure = ca is not None or any(url.startswith("tls://") for url in servers)
+    connection = NatsConnection(
+        servers,
+        credentials=Credentials(
+            file=credentials,
+            user=user,
+            password=password,
+            tls=tls_context(ca, certificate, key) if secure else None,
+        ),
+        inbox=inbox,
+        timeout=timeout,
+        api=api,
+        must_be_tls=secure,
+    )
+    store = NatsStream(
+        connection, name=stream, prefix=prefix, max_bytes=max_bytes, replicas=replicas
+    )
+    try:
+        await store.open()
+    except BaseException:
+        await connection.close()
+        raise
+    return NatsKeyValue(store)
+
+
+def weakness(version: str) -> str | None:
+    """Return what an operator should know about a version of NATS; `None` when nothing."""
+    if release(version) >= (2, 10):
+        return None
+    return (
+        f"nats-server {version} cannot write through to the disk and loses acknowledged messages"
+        " when the power fails (2.10 and later can, with sync_interval: always)"
+    )
+
+
+class NatsKeyValue:
+    """A `KeyValue`; see there for what the methods promise.
+
+    Args:
+        stream: The stream.
+    """
+
+    def __init__(self, stream: NatsStream) -> None:
+        self._stream = stream
+
+    @property
+    def timeout(self) -> float:
+        """Return the deadline of each call in seconds."""
+        return self._stream.connection.timeout
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what an operator should know about this server."""
+        found = weakness(self._stream.connection.version)
+        return () if found is None else (found,)
+
+    @in_time
+    async def get(self, key: str) -> Entry | None:
+        """Return the newest value of a key; `None` when there is none.
+
+        Raises:
+            UnavailableError: No server answers within the deadline, or they refuse us.
+            InvalidInputError: It is no key.
+        """
+        check_key(key)
+        message = await self._last(key)
+        return message.entry if message is not None and self._stream.alive(message) else None
+
+    @in_time
+    async def list(self, prefix: str) -> Listing:
+        """Return all that is below a prefix, at one revision.
+
+        Raises:
+            UnavailableError: No server answers within the deadline, or they refuse us.
+            InvalidInputError: It is no prefix.
+        """
+        check_prefix(prefix)
+        listing = await self._list(prefix)
+        if not listing.entries:
+            # Anybody may ask which keys there are. Who may not read them is not told "none".
+            await self._stream.last(f"{prefix}none")
+        return listing
+
+    @in_time
+    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
+        """Write a value, whatever was there; return its revision.
+
+        Raises:
+            UnavailableError: No server answers within the deadline, or they refuse us.
+            InvalidInputError: It is no key, or the value is too large.
+        """
+        check_key(key)
+        check_value(value, ttl)
+        revision = await self._stream.publish(key, value, ttl=ttl)
+        if revision is None:
+            raise AssertionError("a write without a condition cannot lose")
+        return revision
+
+    @in_time
+    async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
+        """Write a value if the key is not there; return its revision, `None` if it is there.
+
+        Raises:
+            UnavailableError: No server answers within the deadline, or they refuse us.
+            InvalidInputError: It is no key, or the value is too large.
+        """
+        check_key(key)
+        check_value(value, ttl)
+        expected = 0
+        deadline = end_of_step(self.timeout)
+        while time.monotonic() < deadline:
+            revision = await self._stream.publish(key, value, ttl=ttl, expected=expected)
+            if revision is not None:
+                return revision
+            # There is a message; it may be the trace of a removal, or have expired.
+            message = await self._last(key)
+            if message is not None and self._stream.alive(message):
+                return None
+            expected = 0 if message is None else message.entry.revision
+        raise self._stream.connection.problem(f"{key} is written and removed all the time")
+
+    @in_time
+    async def set_if_revision(
+        self, key: str, value: bytes, revision: int, *, ttl: float | None = None
+    ) -> int | None:
+        """Write a value if the key still has that revision; `None` if it does not.
+
+        Raises:
+            UnavailableError: No server answers within the deadline, or they refuse us.
+            InvalidInputError: It is no key, or the value is too large.
+        """
+        check_value(value, ttl)
+        # The server compares sequences alone: it takes a trace, or what has expired, for a value.
+        if not await self._has(key, revision):
+            return None
+        return await self._stream.publish(key, value, ttl=ttl, expected=revision)
+
+    @in_time
+    async def remove_if_revision(self, key: str, revision: int) -> bool:
+        """Remove a key if it still has that revision; return whether it had.
+
+        Raises:
+            UnavailableError: No server answers within the deadline, or they refuse us.
+            InvalidInputError: It is no key.
+        """
+        if not await self._has(key, revision):
+            return False
+        return await self._stream.publish_removal(key, revision) is not None
+
+    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
+        """Follow all that happens below a prefix, without an end; see `KeyValue.watch`.
+
+        Raises:
+            UnavailableError: The connection is lost, or the server refuses us.
+            InvalidInputError: It is no prefix.
+        """
+        check_prefix(prefix)
+        async with NatsFeed(self._stream, prefix) as feed:
+            state = None if after is None else await self._stream.state()
+            if after is None or state is None or not self._stream.remembers(after, state):
+                listing = await self._list(prefix)
+                yield listing
+                seen = checked = listing.revision
+                behind = False
+            else:
+                seen = checked = after
+                behind = True  # what was stored since is older than what is heard by now
+            feed.check()
+            told: set[int] = set()
+            while True:
+                heard = None if behind else await feed.next()
+                behind = False
+                if heard is None:
+                    upto = (await self._stream.state()).last
+                    news = await self._stream.read(prefix, after=checked) if upto > checked else []
+                else:
+                    upto, news = checked, [heard]
+                for message in news:
+                    at = message.entry.revision
+                    if at <= checked or at in told:
+                        continue
+                    # It came late, and who follows must see it in its place; or what seemed newer
+                    # was forged. What is stored decides, also about where we are.
+                    if at < seen:
+                        listing = await self._list(prefix)
+                        yield listing
+                        seen = upto = listing.revision
+                        break
+                    told.add(at)
+                    seen = at
+                    change = self._change(message)
+                    if change is not None:
+                        yield change
+                if upto > checked:
+                    checked = upto
+                    seen = max(seen, upto)
+                    told = {at for at in told if at > checked}
+
+    async def close(self) -> None:
+        """Give the connection back; watches and all later calls raise."""
+        await self._stream.connection.close()
+
+    def _change(self, message: Message) -> Change | None:
+        if message.removed:
+            return Gone(key=message.entry.key, revision=message.entry.revision)
+        return Put(entry=message.entry) if self._stream.alive(message) else None
+
+    async def _last(self, key: str) -> Message | None:
+        message = await self._stream.last(key)
+        if message is not None and self._stream.needs_time(message):
+            await self._stream.tell_time(key)
+        return message
+
+    async def _has(self, key: str, revision: int) -> bool:
+        entry = await self.get(key)
+        return entry is not None and entry.revision == revision
+
+    @in_time
+    async def _list(self, prefix: str) -> Listing:
+        state = await self._stream.state(prefix)
+        messages = await self._stream.below(prefix, state)
+        newest = {one.entry.key: one for one in messages}  # one may have been replaced meanwhile
+        entries = sorted(
+            (one.entry for one in newest.values() if self._stream.alive(one)),
+            key=lambda entry: entry.key,
+        )
+        last = messages[-1].entry.revision if messages else 0
+        return Listing(entries=tuple(entries), revision=max(state.last, last))

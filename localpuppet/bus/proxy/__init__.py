@@ -1,0 +1,1 @@
+"""Room `bus/proxy`; its map comes with the next commits."""

@@ -1,0 +1,153 @@
+"""The roster of a bus: who is on it and may do what; turned into rights on keys.
+
+Owns: the file's rules, and which keys a member needs for what it may do. Refuses to know: how an
+engine is told (`model.nats_permissions`, `model.etcd_roles`).
+
+Invariants: what the roster does not name nobody may; a name that it does not introduce is refused,
+so that a typo takes no right away unseen.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localpuppet.bus import layout
+from localpuppet.bus.grants import Grant, Member
+from localpuppet.bus.key_value import check_key
+from localpuppet.bus.layout import KEYPREFIX
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import NodeName, SignerName, did_you_mean
+
+ALL = "*"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of the roster.
+
+    Attributes:
+        name: A node or a person.
+        node: Whether it has an agent.
+        triggers: The nodes that it may trigger.
+        asks: The nodes that it may put requests before.
+        leases: The leases that it may take.
+    """
+
+    name: SignerName
+    node: bool
+    triggers: tuple[NodeName, ...]
+    asks: tuple[NodeName, ...]
+    leases: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roster:
+    """Who is on the bus.
+
+    Attributes:
+        entries: Nodes, then people, in the file's order.
+        admins: Who may do everything.
+        keyprefix: Where triggers are.
+        stream: NATS's stream.
+    """
+
+    entries: tuple[Entry, ...]
+    admins: tuple[SignerName, ...]
+    keyprefix: str
+    stream: str
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any], *, where: str) -> "Roster":
+        """Return the roster.
+
+        Args:
+            raw: The document; its shape was checked.
+            where: The document, for messages.
+
+        Raises:
+            InvalidInputError: A name is none, stands there twice, or is not introduced.
+        """
+        nodes = [_parsed(NodeName, name, f"{where}: nodes") for name in raw.get("nodes", {})]
+        people = raw.get("people") or {}
+        admins = [_parsed(SignerName, name, f"{where}: admins") for name in raw.get("admins", [])]
+        names = [*nodes, *(_parsed(SignerName, name, f"{where}: people") for name in people)]
+        for name in (*names, *admins):
+            if [*names, *admins].count(name) > 1:
+                raise InvalidInputError(
+                    f"{name} is there twice", where=where, hint="a name is one user of the engine"
+                )
+            if name == "root":
+                raise InvalidInputError("root is etcd's own user", where=where)
+        keyprefix = raw.get("keyprefix", KEYPREFIX)
+        try:
+            check_key(keyprefix)
+        except InvalidInputError as error:
+            raise error.at(f"{where}: keyprefix") from error
+        return cls(
+            entries=(
+                *(_entry(n, raw["nodes"][n] or {}, nodes, f"{where}: nodes.{n}") for n in nodes),
+                *(_entry(n, people[n] or {}, nodes, f"{where}: people.{n}") for n in people),
+            ),
+            admins=tuple(admins),
+            keyprefix=keyprefix,
+            stream=raw.get("stream", "localpuppet"),
+        )
+
+    def members(self) -> list[Member]:
+        """Return everybody but the admins with what they may do."""
+        return [Member(name=one.name, grants=tuple(self._grants(one))) for one in self.entries]
+
+    def _grants(self, entry: Entry) -> list[Grant]:
+        reads = [layout.PRESENCE, layout.LEASES]
+        writes = [layout.LEASES + name for name in entry.leases]
+        writes += [
+            layout.triggers_for(node, self.keyprefix) + entry.name for node in entry.triggers
+        ]
+        writes += [layout.requests_of(entry.name, node) for node in entry.asks]
+        if entry.asks:
+            reads.append(layout.replies_to(entry.name))
+        if entry.node:
+            me = NodeName(entry.name)
+            reads += [layout.triggers_for(me, self.keyprefix), layout.requests_for(me)]
+            writes.append(layout.PRESENCE + me)
+            writes += [layout.replies_of(me, one.name) for one in self.entries if me in one.asks]
+        return [
+            *(Grant(key=key, write=False) for key in reads),
+            *(Grant(key=key, write=True) for key in writes),
+        ]
+
+
+def _entry(name: str, raw: Mapping[str, Any], nodes: Sequence[NodeName], where: str) -> Entry:
+    leases = raw.get("leases", [])
+    for lease in leases:
+        try:
+            layout.parse_lease_name(lease)
+        except InvalidInputError as error:
+            raise error.at(f"{where}.leases") from error
+    return Entry(
+        name=SignerName(name),
+        node=name in nodes,
+        triggers=_named(raw.get("triggers", []), nodes, f"{where}.triggers"),
+        asks=_named(raw.get("asks", []), nodes, f"{where}.asks"),
+        leases=tuple(dict.fromkeys(leases)),
+    )
+
+
+def _named(names: Sequence[str], nodes: Sequence[NodeName], where: str) -> tuple[NodeName, ...]:
+    if ALL in names:
+        return tuple(nodes)
+    for name in names:
+        if name not in nodes:
+            raise InvalidInputError(
+                f"{name!r} is no node of this file",
+                where=where,
+                hint=did_you_mean(name, [*nodes]) if nodes else "",
+            )
+    return tuple(NodeName(name) for name in dict.fromkeys(names))
+
+
+def _parsed(kind: type[Any], name: str, where: str) -> Any:  # noqa: ANN401
+    try:
+        return kind.parse(name)
+    except InvalidInputError as error:
+        raise error.at(where) from error

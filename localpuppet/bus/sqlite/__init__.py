@@ -1,0 +1,1 @@
+"""Room `bus/sqlite`; its map comes with the next commits."""

@@ -1,0 +1,35 @@
+"""`localpuppet release`: what is done with releases, by their makers and on a node."""
+
+import click
+
+from localpuppet.cli.lazy_group import Verbs
+
+# Verb → module, as in main.
+VERBS = {
+    "check": "release.check",
+    "diff": "release.diff",
+    "gc": "release.gc",
+    "import": "release.import_puppetfile",
+    "list": "release.store",
+    "lock": "release.lock",
+    "package": "release.package",
+    "tag": "release.tag",
+    "verify": "release.store",
+}
+
+EPILOG = """\b
+Examples:
+  localpuppet release import Puppetfile -o manifest.yaml
+  localpuppet release lock .             manifest.yaml → manifest.lock
+  localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml
+  localpuppet release gc --dry-run       what nobody will go back to
+  localpuppet release package foo/tags/r1 --format deb
+  localpuppet release check .            closed? parses? fits? for CI
+  localpuppet release tag . r2           checked, annotated, pushed
+  localpuppet release verify --all       hash every byte of what is staged
+"""
+
+
+@click.group(cls=Verbs, verbs=VERBS, epilog=EPILOG, no_args_is_help=True)
+def release_command() -> None:
+    """Make, check and keep releases."""

@@ -1,0 +1,61 @@
+"""`localpuppet release gc`: removing releases that nobody will go back to."""
+
+import click
+
+from localpuppet.cli import render
+from localpuppet.wiring.node import Parts
+
+
+@click.command(
+    "gc",
+    epilog="""\b
+Examples:
+  localpuppet release gc --dry-run       what would go
+  localpuppet release gc
+""",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def gc_command(parts: Parts, dry_run: bool, as_json: bool) -> None:
+    """Remove staged releases and trees that are not needed any more.
+
+    Kept are what runs, what input.yaml and inputs/ name, what was rolled back to, and the newest
+    two applied releases of each source.
+    """
+    from localpuppet.releases.garbage import Garbage
+    from localpuppet.releases.interfaces import Interfaces
+
+    staging = parts.staging(parts.git())
+    garbage = Garbage(
+        staging=staging,
+        store=parts.store,
+        ledger=parts.ledger,
+        records=parts.records,
+        interfaces=Interfaces(parts.settings.state),
+    )
+    lock = parts.store.exclusively()
+    try:
+        removal = garbage.plan(parts.named_apps())
+        if not dry_run:
+            garbage.remove(removal)
+    finally:
+        lock.release()
+    if as_json:
+        render.emit_json(
+            {
+                "schema": 1,
+                "dry_run": dry_run,
+                "releases": list(removal.releases),
+                "trees": list(removal.trees),
+                "kept": list(removal.kept),
+            }
+        )
+        return
+    verb = "would remove" if dry_run else "removed"
+    for app in removal.releases:
+        render.emit(f"{verb} {app}")
+    trees = render.counted(len(removal.trees), "tree")
+    kept = len(removal.kept)
+    stay = "stays" if kept == 1 else "stay"
+    render.emit(f"{verb} {trees}; {render.counted(kept, 'release')} {stay}")

@@ -1,0 +1,107 @@
+"""`localpuppet release list` and `verify`: what is staged on this node."""
+
+import click
+
+from localpuppet.cli import render
+from localpuppet.errors import IntegrityError, InvalidInputError
+from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.staged import Staged
+from localpuppet.releases.staging import Staging
+from localpuppet.wiring.node import Parts
+
+
+@click.command(
+    "list",
+    epilog="""\b
+Examples:
+  localpuppet release list
+  localpuppet release list --json | jq -r '.releases[].app'
+""",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def list_command(parts: Parts, as_json: bool) -> None:
+    """List the releases that are staged on this node."""
+    staged = parts.staging(parts.git()).all()
+    applied = _applied(parts)
+    if as_json:
+        rows_of = [{**release.to_dict(), "applied": applied.get(release.app)} for release in staged]
+        render.emit_json({"schema": 1, "releases": rows_of})
+        return
+    if not staged:
+        render.emit("nothing is staged; 'localpuppet stage' fetches what the input names")
+        return
+    rows = [
+        (
+            release.app,
+            release.pin.commit[:12],
+            release.pin.tree_sha256[:16],
+            str(len(release.modules)),
+            str(len(release.sources)),
+            applied.get(release.app) or "",
+        )
+        for release in staged
+    ]
+    render.emit(
+        render.table(("RELEASE", "COMMIT", "TREE SHA-256", "MODULES", "SOURCES", "APPLIED"), rows)
+    )
+
+
+def _applied(parts: Parts) -> dict[str, str]:
+    """Return which release of each source is the current and which the previous one."""
+    found: dict[str, str] = {}
+    for source in parts.ledger.sources():
+        order = parts.ledger.order(source)
+        found.update(zip(order[-2:][::-1], ("current", "previous"), strict=False))
+    return found
+
+
+@click.command(
+    "verify",
+    short_help="Hash every byte of a release and compare with its lock.",
+    epilog="""\b
+Examples:
+  localpuppet release verify                     what the input names
+  localpuppet release verify web/tags/r1
+  localpuppet release verify --all --quick       sizes, times and modes only
+""",
+)
+@click.argument("app", required=False)
+@click.option("--all", "everything", is_flag=True, help="Every staged release.")
+@click.option("--quick", is_flag=True, help="Compare metadata only; do not hash bytes.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def verify_command(
+    parts: Parts, app: str | None, everything: bool, quick: bool, as_json: bool
+) -> None:
+    """Hash every byte of APP (default: the input's) and compare with what was locked.
+
+    Exits 3 when something is not what it was; 'localpuppet stage' repairs it.
+    """
+    staging = parts.staging(parts.git())
+    found = staging.all() if everything else [_one(parts, staging, app)]
+    problems = {release.app: staging.problems(release, full=not quick) for release in found}
+    broken = {name: list(texts) for name, texts in problems.items() if texts}
+    if as_json:
+        render.emit_json({"schema": 1, "verified": sorted(problems), "problems": broken})
+    else:
+        for release in found:
+            word = "broken" if release.app in broken else "sound"
+            color = "red" if release.app in broken else "green"
+            render.emit(f"{click.style(word, fg=color)}  {release.app}")
+    if broken:
+        first = next(iter(broken.values()))[0]
+        count = sum(map(len, broken.values()))
+        raise IntegrityError(
+            f"{first}" + (f" and {count - 1} more" if count > 1 else ""),
+            where=next(iter(broken)),
+            hint="'localpuppet stage' repairs it; find out who changed it",
+        )
+
+
+def _one(parts: Parts, staging: Staging, app: str | None) -> Staged:
+    path = ReleasePath.parse(app, where="APP") if app else parts.input_app()
+    staged = staging.known(path)
+    if staged is None:
+        raise InvalidInputError(f"{path} is not staged here", hint="'localpuppet stage' does it")
+    return staged

@@ -1,0 +1,70 @@
+"""What people see of the replies to requests: as the verbs show the same of this node.
+
+A node of another version may tell something else: that is shown as it is, field by field.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from localpuppet.cli import render, render_run
+from localpuppet.errors import StateError
+from localpuppet.runs.hold import Hold
+from localpuppet.runs.run import Status
+
+
+def told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+    """Return a word, and the lines below it, if any.
+
+    Args:
+        action: What was asked for.
+        result: What was replied.
+        now: The time.
+    """
+    try:
+        return _told(action, result, now)
+    except (AttributeError, KeyError, TypeError, ValueError, StateError):
+        return render.word("ok"), render.mapping_lines(result)
+
+
+def _told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+    if action == "runonce" and result["accepted"] is True:
+        return "accepted", ""
+    if action == "disable":
+        return f"on hold: {_hold(result['hold'])}", ""
+    if action == "enable":
+        ended = [f"ended: {_hold(raw)}" for raw in result["ended"]]
+        return "; ".join(ended) or "there was no hold of yours", _left(result["holds"])
+    if action == "last_run_summary":
+        if not result:
+            return "no run yet", ""
+        return render.word("ok"), render.pairs(render_run.rows(Status.from_dict(result), now))
+    return _state(result, now)
+
+
+def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
+    last = said["last"]
+    rows = [("Cause", render.user_text(said["cause"] or ""))]
+    if said["waiting"]:
+        rows.append(("Waiting", render.counted(int(said["waiting"]), "cause")))
+    if last:
+        ended = render_run.ago(last["finished_at"], now)
+        noop = " (noop)" if last["noop"] else ""
+        outcome = render.word(render.user_text(last["outcome"]))
+        rows += [
+            ("Last run", f"{outcome}{noop}, {ended}  [run {render.user_text(last['run'])}]"),
+            ("Reason", render.user_text(last["reason"] or "")),
+            ("Release", render.user_text(last["app"])),
+            ("Tree", render.user_text(said["release"] or "")),
+        ]
+    rows.append(("Version", render.user_text(said["version"])))
+    lines = [render.pairs(rows), _left(said["holds"])]
+    return render.word(render.user_text(said["state"])), "\n".join(filter(None, lines))
+
+
+def _left(holds: list[Mapping[str, Any]]) -> str:
+    return render.pairs([("On hold", _hold(raw)) for raw in holds])
+
+
+def _hold(raw: Mapping[str, Any]) -> str:
+    return render.user_text(Hold.from_dict(raw))

@@ -1,0 +1,1 @@
+"""Room `enc`; its map comes with the next commits."""

@@ -1,0 +1,48 @@
+"""The node document of a run: computed from layers, and written for the ENC script."""
+
+from pathlib import Path
+
+from localpuppet.enc.document import EncData, NodeDocument, classify
+from localpuppet.enc.input import Source
+from localpuppet.errors import LocalpuppetError
+from localpuppet.machine.files import write_durably
+from localpuppet.releases.release import Release
+
+
+def node_document(
+    source: Source,
+    release: Release,
+    *,
+    answer: EncData | None,
+) -> NodeDocument:
+    """Return the node document: the release's ENC data, its layers, the ENC's answer, the input.
+
+    Each wins over the ones before it.
+
+    Args:
+        source: The input.
+        release: The release that it names.
+        answer: What the site's own ENC command said, if there is one.
+
+    Raises:
+        InvalidInputError: A layer or a `%{…}` is unknown.
+    """
+    try:
+        layers = release.enc.select(source.input.layers)
+    except LocalpuppetError as error:
+        raise error.at(source.name) from error
+    if answer is not None:
+        layers.append(answer)
+    try:
+        return classify([*layers, source.input.data])
+    except LocalpuppetError as error:
+        raise error.at(f"node document of {source.name}") from error
+
+
+def write_document(document: NodeDocument, path: Path) -> None:
+    """Put the document where the ENC script finds it.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    write_durably(path, document.to_yaml().encode("utf-8"))

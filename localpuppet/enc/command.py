@@ -1,0 +1,77 @@
+"""The site's own ENC: another program, held to the same rules as a file."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from localpuppet.enc.document import EncData
+from localpuppet.errors import EncError, InvalidInputError, StateError
+from localpuppet.formats.documents import Documents
+from localpuppet.formats.names import NodeName
+from localpuppet.formats.text import one_line
+from localpuppet.machine.files import MAX_DOCUMENT
+from localpuppet.machine.ports import Processes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncCommand:
+    """The site's own ENC: another program that says what a node gets.
+
+    Attributes:
+        argv: Absolute program and arguments; the node's name is put behind them.
+        timeout: Seconds.
+        env: Its environment.
+    """
+
+    argv: tuple[str, ...]
+    timeout: float
+    env: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, text: str, *, timeout: float, env: Mapping[str, str]) -> "EncCommand":
+        """Return the command in the setting `enc`.
+
+        Raises:
+            InvalidInputError: It is empty, or its program is not an absolute path.
+        """
+        try:
+            argv = tuple(shlex.split(text))
+        except ValueError as error:
+            raise InvalidInputError(f"is no command: {error}", where="enc") from error
+        if not argv or not argv[0].startswith("/"):
+            raise InvalidInputError("must start with an absolute path", where="enc")
+        return cls(argv=argv, timeout=timeout, env=env)
+
+    def ask(self, node: NodeName, *, processes: Processes, documents: Documents) -> EncData:
+        """Return its answer for `node`, held to the rules for every input.
+
+        Raises:
+            EncError: It failed, hung, was silent, or its answer is refused.
+        """
+        where = f"enc {self.argv[0]}"
+        try:
+            output = processes.capture(
+                [*self.argv, node], env=self.env, timeout=self.timeout, limit=MAX_DOCUMENT
+            )
+        except StateError as error:
+            raise EncError(error.what, where=where, hint="see 'enc' in localpuppet.yaml") from error
+        if output is None:
+            if processes.cancellations():
+                raise EncError("was ended by a signal to us", where=where)
+            raise EncError(f"enc timeout: timed out after {self.timeout:g} s", where=where)
+        if output.ended.code != 0:
+            how = f"exited {output.ended.code}"
+            if output.ended.signal:
+                how = f"was killed by signal {output.ended.signal}"
+            said = one_line(output.stderr.decode("utf-8", "replace").strip())[-200:]
+            raise EncError(f"{how}: {said}" if said else how, where=where)
+        if len(output.stdout) > MAX_DOCUMENT:
+            raise EncError(f"answered more than {MAX_DOCUMENT} bytes", where=where)
+        if not output.stdout.strip():
+            raise EncError("answered nothing: could not find node", where=where)
+        try:
+            raw = documents.parse(output.stdout, schema="enc_output", where=where, symbol_keys=True)
+            return EncData.from_dict(raw)
+        except InvalidInputError as error:
+            placed = error if error.where.startswith(where) else error.at(where)
+            raise EncError(placed.what, where=placed.where, hint=placed.hint) from error

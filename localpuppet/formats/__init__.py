@@ -1,0 +1,1 @@
+"""Room `formats`; its map comes with the next commits."""

@@ -1,0 +1,91 @@
+"""Strict JSON: bytes that somebody else sent become values on which every reader agrees.
+
+Owns: bytes → JSON values, with what Python's reader lets pass refused: duplicate keys, NaN and
+infinities, integers beyond 64 bits, lone surrogates. Refuses to know: what the document means, and
+what our users write (that is YAML, read elsewhere).
+
+Invariants: what is returned can be written as UTF-8 JSON again; a refusal is one printable line
+that quotes at most 60 characters of the input, escaped.
+"""
+
+import json
+from typing import NoReturn, cast
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.values import Json, type_names
+
+_MAX_DIGITS = 20  # CPython refuses more than 4300 with a ValueError of its own
+
+
+def parse_object(data: bytes, *, where: str, limit: int) -> dict[str, Json]:
+    """Return the object in `data`.
+
+    Args:
+        data: UTF-8 JSON, without a byte order mark.
+        where: What it is, for messages ("trigger").
+        limit: The most bytes that it may have.
+
+    Raises:
+        InvalidInputError: It is larger, no UTF-8, no JSON, ambiguous, or no object.
+    """
+    if len(data) > limit:
+        raise InvalidInputError(
+            f"is too large: {len(data)} bytes, the limit is {limit}", where=where
+        )
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"is malformed: byte {error.start} is not UTF-8", where=where
+        ) from error
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_refuse_constant,
+            parse_int=_integer,
+            parse_float=_finite,
+        )
+        # Only an escape can make a lone surrogate; UTF-8 has no form for one.
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except InvalidInputError as error:
+        raise error.at(where) from error
+    except UnicodeEncodeError as error:
+        raise InvalidInputError("is malformed: a lone surrogate", where=where) from error
+    except ValueError as error:
+        raise InvalidInputError(f"is not JSON: {error}", where=where) from error
+    except RecursionError as error:
+        raise InvalidInputError("is malformed JSON: nested too deep", where=where) from error
+    if not isinstance(value, dict):
+        raise InvalidInputError(
+            f"is malformed: a {type_names[type(value)]}, not a JSON object", where=where
+        )
+    return cast("dict[str, Json]", value)
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found: dict[str, Json] = {}
+    for key, value in pairs:
+        if key in found:
+            raise InvalidInputError(f"is malformed JSON: duplicate key {key[:60]!r}")
+        found[key] = value
+    return found
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise InvalidInputError(f"is malformed: {text} is not JSON")
+
+
+def _integer(text: str) -> int:
+    number = int(text) if len(text) <= _MAX_DIGITS else 2**64
+    if not -(2**63) <= number < 2**63:
+        raise InvalidInputError(f"is malformed: the integer {text[:24]} is too large for 64 bits")
+    return number
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise InvalidInputError(f"is malformed: the number {text[:24]} is too large")
+    return number

@@ -1,0 +1,1 @@
+"""Room `inventory`; its map comes with the next commits."""

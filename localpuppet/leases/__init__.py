@@ -1,0 +1,1 @@
+"""Room `leases`; its map comes with the next commits."""

@@ -1,0 +1,1 @@
+"""Room `machine`; its map comes with the next commits."""

@@ -1,0 +1,131 @@
+"""Small SQLite files for what must survive: one place for how they are opened and what goes wrong.
+
+Owns: permissions, durability, the format's number. Refuses to know: what is in them. Invariants:
+what was committed survives a kill -9 and a power cut; a file that cannot be used is an error, and
+never looks empty.
+"""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from localpuppet.errors import StateError
+from localpuppet.machine.files import make_private, state_problem
+
+# How long another process may hold the file, in seconds: it holds it for one write at a time.
+PATIENCE = 10.0
+
+
+class Database:
+    """One SQLite file.
+
+    Args:
+        path: The file; made when first needed, 0600.
+        tables: What makes its tables where they are not there yet.
+        version: The format's number.
+        damaged: What to do about a damaged file, for the message.
+    """
+
+    def __init__(self, path: Path, *, tables: str, version: int, damaged: str) -> None:
+        self.path = path
+        self._tables = tables
+        self._version = version
+        self._damaged = damaged
+        self._lock = threading.Lock()
+        self._opened: sqlite3.Connection | None = None
+        self._opened_inode = 0
+
+    @contextmanager
+    def use(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection, for one thread at a time.
+
+        Raises:
+            StateError: The file cannot be used.
+        """
+        with self._lock:
+            try:
+                yield self._connection()
+            except sqlite3.Error as error:
+                self._close()
+                raise self._problem(error) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection in a transaction: on the disk when the block ends, or undone.
+
+        Raises:
+            StateError: The file cannot be used; nothing was done.
+        """
+        with self.use() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._opened is not None and self._inode() != self._opened_inode:
+            self._close()  # somebody moved it away: what it holds now is lost with the process
+        if self._opened is None:
+            make_private(self.path.parent)
+            self._create()
+            self._opened_inode = self._inode()
+            connection = sqlite3.connect(
+                self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._opened = connection
+        return self._opened
+
+    def _inode(self) -> int:
+        try:
+            return self.path.stat().st_ino
+        except FileNotFoundError:
+            return 0
+
+    def _create(self) -> None:
+        """Make the file before SQLite does, which would follow the umask."""
+        try:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            os.close(fd)
+        except OSError as error:
+            raise state_problem(error, self.path) from error
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version not in (0, self._version):
+            raise StateError(
+                f"was written by another version of localpuppet (format {version})",
+                where=str(self.path),
+                hint="update localpuppet",
+            )
+        connection.executescript(self._tables)
+        connection.execute(f"PRAGMA user_version = {self._version}")
+
+    def _problem(self, error: sqlite3.Error) -> StateError:
+        """Return what to tell; the file stays as it is for somebody to look at."""
+        if isinstance(error, sqlite3.OperationalError):
+            return StateError(f"cannot be used: {error}", where=str(self.path))
+        return StateError(f"is damaged: {error}", where=str(self.path), hint=self._damaged)

@@ -1,0 +1,62 @@
+"""Mutual exclusion on one machine.
+
+Invariant: a lock lasts as long as any process has its descriptor; nobody has to clean up after a
+process that died.
+"""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+from localpuppet.machine.files import state_problem
+
+
+class Flock:
+    """Mutual exclusion on one machine by `flock(2)` on a file that stays.
+
+    The lock belongs to the open file: a child that inherits the descriptor keeps it when we die.
+    """
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+
+    @classmethod
+    def take(cls, path: Path) -> "Flock | None":
+        """Return the lock, or `None` when somebody has it.
+
+        Raises:
+            StateError: The lock file cannot be made.
+        """
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise state_problem(error, path) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except OSError as error:
+            os.close(fd)
+            raise state_problem(error, path) from error
+        return cls(path, fd)
+
+    def say(self, value: object) -> None:
+        """Write who has the lock into its file (not durable: it means nothing after a crash).
+
+        Raises:
+            StateError: The disk refused.
+        """
+        data = b"" if value is None else json.dumps(value).encode()
+        try:
+            os.pwrite(self.fd, data, 0)
+            os.ftruncate(self.fd, len(data))
+        except OSError as error:
+            raise state_problem(error, self.path) from error
+
+    def release(self) -> None:
+        """Give it up, also for those who inherited it."""
+        fcntl.flock(self.fd, fcntl.LOCK_UN)
+        os.close(self.fd)

@@ -1,0 +1,170 @@
+"""What the middle of the program needs of the world, as Protocols.
+
+Adapters implement them, tests have fakes of them. Nothing here does anything.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Clock(Protocol):
+    """Time: aware UTC for records, monotonic seconds for durations."""
+
+    def now(self) -> datetime:
+        """Return the time of day in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds from a clock that never goes back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessId:
+    """A process that cannot be mistaken for a later one with the same number.
+
+    Attributes:
+        pid: The number.
+        boot_id: The kernel's random id of this boot (`/proc/sys/kernel/random/boot_id`).
+        started: Start time in clock ticks since boot (`/proc/PID/stat`, field 22).
+    """
+
+    pid: int
+    boot_id: str
+    started: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a child ended: an exit code, or the signal that killed it."""
+
+    code: int | None
+    signal: int | None
+
+
+class Child(Protocol):
+    """A started Puppet, its process group and, where the kernel lets us, its cgroup."""
+
+    @property
+    def identity(self) -> ProcessId:
+        """Return who it is."""
+        ...
+
+    def wait(self, seconds: float) -> Ended | None:
+        """Return how it ended, or `None` when it goes on after `seconds` or a signal came."""
+        ...
+
+    def read(self) -> bytes:
+        """Return what it has written since the last call; empty when nothing is new."""
+        ...
+
+    def skip(self) -> None:
+        """Throw away what it has written and was not read."""
+        ...
+
+    def end(self, *, kill: bool) -> None:
+        """Ask it and everything it started to end (TERM), or kill it (KILL)."""
+        ...
+
+    def release(self) -> None:
+        """Free what was held for it; what it left running on purpose goes on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a finished command answered."""
+
+    ended: Ended
+    stdout: bytes
+    stderr: bytes
+
+
+class Processes(Protocol):
+    """Other processes."""
+
+    def me(self) -> ProcessId:
+        """Return this process."""
+        ...
+
+    def alive(self, process: ProcessId) -> bool:
+        """Return whether that very process still runs."""
+        ...
+
+    def command_line(self, pid: int) -> Sequence[str]:
+        """Return the arguments of a running process; empty when there is none."""
+        ...
+
+    def start(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep: int, group: str
+    ) -> Child:
+        """Start a child in a process group of its own.
+
+        Args:
+            argv: Absolute program and arguments.
+            env: Its whole environment.
+            cwd: Its working directory.
+            keep: A file descriptor that it inherits, whatever happens to us.
+            group: The name for its cgroup.
+
+        Raises:
+            StateError: It could not be started.
+        """
+        ...
+
+    def capture(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        timeout: float,
+        limit: int,
+    ) -> Output | None:
+        """Run a command to its end; `None` when it did not end within `timeout` seconds.
+
+        Everything that it started is killed then. More than `limit` bytes of output also end it.
+
+        Raises:
+            StateError: It could not be started.
+        """
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until a signal comes or a child ends, at most `seconds`."""
+        ...
+
+    def cancellations(self) -> int:
+        """Return how often we were asked to stop (INT, TERM) since the program started."""
+        ...
+
+
+NOBODY = ProcessId(pid=0, boot_id="", started=0)
+
+
+def identity(raw: Mapping[str, Any] | None) -> ProcessId:
+    """Return the process that a record names; one that never lived when it names none."""
+    try:
+        found = ProcessId(**(raw or {}))
+    except TypeError:
+        return NOBODY
+    types = (type(found.pid), type(found.boot_id), type(found.started))
+    return found if types == (int, str, int) else NOBODY
+
+
+class Log(Protocol):
+    """Where the agent says what it does: one line each."""
+
+    def info(self, text: str) -> None:
+        """Say what happened."""
+        ...
+
+    def warning(self, text: str) -> None:
+        """Say what an operator should know."""
+        ...
+
+    def debug(self, text: str) -> None:
+        """Say what nobody needs unless he looks for it."""
+        ...

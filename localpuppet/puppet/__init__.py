@@ -1,0 +1,1 @@
+"""Room `puppet`; its map comes with the next commits."""

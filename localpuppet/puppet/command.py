@@ -1,0 +1,191 @@
+"""Puppet as a program: how it is called, what it leaves behind. Nothing is executed here.
+
+Owns: argument vector, environment, what the probe of an installation asks and keeps, reading a
+report. The facts about Puppet that the choices rest on are in docs/reference.md.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.text import one_line
+
+# Options that would make the record untrue, or the ENC and the modulepath somebody else's.
+OURS = frozenset(
+    (
+        "apply",
+        "catalog",
+        "agent_catalog_run_lockfile",
+        "agent_disabled_lockfile",
+        "certname",
+        "color",
+        "config",
+        "confdir",
+        "detailed_exitcodes",
+        "environment",
+        "environmentpath",
+        "execute",
+        "external_nodes",
+        "help",
+        "lastrunfile",
+        "lastrunreport",
+        "loadclasses",
+        "logdest",
+        "modulepath",
+        "node_terminus",
+        "noop",
+        "publicdir",
+        "report",
+        "reports",
+        "route_file",
+        "statedir",
+        "vardir",
+        "version",
+        "write_catalog_summary",
+    )
+)
+_SHORT = re.compile("-[dtv]+")
+_GC = {
+    "RUBY_GC_HEAP_INIT_SLOTS": "600000",
+    "RUBY_GC_MALLOC_LIMIT": "134217728",
+    "RUBY_GC_MALLOC_LIMIT_MAX": "268435456",
+    "RUBY_GC_OLDMALLOC_LIMIT": "268435456",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One `puppet apply`, as the operator understands it.
+
+    Attributes:
+        command: Absolute path of Puppet.
+        own_directories: `--confdir`, `--vardir` where the site sets them.
+        enc_script: What prints the node document.
+        node_document: Where the document is; named in the environment when `enc_script` would
+            look elsewhere.
+        environments: A directory with an empty one for each environment: Puppet wants it to
+            exist, and what a site has in its own would be one more input.
+        environment: Puppet's environment.
+        modulepath: Absolute directories.
+        hiera_config: The release's `hiera.yaml`, if it has one.
+        noop: Whether to change nothing.
+        tags: Puppet's tags, if only some resources are to be applied.
+        extra: What the user wrote behind `--`.
+        site_manifest: The `.pp` file.
+    """
+
+    command: str
+    own_directories: Mapping[str, Path]
+    enc_script: Path
+    node_document: Path
+    environments: Path
+    environment: str
+    modulepath: Sequence[Path]
+    hiera_config: Path | None
+    noop: bool
+    tags: str | None
+    extra: Sequence[str]
+    site_manifest: Path
+
+    def argv(self) -> list[str]:
+        """Return the arguments that decide what is applied."""
+        argv = [self.command, "apply"]
+        for name, directory in self.own_directories.items():
+            argv += [f"--{name}", str(directory)]
+        argv += ["--node_terminus", "exec", "--external_nodes", str(self.enc_script)]
+        argv += ["--environmentpath", str(self.environments), "--environment", self.environment]
+        argv += ["--modulepath", ":".join(map(str, self.modulepath))]
+        if self.hiera_config:
+            argv += ["--hiera_config", str(self.hiera_config)]
+        if self.noop:
+            argv.append("--noop")
+        if self.tags:
+            argv += ["--tags", self.tags]
+        return [*argv, str(self.site_manifest), *self.extra]
+
+    def shown(self) -> str:
+        """Return the line that can be pasted into a shell: without our bookkeeping."""
+        line = shlex.join(self.argv())
+        if self.node_document != self.enc_script.parent.parent / "node.yaml":
+            line = f"LOCALPUPPET_NODE_DOCUMENT={shlex.quote(str(self.node_document))} {line}"
+        return f"# {line}"
+
+    def recorded(
+        self, *, public: Path, report: Path, route_file: Path, reports: Iterable[str]
+    ) -> list[str]:
+        """Return the arguments with which Puppet is run: the result goes into the run's own files.
+
+        After a compile failure Puppet writes nothing, so a shared file would still tell of the
+        run before; a directory of this run's own cannot.
+        """
+        first, *rest = self.argv()
+        return [
+            first,
+            rest[0],
+            "--detailed-exitcodes",
+            "--color=false",
+            "--report",
+            "--logdest",
+            "console",
+            "--publicdir",
+            str(public),
+            "--lastrunfile",
+            str(public / "last_run_summary.yaml"),
+            "--lastrunreport",
+            str(report),
+            "--route_file",
+            str(route_file),
+            "--reports",
+            ",".join(reports) or "none",
+            *rest[1:],
+        ]
+
+
+def check_extra(extra: Sequence[str]) -> None:
+    """Refuse arguments for Puppet that would take the run out of our hands.
+
+    Raises:
+        InvalidInputError: One is an option that localpuppet sets itself, or no option at all.
+    """
+    if extra and not extra[0].startswith("-"):
+        raise InvalidInputError(
+            f"{extra[0]!r} is no option of puppet apply", hint="behind '--' come Puppet's options"
+        )
+    for word in extra:
+        # Ruby's OptionParser takes any case and any unique beginning of a name.
+        name = word.lstrip("-").partition("=")[0].lower().replace("-", "_").removeprefix("no_")
+        if word.startswith("--"):
+            ours = any(option.startswith(name) for option in OURS)
+        else:
+            ours = word.startswith("-") and not _SHORT.fullmatch(word)
+        if ours:
+            raise InvalidInputError(
+                f"{one_line(word.partition('=')[0])[:60]} is not for puppet's options here:"
+                " localpuppet sets it itself, or it is an abbreviation",
+                hint="see 'localpuppet apply --help' and localpuppet.yaml",
+            )
+
+
+def environment(
+    base: Mapping[str, str], *, lean: Sequence[str], lean_start: Path, more: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment for Puppet: the caller's, and a leaner start of Ruby.
+
+    `lean_start` is loaded first and takes the tuning out again, so that Puppet's own children see
+    what the caller had.
+    """
+    env = {**base, **more}
+    if not lean or any(character.isspace() for character in str(lean_start)):
+        return env
+    ours = {name: value for name, value in _GC.items() if name not in base}
+    options = [*lean, f"-r{lean_start}"]
+    if "RUBYOPT" in base:
+        options.append(base["RUBYOPT"])
+        ours["LOCALPUPPET_RUBYOPT"] = base["RUBYOPT"]
+    env.update(ours)
+    env["RUBYOPT"] = " ".join(options)
+    env["LOCALPUPPET_UNSET"] = " ".join(ours)
+    return env

@@ -1,0 +1,1 @@
+"""Room `releases`; its map comes with the next commits."""

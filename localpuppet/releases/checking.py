@@ -1,0 +1,269 @@
+"""Whether a release is fit to be tagged: closed, locked, readable for Puppet.
+
+Owns: the order of the checks, and the walk through the manifests of dependencies. Refuses to know:
+the release's own repository; it looks at a directory as it is. Invariant: nothing in the directory
+is changed.
+"""
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.errors import BusyError, IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.formats.documents import Documents
+from localpuppet.machine.files import make_private, read_user_file
+from localpuppet.machine.flock import Flock
+from localpuppet.releases.fetch import refuse_moved, write_trees
+from localpuppet.releases.git.names import GitUrl, Tag
+from localpuppet.releases.git.repository import Repository
+from localpuppet.releases.interface import Interface, check_classes
+from localpuppet.releases.interfaces import Parser
+from localpuppet.releases.lock import Lock
+from localpuppet.releases.lockfile import (
+    ITSELF,
+    LOCK,
+    MANIFEST,
+    check_complete,
+    parse_lock,
+    parse_manifest,
+)
+from localpuppet.releases.manifest import Manifest, check_modulepath
+from localpuppet.releases.release import ENC, read_enc
+from localpuppet.releases.source import Source, split
+from localpuppet.releases.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A release that passed.
+
+    Attributes:
+        manifest: What it says.
+        lock: What is pinned.
+        chains: Every dependency, direct or not, as `release → dist/tags/r7 → …`.
+        interface: What Puppet's parser found.
+        layers: The layers of its `enc.yaml`.
+    """
+
+    manifest: Manifest
+    lock: Lock
+    chains: tuple[str, ...]
+    interface: Interface
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Dependency:
+    """A repository at a tag, and how one gets there."""
+
+    chain: tuple[str, ...]
+    url: GitUrl
+    tag: Tag
+
+
+class Checker:
+    """Checks releases.
+
+    Args:
+        repository: Git.
+        store: Trees; what is locked is in it afterwards.
+        state: The state directory.
+        sources: The site's sources by name.
+        documents: Reads manifests, locks and `enc.yaml`.
+        parser: Puppet's parser.
+        allow_file: Whether `file://` URLs are allowed.
+    """
+
+    def __init__(
+        self,
+        *,
+        repository: Repository,
+        store: Store,
+        state: Path,
+        sources: Mapping[str, Source],
+        documents: Documents,
+        parser: Parser,
+        allow_file: bool,
+    ) -> None:
+        self._repository = repository
+        self._store = store
+        self._state = state
+        self._sources = sources
+        self._documents = documents
+        self._parser = parser
+        self._allow_file = allow_file
+
+    def check(self, directory: Path) -> Checked:
+        """Check the release in a directory.
+
+        Args:
+            directory: A working copy.
+
+        Raises:
+            InvalidInputError: Manifest and lock are missing or disagree, something is not a tag,
+                Puppet cannot parse a file, or `enc.yaml` does not fit.
+            IntegrityError: A tag moved, or bytes or signatures are not what they must be.
+            UnavailableError: A repository or tag cannot be had.
+            BusyError: Another process stages.
+            PuppetMissingError: Puppet's parser does not work.
+            StateError: The disk refused.
+        """
+        manifest = self._manifest(directory)
+        lock = self._lock(directory, manifest)
+        make_private(self._state)
+        flock = Flock.take(self._state / "stage.lock")
+        if flock is None:
+            raise BusyError("another process is staging", hint="try again when it has ended")
+        try:
+            self._bring(lock, directory / LOCK)
+        finally:
+            flock.release()
+        chains = self._walk(lock, directory.resolve().name)
+        interface = self._interface(directory, lock)
+        interface.refuse_problems()
+        return Checked(
+            manifest=manifest,
+            lock=lock,
+            chains=chains,
+            interface=interface,
+            layers=self._check_enc(directory / ENC, interface),
+        )
+
+    def _manifest(self, directory: Path) -> Manifest:
+        file = directory / MANIFEST
+        manifest = self._parsed_manifest(read_user_file(file), str(file))
+        try:
+            check_modulepath(ITSELF, manifest, tags_only=True)
+        except LocalpuppetError as error:
+            raise error.at(str(file)) from error
+        return manifest
+
+    def _parsed_manifest(self, data: bytes, where: str) -> Manifest:
+        return parse_manifest(
+            data, documents=self._documents, where=where, allow_file=self._allow_file
+        )
+
+    def _lock(self, directory: Path, manifest: Manifest) -> Lock:
+        file = directory / LOCK
+        if not file.exists():
+            raise InvalidInputError(
+                f"there is no {LOCK}",
+                where=str(directory),
+                hint=f"run 'localpuppet release lock {directory}' and commit its result",
+            )
+        lock = parse_lock(
+            read_user_file(file),
+            documents=self._documents,
+            where=str(file),
+            allow_file=self._allow_file,
+        )
+        check_complete(manifest, lock, where=str(file))
+        return lock
+
+    def _bring(self, lock: Lock, file: Path) -> None:
+        """Ask for every tag again, hold it against the lock, and have its bytes in the store."""
+        pins = lock.pins
+        self._repository.fetch([(pin.url, pin.tag) for pin in pins.values()], refresh=True)
+        for key, pin in pins.items():
+            where = f"{file}: {key}"
+            refuse_moved(pin, self._repository.tag(pin.url, pin.tag), where=where)
+        for name, pin in lock.sources.items():
+            source = self._sources.get(name.source)
+            if source and source.signers is not None:
+                self._repository.verify_signature(pin.url, pin.tag, signers=source.signers)
+        missing = {key: pin for key, pin in pins.items() if not self._store.sound(pin.tree_sha256)}
+        trees = [
+            (pin.url, self._repository.tag(pin.url, pin.tag).tree, key)
+            for key, pin in missing.items()
+        ]
+        digests = write_trees([trees], repository=self._repository, store=self._store)
+        for key, pin in missing.items():
+            if digests[key] != pin.tree_sha256:
+                raise IntegrityError(
+                    f"has the bytes of {digests[key][:16]}…, the lock says {pin.tree_sha256[:16]}…",
+                    where=f"{file}: {key}",
+                    hint="run 'localpuppet release lock'; find out who edited the lock",
+                )
+
+    def _walk(self, lock: Lock, name: str) -> tuple[str, ...]:
+        """Look into the manifest of every dependency, and of theirs; return how each is reached."""
+        level = [
+            _Dependency(chain=(name, key.partition(".")[2]), url=pin.url, tag=pin.tag)
+            for key, pin in lock.pins.items()
+        ]
+        seen: set[tuple[str, str]] = set()
+        chains: list[str] = []
+        while level:
+            # Those of the lock were just asked for; one that was fetched is not fetched again.
+            self._repository.fetch([(item.url, item.tag) for item in level], refresh=False)
+            below: list[_Dependency] = []
+            for item in level:
+                if (item.url, item.tag) not in seen:
+                    seen.add((item.url, item.tag))
+                    chains.append(" → ".join(item.chain))
+                    below += self._below(item)
+            level = below
+        return tuple(chains)
+
+    def _below(self, item: _Dependency) -> list[_Dependency]:
+        commit = self._repository.tag(item.url, item.tag).commit
+        data = self._repository.files(item.url, commit, [MANIFEST]).get(MANIFEST)
+        if data is None:
+            return []
+        chain = " → ".join(item.chain)
+        manifest = self._parsed_manifest(data, f"{chain}: {MANIFEST}")
+        found = [
+            _Dependency(chain=(*item.chain, name), url=module.url, tag=module.tag)
+            for name, module in manifest.modules.items()
+        ]
+        for entry in manifest.modulepath:
+            source = self._sources.get(entry.source)
+            if not entry.is_tag:
+                raise InvalidInputError(
+                    f"{chain} → {entry} is not a tag: the release would not be closed",
+                    where=f"{chain}: {MANIFEST}",
+                    hint="tag it, and tag a release of its dependent that names the tag",
+                )
+            if source is None:
+                raise InvalidInputError(
+                    f"cannot look into {entry}: {entry.source!r} is no source",
+                    where=f"{chain}: {MANIFEST}",
+                    hint="declare it in localpuppet.yaml: 'sources: {NAME: {git: URL}}'",
+                )
+            found.append(_Dependency(chain=(*item.chain, entry), url=source.url, tag=split(entry)))
+        return found
+
+    def _interface(self, directory: Path, lock: Lock) -> Interface:
+        """Ask Puppet about the modulepath that nodes will have, without composing a release."""
+        for name in lock.modules:
+            if (directory / name).exists():
+                raise InvalidInputError(
+                    f"the release has a directory {name!r}, and its manifest a module of that name",
+                    where=str(directory / MANIFEST),
+                    hint="keep one of them",
+                )
+        with tempfile.TemporaryDirectory(dir=self._state, prefix=".check-") as links:
+            for name, pin in lock.modules.items():
+                (Path(links) / name).symlink_to(self._store.path(pin.tree_sha256))
+            collections = {
+                str(name): self._store.path(pin.tree_sha256) for name, pin in lock.sources.items()
+            }
+            return self._parser.ask(
+                [directory.resolve(), Path(links), *collections.values()],
+                names=[str(directory), "modules", *collections],
+            )
+
+    def _check_enc(self, file: Path, interface: Interface) -> tuple[str, ...]:
+        """Hold `enc.yaml` against the interface, as far as it goes without an input."""
+        enc = read_enc(file, self._documents)
+        try:
+            check_classes(enc.data.classes, interface)
+            for name, layer in enc.layers.items():
+                try:
+                    check_classes(layer.classes, interface)
+                except LocalpuppetError as error:
+                    raise error.at(f"layers.{name}") from error
+        except LocalpuppetError as error:
+            raise error.at(str(file)) from error
+        return tuple(enc.layers)

@@ -1,0 +1,1 @@
+"""Room `releases/git`; its map comes with the next commits."""

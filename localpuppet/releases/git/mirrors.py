@@ -1,0 +1,383 @@
+"""Git: mirrors, tags, and trees as bytes.
+
+Owns: one bare mirror a URL, fetched only for what is asked; full ref names, data behind
+`--end-of-options`. Trees are written by checkouts of a tree of trees, with every attribute that
+changes bytes switched off; tags and files of many mirrors are read by one `cat-file --batch`. How
+git is started is `git_program`'s. A node that has all it needs imports this and starts nothing, so
+what starts or writes is imported where that is done. GitPython would start the same program for
+each step (ADR 9).
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from localpuppet.errors import IntegrityError, LocalpuppetError, UnavailableError
+from localpuppet.machine.files import make_private, remove_tree
+from localpuppet.releases.git.program import GitProgram, make_bare
+from localpuppet.releases.git.tag_object import TagObject
+from localpuppet.releases.git.tags import judge
+
+MAX_FILE = 1024 * 1024
+# One checkout of many trees is faster than one each; a few at a time let the reader begin.
+TREES_AT_ONCE = 10
+_OBJECT = re.compile(r"[0-9a-f]{40}\n?\Z")
+
+
+class Git:
+    """Mirrors below one directory.
+
+    Args:
+        mirrors: Where they are.
+        env: The environment to take PATH, HOME and the ssh agent from.
+        allow_file: Whether `file://` URLs may be fetched.
+        timeout: Seconds for one git command.
+        parallel: How many fetches at a time.
+        progress: Called with the number of repositories that are done and of all.
+    """
+
+    def __init__(
+        self,
+        mirrors: Path,
+        *,
+        env: Mapping[str, str],
+        allow_file: bool,
+        timeout: float,
+        parallel: int = 4,
+        progress: Callable[[int, int], None] = lambda _done, _all: None,
+    ) -> None:
+        self._mirrors = mirrors
+        self._program = GitProgram(env=env, allow_file=allow_file, timeout=timeout)
+        self._parallel = parallel
+        self._progress = progress
+
+    def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
+        """Bring tags into their mirrors; see `ports.Repository`.
+
+        Raises:
+            UnavailableError: A repository or tag cannot be had.
+            IntegrityError: What the server sent is broken.
+        """
+        for _ in self.arrivals(tags, refresh=refresh):
+            pass
+
+    def arrivals(
+        self, tags: Sequence[tuple[str, str]], *, refresh: bool
+    ) -> Generator[list[tuple[str, str]], None, None]:
+        """Bring tags into their mirrors, some at a time; see `ports.Repository`.
+
+        Raises:
+            UnavailableError: A repository or tag cannot be had.
+            IntegrityError: What the server sent is broken.
+        """
+        wanted: dict[str, list[str]] = {}
+        here = []
+        for url, tag in dict.fromkeys(tags):
+            if refresh or self._ref(url, tag) is None:
+                wanted.setdefault(url, []).append(tag)
+            else:
+                here.append((url, tag))
+        if here:
+            yield here
+        if len(wanted) == 1:
+            ((url, names),) = wanted.items()
+            self._fetch_one(url, names)
+            self._progress(1, 1)
+            yield [(url, name) for name in names]
+        elif wanted:
+            yield from self._fetch_many(wanted)
+
+    def _fetch_many(
+        self, wanted: Mapping[str, Sequence[str]]
+    ) -> Generator[list[tuple[str, str]], None, None]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(self._parallel) as pool:
+            jobs = [pool.submit(self._fetch_one, url, names) for url, names in wanted.items()]
+            try:
+                arrived: list[tuple[str, str]] = []
+                for done, (job, url) in enumerate(zip(jobs, wanted, strict=True), 1):
+                    job.result()
+                    self._progress(done, len(jobs))
+                    arrived += [(url, name) for name in wanted[url]]
+                    if done % TREES_AT_ONCE == 0 or done == len(jobs):
+                        yield arrived
+                        arrived = []
+            finally:
+                for job in jobs:
+                    job.cancel()
+
+    def sweep(self) -> None:
+        """Remove what a process that died left half made; see `ports.Repository`.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        if self._mirrors.is_dir():
+            for pattern in (".new-*", ".scratch-*"):
+                for path in self._mirrors.glob(pattern):
+                    remove_tree(path)
+
+    def commit_time(self, url: str, commit: str) -> int:
+        """Return when a fetched commit was made; see `ports.Repository`.
+
+        Raises:
+            IntegrityError: It is not there.
+        """
+        data = self._program.run(self._mirror(url), "cat-file", "commit", commit)
+        for line in data.partition(b"\n\n")[0].split(b"\n"):
+            if line.startswith(b"committer "):
+                seconds = line.split(b" ")[-2]
+                if seconds.isdigit():
+                    return int(seconds)
+        raise IntegrityError("has no time", where=f"{url} {commit[:12]}")
+
+    def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """Ask repositories for all their refs; see `ports.Repository`.
+
+        Raises:
+            UnavailableError: A repository cannot be had.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        found = {}
+        wanted = list(dict.fromkeys(urls))
+        with ThreadPoolExecutor(self._parallel) as pool:
+            for done, (url, refs) in enumerate(
+                zip(wanted, pool.map(self._refs, wanted), strict=True), 1
+            ):
+                found[url] = refs
+                self._progress(done, len(wanted))
+        return found
+
+    def _refs(self, url: str) -> dict[str, str]:
+        said = self._program.run(
+            Path(os.devnull),
+            "ls-remote",
+            "--quiet",
+            "--end-of-options",
+            url,
+            failure=lambda said: UnavailableError(f"cannot be asked: {said}", where=url),
+        )
+        refs = {}
+        for line in said.decode("utf-8", "replace").splitlines():
+            commit, _, name = line.partition("\t")
+            refs[name.removesuffix("^{}")] = commit  # the peeled line comes after the tag's own
+        return refs
+
+    def _mirror(self, url: str) -> Path:
+        return self._mirrors / hashlib.sha256(url.encode()).hexdigest()[:32]
+
+    def _ref(self, url: str, tag: str) -> str | None:
+        """Return what a tag's ref in the mirror holds; nothing ever packs refs there."""
+        try:
+            text = (self._mirror(url) / "refs" / "tags" / tag).read_text("ascii")
+        except (OSError, UnicodeDecodeError):
+            return None
+        return text.rstrip("\n") if _OBJECT.match(text) else None
+
+    def _fetch_one(self, url: str, tags: Iterable[str]) -> None:
+        mirror = self._mirror(url)
+        if not (mirror / "HEAD").exists():
+            self._make_mirror(mirror)
+        # What a git that was killed left; whoever fetches holds the store, so it is dead.
+        for directory, pattern in (
+            ("", "*.lock"),
+            ("refs", "**/*.lock"),
+            ("objects/pack", "tmp_*"),
+        ):
+            for dead in (mirror / directory).glob(pattern):
+                dead.unlink(missing_ok=True)
+        # Forced: whether a tag has moved is for the caller to judge, who knows what was pinned.
+        refspecs = [f"+refs/tags/{tag}:refs/tags/{tag}" for tag in tags]
+        self._program.run(
+            mirror,
+            "fetch",
+            "--quiet",
+            "--depth=1",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--end-of-options",
+            url,
+            *refspecs,
+            failure=lambda said: _fetch_failure(url, tags, said),
+        )
+
+    def _make_mirror(self, mirror: Path) -> None:
+        import shutil
+        import tempfile
+
+        make_private(mirror.parent)
+        new = Path(tempfile.mkdtemp(dir=mirror.parent, prefix=".new-"))
+        make_bare(new, alternates=[])
+        try:
+            new.rename(mirror)
+        except OSError:
+            shutil.rmtree(new, ignore_errors=True)  # another process was faster
+            if not (mirror / "HEAD").exists():
+                raise
+
+    def tag(self, url: str, tag: str) -> TagObject:
+        """Return what a fetched tag is; see `ports.Repository`.
+
+        Raises:
+            IntegrityError: It is nested, misnamed, or points at no commit.
+            UnavailableError: It was not fetched.
+        """
+        return self.tags([(url, tag)])[url, tag]
+
+    def tags(self, tags: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], TagObject]:
+        """Return what fetched tags are; see `ports.Repository`.
+
+        Raises:
+            IntegrityError: One is nested, misnamed, or points at no commit.
+            UnavailableError: One was not fetched.
+        """
+        wanted = dict.fromkeys(tags)
+        if not wanted:
+            return {}
+        refs = {}
+        for url, tag in wanted:
+            found = self._ref(url, tag)
+            if found is None:
+                raise UnavailableError("was not fetched", where=f"{url} tag {tag}")
+            refs[url, tag] = found
+        names = [f"{ref}{peel}" for ref in refs.values() for peel in ("", "^{commit}", "^{tree}")]
+        with self._together(url for url, _ in refs) as repository:
+            objects = self._objects(repository, names)
+        return {
+            (url, tag): judge(tag, ref, *objects[3 * i : 3 * i + 3], where=f"{url} tag {tag}")
+            for i, ((url, tag), ref) in enumerate(refs.items())
+        }
+
+    @contextmanager
+    def _together(self, urls: Iterable[str]) -> "Iterator[Path]":
+        """Yield a repository that has the objects of all mirrors."""
+        mirrors = list(dict.fromkeys(map(self._mirror, urls)))
+        if len(mirrors) == 1:
+            yield mirrors[0]
+            return
+        with self._scratch(mirrors) as scratch:
+            yield scratch
+
+    @contextmanager
+    def _scratch(self, mirrors: Sequence[Path]) -> "Iterator[Path]":
+        import tempfile
+
+        with tempfile.TemporaryDirectory(dir=self._mirrors, prefix=".scratch-") as name:
+            make_bare(Path(name), alternates=mirrors)
+            yield Path(name)
+
+    def _objects(
+        self, repository: Path, names: Sequence[str]
+    ) -> list[tuple[str, str, bytes] | None]:
+        """Return id, kind and bytes of objects; `None` for one that is not there."""
+        asked = "".join(f"{name}\n" for name in names).encode()
+        said = self._program.run(repository, "cat-file", "--batch", stdin=asked)
+        found: list[tuple[str, str, bytes] | None] = []
+        position = 0
+        while position < len(said):
+            end = said.index(b"\n", position)
+            fields = said[position:end].decode().split(" ")
+            position = end + 1
+            if len(fields) != 3 or not fields[2].isdigit():
+                found.append(None)  # "NAME missing"
+                continue
+            size = int(fields[2])
+            found.append((fields[0], fields[1], said[position : position + size]))
+            position += size + 1
+        if len(found) != len(names):
+            raise IntegrityError("git cat-file answered half", where=str(repository))
+        return found
+
+    def verify_signature(self, url: str, tag: str, *, signers: Path) -> None:
+        """Hold a tag's signature against pinned keys; see `ports.Repository`.
+
+        Raises:
+            IntegrityError: It is lightweight, unsigned, or signed by nobody in `signers`.
+        """
+        where = f"{url} tag {tag}"
+        found = self.tag(url, tag)
+        if not found.annotated:
+            raise IntegrityError("is not annotated, so it has no signature", where=where)
+        from localpuppet.releases.git import signatures
+
+        signatures.verify(self._program, self._mirror(url), found.id, signers=signers, where=where)
+
+    def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        """Return files at the top of a commit; see `ports.Repository`.
+
+        Raises:
+            IntegrityError: One is no ordinary file, or larger than 1 MiB.
+        """
+        mirror = self._mirror(url)
+        listing = self._program.run(mirror, "ls-tree", "-l", "-z", commit, "--", *names).decode()
+        blobs = {}
+        for line in filter(None, listing.split("\0")):
+            about, _, name = line.partition("\t")
+            mode, kind, blob, size = about.split()
+            if kind != "blob" or mode == "120000" or int(size) > MAX_FILE:
+                raise IntegrityError(
+                    "must be an ordinary file of at most 1 MiB",
+                    where=f"{url} {commit[:12]}:{name}",
+                )
+            blobs[name] = blob
+        found = self._objects(mirror, list(blobs.values())) if blobs else []
+        return {name: body[2] for name, body in zip(blobs, found, strict=True) if body}
+
+    def write(
+        self, trees: Sequence[tuple[str, str, str]], directory: Path
+    ) -> Generator[str, None, None]:
+        """Write trees out; see `ports.Repository`.
+
+        Raises:
+            IntegrityError: A tree holds a submodule, or its objects are not there.
+        """
+        parts = [trees[i : i + TREES_AT_ONCE] for i in range(0, len(trees), TREES_AT_ONCE)]
+        if len(parts) < 2:
+            for part in parts:
+                yield from self._write(part, directory)
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(self._parallel) as pool:
+            for names in pool.map(lambda part: self._write(part, directory), parts):
+                yield from names
+
+    def _write(self, trees: Sequence[tuple[str, str, str]], directory: Path) -> list[str]:
+        mirrors = list(dict.fromkeys(self._mirror(url) for url, _, _ in trees))
+        with self._scratch(mirrors) as scratch:
+            listing = "".join(f"040000 tree {tree}\t{target}\0" for _, tree, target in trees)
+            git = self._program
+            top = git.run(scratch, "mktree", "-z", stdin=listing.encode()).decode().strip()
+            modes = git.run(scratch, "ls-tree", "-r", "-z", "--full-tree", top)
+            if b"\x00160000 " in b"\x00" + modes:
+                raise IntegrityError(
+                    "a tree holds a submodule (gitlink, mode 160000)",
+                    where=", ".join(sorted({url for url, _, _ in trees}))[:200],
+                    hint="vendor it, or make it a module of its own",
+                )
+            git.run(
+                scratch,
+                "-c",
+                "core.bare=false",
+                f"--work-tree={directory}",
+                "read-tree",
+                "-u",
+                "--reset",
+                top,
+                cwd=directory,
+            )
+        return [target for _, _, target in trees]
+
+
+def _fetch_failure(url: str, tags: Iterable[str], said: str) -> LocalpuppetError:
+    if "fsck" in said:
+        return IntegrityError(f"the repository holds what git refuses: {said}", where=url)
+    return UnavailableError(
+        f"cannot fetch {', '.join(tags)}: {said}", where=url, hint="is the tag there?"
+    )

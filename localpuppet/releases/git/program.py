@@ -1,0 +1,135 @@
+"""The program `git`: how it is started, whatever it is to do.
+
+Owns: its safety: no configuration but ours, no hooks, no prompts, only the transports that are
+allowed. Refuses to know: mirrors and tags.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet import share
+from localpuppet.errors import IntegrityError, StateError, UnavailableError
+from localpuppet.formats.text import one_line
+
+if TYPE_CHECKING:
+    import subprocess
+
+_KEPT = ("PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "LANG", "TMPDIR")
+# Packs stay packs: 66 loose objects a module cost more than the transfer. What cleans up mirrors
+# is `gc`, not a background process of git's.
+_CONFIG = (
+    "core.hooksPath=/dev/null",
+    "core.symlinks=true",
+    "core.autocrlf=false",
+    "core.fsmonitor=false",
+    "fetch.fsckObjects=true",
+    "fetch.unpackLimit=1",
+    "gc.auto=0",
+    "maintenance.auto=false",
+)
+_OPTIONS = [word for setting in _CONFIG for word in ("-c", setting)]
+# Highest of all attributes: nothing in a tree can ask for a conversion of its bytes.
+_ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -export-subst -diff -merge\n"
+
+
+class GitProgram:
+    """Starts git.
+
+    Args:
+        env: The environment to take PATH, HOME and the ssh agent from.
+        allow_file: Whether `file://` URLs may be fetched.
+        timeout: Seconds for one git command.
+    """
+
+    def __init__(self, *, env: Mapping[str, str], allow_file: bool, timeout: float) -> None:
+        self.timeout = timeout
+        self.env = {name: env[name] for name in _KEPT if name in env} | {
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": str(share.path("gitconfig")),
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ALLOW_PROTOCOL": "https:ssh:file" if allow_file else "https:ssh",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "LC_ALL": "C",
+        }
+        self.env.setdefault("GIT_SSH_COMMAND", "ssh -oBatchMode=yes")
+
+    def run(
+        self,
+        repository: Path,
+        *arguments: str,
+        cwd: Path | None = None,
+        stdin: bytes = b"",
+        failure: Callable[[str], Exception] | None = None,
+    ) -> bytes:
+        """Run git to a good end and return what it printed.
+
+        Args:
+            repository: The git directory.
+            arguments: What to do.
+            cwd: Where; the root of the file system by default.
+            stdin: What it is to read.
+            failure: From what git said to the error to raise.
+
+        Raises:
+            IntegrityError: It failed, and there is no `failure`.
+            UnavailableError: It did not end in time.
+            StateError: It is not installed.
+        """
+        done = self.start(repository, *arguments, cwd=cwd, stdin=stdin)
+        if done.returncode == 0:
+            return done.stdout
+        said = one_line(done.stderr.decode("utf-8", "replace").strip())[-300:]
+        if failure is not None:
+            raise failure(said)
+        raise IntegrityError(f"git {arguments[0]} failed: {said}", where=str(repository))
+
+    def start(
+        self,
+        repository: Path,
+        *arguments: str,
+        cwd: Path | None = None,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+    ) -> "subprocess.CompletedProcess[bytes]":
+        """Run git to whatever end.
+
+        Raises:
+            UnavailableError: It did not end in time.
+            StateError: It is not installed.
+        """
+        import subprocess  # not paid for where git is not started
+
+        try:
+            return subprocess.run(
+                ["git", f"--git-dir={repository}", *_OPTIONS, *arguments],  # noqa: S607
+                env={**self.env, **(env or {})},
+                cwd=cwd or "/",
+                input=stdin,
+                capture_output=True,
+                timeout=self.timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise UnavailableError(
+                f"git {arguments[0]} did not end within {self.timeout:g} s", where=str(repository)
+            ) from error
+        except FileNotFoundError as error:
+            raise StateError("git is not installed", hint="apt-get install git") from error
+
+
+def make_bare(directory: Path, *, alternates: Sequence[Path]) -> None:
+    """Make an empty bare repository in an empty directory, as `git init` does in a process.
+
+    Args:
+        directory: Where.
+        alternates: Repositories whose objects it has, too.
+    """
+    for name in ("info", "objects/info", "objects/pack", "refs/heads", "refs/tags"):
+        (directory / name).mkdir(parents=True)
+    (directory / "info/attributes").write_text(_ATTRIBUTES)
+    (directory / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
+    if alternates:
+        lines = "".join(f"{other}/objects\n" for other in alternates)
+        (directory / "objects/info/alternates").write_text(lines)
+    (directory / "HEAD").write_text("ref: refs/heads/main\n")

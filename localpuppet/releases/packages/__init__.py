@@ -1,0 +1,1 @@
+"""Room `releases/packages`; its map comes with the next commits."""

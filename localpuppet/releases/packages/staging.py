@@ -1,0 +1,261 @@
+"""stage, without git: a release from an installed package or from a release pack.
+
+Owns: choosing between git and a package, and the way from a package's directory into the store.
+Invariants: nothing that a package says is believed before its bytes were hashed; the lock in the
+release's own tree decides which trees belong to it; a source that asks for signed tags is not
+satisfied by a package. Composing and switching are those of `staging`.
+"""
+
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.errors import IntegrityError, InvalidInputError, StateError
+from localpuppet.formats.documents import Documents
+from localpuppet.formats.names import ReleasePath, did_you_mean
+from localpuppet.machine.files import read_user_file, remove_tree
+from localpuppet.releases.git.names import parse_digest
+from localpuppet.releases.lock import Pin
+from localpuppet.releases.lockfile import read_lock
+from localpuppet.releases.source import Source, split
+from localpuppet.releases.staged import Staged
+from localpuppet.releases.staging import Staging
+from localpuppet.releases.store import Store
+
+if TYPE_CHECKING:
+    from localpuppet.releases.packages.directory import Package
+
+
+class Importer:
+    """Stages from wherever a release is.
+
+    Args:
+        staging: The releases on this node.
+        store: Trees.
+        directories: Where installed packages are looked for, in this order.
+        sources: The site's sources by name.
+        documents: Reads manifests, locks and records.
+        allow_file: Whether `file://` URLs are allowed.
+    """
+
+    def __init__(
+        self,
+        *,
+        staging: Staging,
+        store: Store,
+        directories: Sequence[Path],
+        sources: Mapping[str, Source],
+        documents: Documents,
+        allow_file: bool,
+    ) -> None:
+        self._staging = staging
+        self._store = store
+        self._directories = directories
+        self._sources = sources
+        self._documents = documents
+        self._allow_file = allow_file
+
+    def stage(
+        self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
+    ) -> Staged:
+        """Stage a release: from git when its source is declared, from its package otherwise.
+
+        Args:
+            app: `foo/tags/r2`.
+            refresh: Ask the repository, or look at the package, again.
+            accept_moved: Take a tag that has moved as it is now.
+
+        Raises:
+            LocalpuppetError: As `Staging.stage` and `stage_installed` do.
+        """
+        if app.source in self._sources:
+            return self._staging.stage(app, refresh=refresh, accept_moved=accept_moved)
+        split(app)
+
+        def obtain(known: Staged | None) -> Staged:
+            again = refresh or accept_moved
+            if known and not again and not self._staging.problems(known, full=False):
+                return known
+            return self._installed(app, known, accept_moved=accept_moved)
+
+        return self._staging.switch(app, obtain)
+
+    def stage_installed(self, app: ReleasePath) -> Staged:
+        """Stage a release from its installed package, even where its source is declared.
+
+        Raises:
+            InvalidInputError: No package of it is installed, or its lock is refused.
+            IntegrityError: The package is not what it says, or not what was staged before.
+            BusyError: Another process stages.
+            StateError: The disk refused; nothing was switched.
+        """
+        split(app)
+        return self._staging.switch(
+            app, lambda known: self._installed(app, known, accept_moved=False)
+        )
+
+    def stage_pack(self, app: ReleasePath, pack: Path, *, accept_moved: bool = False) -> Staged:
+        """Stage a release from a release pack.
+
+        Args:
+            app: The release that must be in it.
+            pack: The file.
+            accept_moved: Take a tag that has moved as the pack has it.
+
+        Raises:
+            InvalidInputError: The pack cannot be read, or is of another release.
+            IntegrityError: It is damaged or hostile, or not what was staged before.
+            BusyError: Another process stages.
+            StateError: The disk refused; nothing was switched.
+        """
+        split(app)
+        return self._staging.switch(
+            app, lambda known: self._packed(app, known, pack, accept_moved=accept_moved)
+        )
+
+    def _packed(
+        self, app: ReleasePath, known: Staged | None, pack: Path, *, accept_moved: bool
+    ) -> Staged:
+        from localpuppet.releases.packages import directory
+        from localpuppet.releases.packages import (
+            pack as packs,  # a release from git needs neither, nor tarfile
+        )
+
+        scratch = self._store.staging()
+        try:
+            package = directory.load(packs.unpack(pack, scratch), ours=True)
+            if package.app != app:
+                raise InvalidInputError(
+                    f"is a pack of {str(package.app)[:80]!r}, not of {app}", where=str(pack)
+                )
+            return self._take(app, known, package, scratch, accept_moved=accept_moved)
+        finally:
+            remove_tree(scratch)
+
+    def _installed(self, app: ReleasePath, known: Staged | None, *, accept_moved: bool) -> Staged:
+        from localpuppet.releases.packages import directory
+
+        package = directory.find(self._directories, app)
+        if package is None:
+            pack = directory.find_pack(self._directories, app)
+            if pack is not None:
+                return self._packed(app, known, pack, accept_moved=accept_moved)
+            raise InvalidInputError(
+                f"{app.source!r} is no source that localpuppet.yaml declares, and no package or"
+                f" pack of {app} is there"
+                if app.source not in self._sources
+                else f"no package or pack of {app} is there",
+                where=", ".join(map(str, self._directories)),
+                hint=did_you_mean(app.source, list(self._sources)),
+            )
+        scratch = self._store.staging()
+        try:
+            return self._take(app, known, package, scratch, accept_moved=accept_moved)
+        finally:
+            remove_tree(scratch)
+
+    def _take(
+        self,
+        app: ReleasePath,
+        known: Staged | None,
+        package: "Package",
+        scratch: Path,
+        *,
+        accept_moved: bool,
+    ) -> Staged:
+        """Bring what a package holds into the store; return what it was found to be."""
+        said = self._record(app, package)
+        if known is not None and not _same(known.pin, said.pin) and not accept_moved:
+            raise IntegrityError(
+                f"is another {said.pin.tag}: here it is {known.pin.commit[:12]}"
+                f" (tree {known.pin.tree_sha256[:12]}), the package has {said.pin.commit[:12]}"
+                f" ({said.pin.tree_sha256[:12]})",
+                where=package.file,
+                hint="find out which is right; --accept-moved takes the package's",
+            )
+        self._refuse_unsigned(said, known)
+        trees = {
+            str(app): said.pin.tree_sha256,
+            **{f"module {name}": sha256 for name, sha256 in said.modules.items()},
+            **said.sources,
+        }
+        self._add(trees, package, scratch)
+        lock = read_lock(
+            app,
+            lambda name: _own_file(self._store.path(said.pin.tree_sha256) / name),
+            documents=self._documents,
+            allow_file=self._allow_file,
+        )
+        staged = self._staging.describe(app, said.pin, lock)
+        if staged != said:
+            raise IntegrityError(
+                "its record and the lock in it name different trees",
+                where=package.file,
+                hint="do not use the package; build it again",
+            )
+        return staged
+
+    def _record(self, app: ReleasePath, package: "Package") -> Staged:
+        try:
+            raw = self._documents.parse(package.data, schema="package", where=package.file)
+            said = Staged.from_dict(raw)
+            for name, sha256 in [*said.modules.items(), *said.sources.items()]:
+                parse_digest(sha256, where=name)
+            for name in said.sources:
+                ReleasePath.parse(name, where="sources")
+        except (InvalidInputError, StateError) as error:
+            place = "" if error.where.startswith(package.file) else package.file
+            raise IntegrityError(error.what, where=place or error.where) from error
+        if said.pin.tag != split(app):
+            raise IntegrityError(f"is the tag {said.pin.tag}, not {app}", where=package.file)
+        return said
+
+    def _refuse_unsigned(self, said: Staged, known: Staged | None) -> None:
+        """Refuse what a declared source would sign, unless git has brought it here before."""
+        wanted = [] if known is not None and _same(known.pin, said.pin) else [said.app]
+        wanted += [
+            ReleasePath.parse(name, where="sources")
+            for name, sha256 in said.sources.items()
+            if not self._store.sound(sha256)
+        ]
+        for path in wanted:
+            source = self._sources.get(path.source)
+            if source is not None and source.signers is not None:
+                raise IntegrityError(
+                    f"{path.source} asks for signed tags, and a package has no signature",
+                    where=str(path),
+                    hint="stage it from git",
+                )
+
+    def _add(self, trees: Mapping[str, str], package: "Package", scratch: Path) -> None:
+        missing = {sha256: name for name, sha256 in trees.items() if not self._store.sound(sha256)}
+        places = {}
+        for number, (sha256, name) in enumerate(missing.items()):
+            places[name] = scratch / f"tree-{number}"
+            package.take(sha256, places[name])
+        found = self._store.add(places.items())
+        for sha256, name in missing.items():
+            if found[name] != sha256:
+                raise IntegrityError(
+                    f"has the bytes of {found[name][:16]}…, the package says {sha256[:16]}…",
+                    where=f"{package.directory}: {name}",
+                    hint="the package was changed or damaged; install it again",
+                )
+
+
+def _same(one: Pin, other: Pin) -> bool:
+    """Whether two pins are one thing; where it was fetched from may differ (a mirror)."""
+    fields = ("tag", "tag_object", "commit", "tree_sha256")
+    return all(getattr(one, field) == getattr(other, field) for field in fields)
+
+
+def _own_file(path: Path) -> bytes | None:
+    """Return a file at the top of a release's own tree; `None` when there is none."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise IntegrityError("must be an ordinary file", where=str(path))
+    return read_user_file(path)

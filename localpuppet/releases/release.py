@@ -1,0 +1,164 @@
+"""A release on disk: from `app: foo/tags/r1` to a modulepath.
+
+Owns: where a release's files are, that they are inside `modules/`, what its `manifest.yaml` and
+`enc.yaml` say. Refuses to know: how the files got there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.enc.document import NO_RELEASE_ENC, ReleaseEnc
+from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.formats.documents import Documents
+from localpuppet.formats.names import ReleasePath
+from localpuppet.machine.files import read_user_file, refuse_foreign
+from localpuppet.releases.lockfile import LOCK, MANIFEST, parse_manifest
+from localpuppet.releases.manifest import Manifest, check_modulepath
+
+ENC = "enc.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A release that can be applied.
+
+    Attributes:
+        app: Its name.
+        directory: Where it is.
+        modulepath: Absolute directories, the app's own first.
+        enc: What it gives every node.
+        hiera_config: Its `hiera.yaml`, if any.
+        mutable: Names on the modulepath that are not tags.
+    """
+
+    app: ReleasePath
+    directory: Path
+    modulepath: tuple[Path, ...]
+    enc: ReleaseEnc
+    hiera_config: Path | None
+    mutable: tuple[ReleasePath, ...]
+
+
+def resolve(
+    app: ReleasePath,
+    *,
+    modules: Path,
+    store: Path,
+    documents: Documents,
+    immutable_only: bool,
+    allow_file: bool,
+) -> Release:
+    """Return the release `app`.
+
+    Args:
+        app: Its name, relative to `modules`.
+        modules: The directory of all modules.
+        store: The state directory, where links of staged releases lead.
+        documents: Reads `manifest.yaml` and `enc.yaml`.
+        immutable_only: Refuse `trunk` and every other thing that is not a tag.
+        allow_file: Whether `file://` URLs are allowed in manifests.
+
+    Raises:
+        InvalidInputError: It is not there, leaves `modules`, or breaks a rule for manifests.
+    """
+    inside = [modules, store / "objects", store / "releases"]
+    directory = _directory(app, inside, where="app")
+    if immutable_only and not app.is_tag:
+        raise InvalidInputError(
+            f"{app} is mutable, and immutable_only is set", where="app", hint="name a tag of it"
+        )
+    manifest_file = directory / MANIFEST
+    if not manifest_file.exists():
+        inside_it = (directory / "tags").is_dir() or (directory / "trunk").is_dir()
+        hint = (
+            f"name a release: {app}/tags/… or {app}/trunk" if inside_it else "an empty one will do"
+        )
+        raise InvalidInputError("there is no manifest.yaml", where=str(directory), hint=hint)
+    try:
+        manifest = parse_manifest(
+            read_user_file(manifest_file),
+            documents=documents,
+            where=str(manifest_file),
+            allow_file=allow_file,
+        )
+        locked = (directory / LOCK).exists()
+        check_modulepath(app, manifest, tags_only=immutable_only or locked)
+        _check_modules(manifest, directory)
+        directories = [directory]
+        for index, entry in enumerate(manifest.modulepath):
+            found = _directory(entry, inside, where=f"modulepath[{index}]")
+            if any(found.samefile(other) for other in directories):
+                raise InvalidInputError(
+                    f"{entry} is a directory that is on the modulepath already (twice)",
+                    where=f"modulepath[{index}]",
+                )
+            directories.append(found)
+    except LocalpuppetError as error:
+        raise _placed(error, manifest_file) from error
+    hiera = directory / "hiera.yaml"
+    return Release(
+        app=app,
+        directory=directory,
+        modulepath=tuple(directories),
+        enc=read_enc(directory / ENC, documents),
+        hiera_config=hiera if hiera.exists() else None,
+        mutable=tuple(entry for entry in (app, *manifest.modulepath) if not entry.is_tag),
+    )
+
+
+def _check_modules(manifest: Manifest, directory: Path) -> None:
+    """Refuse single modules that nobody put there: staging does it, for sources in git."""
+    for name in manifest.modules:
+        if not (directory / name).is_dir():
+            raise InvalidInputError(
+                "is not on this node",
+                where=f"modules.{name}",
+                hint="declare the app's source in localpuppet.yaml; 'localpuppet stage' fetches it",
+            )
+
+
+def _placed(error: LocalpuppetError, path: Path) -> LocalpuppetError:
+    return error if error.where.startswith(str(path)) else error.at(str(path))
+
+
+def _directory(name: ReleasePath, inside: Sequence[Path], *, where: str) -> Path:
+    modules = inside[0]
+    path = modules / name
+    if not path.is_dir():
+        raise InvalidInputError(
+            f"{name} does not exist: there is no directory {path}",
+            where=where,
+            hint="is the release on this node?",
+        )
+    refuse_foreign(path)
+    real = path.resolve()
+    if name.is_tag and real.is_relative_to(modules.resolve()):
+        # A tag that is a link to trunk is mutable, whatever it is called.
+        points_at = ReleasePath(real.relative_to(modules.resolve()))
+        if not points_at.is_tag:
+            raise InvalidInputError(f"{name} is a link to {points_at}, no tag", where=where)
+    if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
+        raise InvalidInputError(
+            f"{name} is a link that leads outside {modules}",
+            where=where,
+            hint="keep modules inside",
+        )
+    return path
+
+
+def read_enc(path: Path, documents: Documents) -> ReleaseEnc:
+    """Return what a release's `enc.yaml` says; a missing one says nothing.
+
+    Raises:
+        InvalidInputError: It is refused.
+    """
+    if not path.exists():
+        return NO_RELEASE_ENC
+    try:
+        raw = documents.parse(
+            read_user_file(path), schema="enc", where=str(path), may_be_empty=True
+        )
+        return ReleaseEnc.from_dict(raw)
+    except LocalpuppetError as error:
+        raise _placed(error, path) from error

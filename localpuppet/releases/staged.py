@@ -1,0 +1,66 @@
+"""What is on a node of one release: the record that staging keeps."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.lock import Pin
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """What is on the node of one release.
+
+    Attributes:
+        app: Its name.
+        pin: What its own tag was, and the digest of its own tree.
+        composition: The name of its directory of links.
+        modules: Digests of its single modules by name.
+        sources: Digests of its collections by path.
+    """
+
+    app: ReleasePath
+    pin: Pin
+    composition: str
+    modules: Mapping[str, str]
+    sources: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Staged":
+        """Return the record.
+
+        Raises:
+            StateError: It is not one that this version wrote.
+        """
+        try:
+            if raw["schema"] != SCHEMA:
+                raise ValueError(f"schema {raw['schema']!r}")
+            return cls(
+                app=ReleasePath.parse(raw["app"], where="app"),
+                pin=Pin.from_dict(raw["pin"], where="pin", allow_file=True),
+                composition=str(raw["composition"]),
+                modules=dict(raw["modules"]),
+                sources=dict(raw["sources"]),
+            )
+        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
+            raise StateError(f"is damaged: {error}") from error
+
+    @property
+    def digests(self) -> set[str]:
+        """Every tree that it needs."""
+        return {self.pin.tree_sha256, *self.modules.values(), *self.sources.values()}
+
+
+def composition(links: Mapping[str, str]) -> str:
+    """Return the name of a directory of links: the SHA-256 of its listing."""
+    listing = "".join(f"{name} {links[name]}\n" for name in sorted(links))
+    return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()

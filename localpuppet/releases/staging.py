@@ -1,0 +1,368 @@
+"""stage: a release's code on the node, verified, and then under the name that the node knows.
+
+Owns: the way from `foo/tags/r2` to a link `modules/foo/tags/r2`: fetch, judge the tag, lock and
+signature, write into the store, compose, switch; the record of what was staged. Invariants: a link
+is switched only when everything behind it is whole and durable; what was pinned once is what is
+used for ever, and a tag that says otherwise is an alarm.
+
+A composed release is a directory of links: the entries of the app's own tree, and each single
+module that its lock pins. So the modulepath has the one directory that the user knows.
+"""
+
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.formats.documents import Documents
+from localpuppet.formats.names import ReleasePath, did_you_mean
+from localpuppet.machine.files import (
+    make_private,
+    read_json,
+    remove,
+    remove_tree,
+    replace_link,
+    sync_directory,
+    write_json,
+)
+from localpuppet.releases.fetch import refuse_moved, write_trees
+from localpuppet.releases.lock import Lock, Pin
+from localpuppet.releases.lockfile import LOCK, MANIFEST, read_lock
+from localpuppet.releases.source import Source, split
+from localpuppet.releases.staged import Staged, composition
+from localpuppet.releases.store import Store
+
+if TYPE_CHECKING:
+    # Protocols cost 4 ms to make, and a type needs none of them at run time.
+    from localpuppet.releases.git.repository import Repository
+
+
+Approve = Callable[[Staged, Mapping[str, Path]], None]
+
+
+class Staging:
+    """The releases on this node.
+
+    Args:
+        state: The state directory.
+        modules: The directory of all modules.
+        store: Trees.
+        repository: Git.
+        sources: The site's sources by name.
+        documents: Reads manifests and locks.
+        allow_file: Whether `file://` URLs are allowed.
+        approve: Called before a release gets its name, with its record and with its modulepath:
+            names as the node will know them, and where they are meanwhile. It refuses by raising.
+            `None` approves everything.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: Path,
+        modules: Path,
+        store: Store,
+        repository: "Repository",
+        sources: Mapping[str, Source],
+        documents: Documents,
+        allow_file: bool,
+        approve: Approve | None,
+    ) -> None:
+        self._approve = approve
+        self._releases = state / "releases"
+        self._records = state / "staged"
+        self._modules = modules
+        self._store = store
+        self._repository = repository
+        self._sources = sources
+        self._documents = documents
+        self._allow_file = allow_file
+
+    def known(self, app: ReleasePath) -> Staged | None:
+        """Return what is recorded of a release; `None` when it was never staged here.
+
+        Raises:
+            StateError: The record is damaged.
+        """
+        try:
+            return Staged.from_dict(read_json(self._record(app)))
+        except FileNotFoundError:
+            return None
+
+    def all(self) -> list[Staged]:
+        """Return every staged release, by name.
+
+        Raises:
+            StateError: A record is damaged.
+        """
+        if not self._records.is_dir():
+            return []
+        found = [Staged.from_dict(read_json(path)) for path in self._records.glob("*.json")]
+        return sorted(found, key=lambda staged: staged.app)
+
+    def problems(self, staged: Staged, *, full: bool) -> list[str]:
+        """Return what is wrong with a staged release on disk; empty when nothing is."""
+        found = []
+        for name, sha256 in self._trees(staged).items():
+            problem = self._store.problem(sha256, full=full)
+            if problem:
+                found.append(f"{name} {problem}")
+        if composition(self.links(staged)) != staged.composition or not self._composed(staged):
+            found.append(f"{staged.app}: its directory of links was changed")
+        for path, target in self._switches(staged).items():
+            if not path.is_symlink() or path.readlink() != target:
+                found.append(f"{path} does not point into the store")
+        return found
+
+    def stage(
+        self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
+    ) -> Staged:
+        """Bring a release onto the node, verify it, and give it its name.
+
+        Args:
+            app: `foo/tags/r2` of a declared source.
+            refresh: Ask the repository again about a release that is here.
+            accept_moved: Take a tag that has moved as it is now.
+
+        Raises:
+            InvalidInputError: The source is unknown, or manifest and lock are refused.
+            IntegrityError: A tag moved, a signature or digest is wrong; nothing was switched.
+            UnavailableError: A repository cannot be had and something is missing.
+            BusyError: Another process stages.
+            StateError: The disk refused; nothing was switched.
+        """
+
+        def obtain(known: Staged | None) -> Staged:
+            if known and not (refresh or accept_moved) and not self.problems(known, full=False):
+                return known
+            return self._fetch(app, known, refresh=refresh, accept_moved=accept_moved)
+
+        return self.switch(app, obtain)
+
+    def switch(self, app: ReleasePath, obtain: Callable[[Staged | None], Staged]) -> Staged:
+        """Give a release its name, with the node's staging to ourselves.
+
+        Args:
+            app: The release.
+            obtain: Called with what is recorded of it; brings its trees into the store and returns
+                what they are, or returns what it got when that is all there.
+
+        Raises:
+            BusyError: Another process stages.
+            StateError: The disk refused; nothing was switched.
+        """
+        lock = self._store.exclusively()
+        try:
+            self._sweep(app)
+            known = self.known(app)
+            staged = obtain(known)
+            if staged is not known:
+                self._switch(staged)
+            return staged
+        finally:
+            lock.release()
+
+    def remove(self, staged: Staged, *, kept: Sequence[Staged]) -> None:
+        """Take a release off the node: its names, its record, its directory of links.
+
+        Args:
+            staged: The release.
+            kept: Releases that stay, whose names must stay, too.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        needed = {path for release in kept for path in self._switches(release)}
+        for path in reversed(self._switches(staged)):
+            if path not in needed and path.is_symlink():
+                remove(path)
+        remove(self._record(staged.app))
+        if staged.composition not in {release.composition for release in kept}:
+            remove_tree(self._releases / staged.composition)
+
+    def _fetch(
+        self, app: ReleasePath, known: Staged | None, *, refresh: bool, accept_moved: bool
+    ) -> Staged:
+        source = self._source(app)
+        tag = split(app)
+        self._repository.fetch(
+            [(source.url, tag)], refresh=known is None or refresh or accept_moved
+        )
+        found = self._repository.tag(source.url, tag)
+        if known is not None and not accept_moved:
+            refuse_moved(known.pin, found, where=app)
+        if source.signers is not None:
+            self._repository.verify_signature(source.url, tag, signers=source.signers)
+        files = self._repository.files(source.url, found.commit, [MANIFEST, LOCK])
+        lock = read_lock(app, files.get, documents=self._documents, allow_file=self._allow_file)
+        pins = lock.pins
+        missing = {key: pin for key, pin in pins.items() if not self._store.sound(pin.tree_sha256)}
+        own_is_here = (
+            known is not None
+            and known.pin.commit == found.commit
+            and self._store.sound(known.pin.tree_sha256)
+        )
+        own_key = f"{app} itself"  # no pin's key has a space
+        digests = {}
+        if missing or not own_is_here:
+            own_tree = [] if own_is_here else [(source.url, found.tree, own_key)]
+            with closing(self._arrivals(missing, own_tree)) as arrivals:
+                digests = write_trees(arrivals, repository=self._repository, store=self._store)
+        for key, sha256 in digests.items():
+            if key in pins and sha256 != pins[key].tree_sha256:
+                raise IntegrityError(
+                    f"has the bytes of {sha256[:16]}…, the lock says {pins[key].tree_sha256[:16]}…",
+                    where=f"{app}: {key}",
+                    hint="the repository does not hold what was locked",
+                )
+        own = digests.get(own_key) or (known.pin.tree_sha256 if known else "")
+        pin = Pin(
+            url=source.url, tag=tag, tag_object=found.id, commit=found.commit, tree_sha256=own
+        )
+        return self.describe(app, pin, lock)
+
+    def describe(self, app: ReleasePath, pin: Pin, lock: Lock) -> Staged:
+        """Return the record of a release whose trees are in the store.
+
+        Raises:
+            InvalidInputError: Two things in it have one name.
+        """
+        draft = Staged(
+            app=app,
+            pin=pin,
+            composition="",
+            modules={name: pin.tree_sha256 for name, pin in lock.modules.items()},
+            sources={name: pin.tree_sha256 for name, pin in lock.sources.items()},
+        )
+        return replace(draft, composition=composition(self.links(draft)))
+
+    def _source(self, app: ReleasePath) -> Source:
+        source = self._sources.get(app.source)
+        if source is None:
+            raise InvalidInputError(
+                f"{app.source!r} is no source",
+                where="localpuppet.yaml: sources",
+                hint=did_you_mean(app.source, list(self._sources)),
+            )
+        return source
+
+    def _arrivals(
+        self, missing: Mapping[str, Pin], here: Sequence[tuple[str, str, str]]
+    ) -> Generator[list[tuple[str, str, str]], None, None]:
+        """Fetch pins; yield URLs, trees and keys of those that have come and fit the lock.
+
+        What is `here` already comes with the first of them: a checkout has its price.
+        """
+        waiting = list(here)
+        keys: dict[tuple[str, str], list[str]] = {}
+        for key, pin in missing.items():
+            keys.setdefault((pin.url, pin.tag), []).append(key)
+        with closing(self._repository.arrivals(list(keys), refresh=True)) as arrivals:
+            for tags in arrivals:
+                found = self._repository.tags(tags)
+                arrived = [(key, tag) for tag in tags for key in keys[tag]]
+                for key, tag in arrived:
+                    refuse_moved(missing[key], found[tag], where=f"{LOCK}: {key}")
+                    self._check_signature(key, missing[key])
+                yield waiting + [(tag[0], found[tag].tree, key) for key, tag in arrived]
+                waiting = []
+        if waiting:
+            yield waiting
+
+    def _check_signature(self, key: str, pin: Pin) -> None:
+        kind, _, name = key.partition(".")
+        source = self._sources.get(ReleasePath(name).source) if kind == "sources" else None
+        if source and source.signers:
+            self._repository.verify_signature(pin.url, pin.tag, signers=source.signers)
+
+    def _trees(self, staged: Staged) -> dict[str, str]:
+        own = {str(staged.app): staged.pin.tree_sha256}
+        modules = {f"module {name}": sha256 for name, sha256 in staged.modules.items()}
+        return {**own, **modules, **staged.sources}
+
+    def links(self, staged: Staged) -> dict[str, str]:
+        """Return the names in the composed release, and what each points at.
+
+        Raises:
+            InvalidInputError: Two things in it have one name.
+        """
+        own = self._store.path(staged.pin.tree_sha256)
+        names = sorted(os.listdir(own)) if own.is_dir() else []  # noqa: PTH208 - names only
+        links = {name: f"../../objects/{staged.pin.tree_sha256}/{name}" for name in names}
+        for name, sha256 in staged.modules.items():
+            if name in links:
+                raise InvalidInputError(
+                    f"the release has a directory {name!r}, and its manifest a module of that name",
+                    where=str(staged.app),
+                )
+            links[name] = f"../../objects/{sha256}"
+        return links
+
+    def _composed(self, staged: Staged) -> bool:
+        directory = self._releases / staged.composition
+        links = self.links(staged)
+        try:
+            names = os.listdir(directory)  # noqa: PTH208 - names only
+            return sorted(names) == sorted(links) and all(
+                (directory / name).readlink() == Path(target) for name, target in links.items()
+            )
+        except OSError:
+            return False
+
+    def _switches(self, staged: Staged) -> dict[Path, Path]:
+        """Return the links below `modules/` that make the release usable, the app's own last."""
+        links = {
+            self._modules / name: self._store.path(sha256)
+            for name, sha256 in staged.sources.items()
+        }
+        links[self._modules / staged.app] = self._releases / staged.composition
+        return links
+
+    def _switch(self, staged: Staged) -> None:
+        make_private(self._releases)
+        make_private(self._records)
+        fresh = not self._composed(staged)
+        if fresh:
+            self._compose(staged)
+        switches = self._switches(staged)
+        try:
+            own = self._modules / staged.app
+            others = {str(link): tree for link, tree in switches.items() if link != own}
+            if self._approve is not None:
+                self._approve(staged, {str(own): switches[own], **others})
+        except LocalpuppetError:
+            if fresh:
+                remove_tree(self._releases / staged.composition)
+            raise
+        write_json(self._record(staged.app), staged.to_dict())
+        for link, tree in switches.items():
+            if link.is_symlink() and link.readlink() == tree:
+                continue
+            link.parent.mkdir(parents=True, exist_ok=True)
+            replace_link(link, tree)
+
+    def _compose(self, staged: Staged) -> None:
+        """Make the directory of links."""
+        final = self._releases / staged.composition
+        remove_tree(final)
+        new = self._releases / f".new-{os.urandom(4).hex()}"
+        make_private(new)
+        for name, target in self.links(staged).items():
+            (new / name).symlink_to(target)
+        sync_directory(new)
+        new.rename(final)
+        sync_directory(self._releases)
+
+    def _sweep(self, app: ReleasePath) -> None:
+        """Remove what a process that died here left half made."""
+        self._repository.sweep()
+        rubbish = [*self._releases.glob(".new-*"), *self._records.glob(".*")]
+        rubbish += (self._modules / app).parent.glob(".*")
+        for path in rubbish:
+            remove_tree(path)
+
+    def _record(self, app: ReleasePath) -> Path:
+        return self._records / f"{app.replace('/', '%')}.json"

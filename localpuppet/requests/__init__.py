@@ -1,0 +1,1 @@
+"""Room `requests`; its map comes with the next commits."""

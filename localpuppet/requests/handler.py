@@ -1,0 +1,127 @@
+"""Where requests to a node are done: status, enable, disable, runonce, last_run_summary.
+
+Owns: what each action does on this node, and that every request that is its caller's gets one
+signed reply. Refuses to know: how requests come here, and who may ask (`reception` decides that).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from localpuppet.errors import LocalpuppetError
+from localpuppet.formats.times import show_time
+from localpuppet.formats.values import Json
+from localpuppet.machine.ports import Clock, Log
+from localpuppet.requests.admission import Reception, Refusal
+from localpuppet.requests.messages import answer
+from localpuppet.requests.request import Disable, Request, RunOnce
+from localpuppet.runs.hold import Hold
+from localpuppet.runs.holds import Holds
+from localpuppet.trust.signing import Signer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actions:
+    """What a node can be asked for, besides its holds.
+
+    Attributes:
+        status: Returns how it is.
+        last_run: Returns the record of the last finished run; empty before the first.
+        run: Asks for a run in somebody's name, with noop or not and only some tags; returns why
+            that cannot be, if so.
+        changed: Called after a hold began or ended.
+    """
+
+    status: Callable[[], Mapping[str, Json]]
+    last_run: Callable[[], Mapping[str, Json]]
+    run: Callable[[str, bool, Sequence[str]], str | None]
+    changed: Callable[[], None]
+
+
+class Desk:
+    """Does requests.
+
+    Args:
+        reception: Admits them.
+        signer: Signs the replies.
+        holds: Returns the holds on this node.
+        actions: The rest of what it can be asked for.
+        clock: The node's clock.
+        log: What is said of requests.
+    """
+
+    def __init__(
+        self,
+        *,
+        reception: Reception,
+        signer: Signer,
+        holds: Callable[[], Holds],
+        actions: Actions,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        self._reception = reception
+        self._signer = signer
+        self._holds = holds
+        self._actions = actions
+        self._clock = clock
+        self._log = log
+
+    async def serve(self, token: bytes) -> tuple[str, str, bytes] | None:
+        """Do what a message asks for.
+
+        Returns:
+            The caller's name, the request's id and the signed reply; `None` where nobody who could
+            be believed is waiting for one.
+        """
+        found = await asyncio.to_thread(self._reception.receive, token)
+        if isinstance(found, Refusal):
+            self._log.warning(f"refused a request: {found.reason}")
+            if found.request is None:
+                return None
+            return self._reply(found.request, found.reason)
+        self._log.info(f"asked for {found.action} by {found.caller.caller}")
+        try:
+            return self._reply(found, self._do(found))
+        except LocalpuppetError as error:
+            return self._reply(found, str(error))
+
+    def _reply(self, request: Request, outcome: Mapping[str, Json] | str) -> tuple[str, str, bytes]:
+        token = answer(self._signer, request, outcome, clock=self._clock)
+        return request.caller, request.jti, token
+
+    def _do(self, request: Request) -> Mapping[str, Json] | str:
+        if request.action == "status":
+            return self._actions.status()
+        if request.action == "last_run_summary":
+            return self._actions.last_run()
+        if request.action == "runonce":
+            return self._run(request)
+        owner = request.caller.caller
+        if request.action == "disable" and isinstance(request.args, Disable):
+            hold = self._hold(owner, request.args)
+            self._holds().add(hold)
+            self._actions.changed()
+            return {"hold": hold.to_dict()}
+        ended = self._holds().remove(owner)
+        self._actions.changed()
+        ended_now: list[Json] = [hold.to_dict() for hold in ended]
+        others: list[Json] = [hold.to_dict() for hold in self._holds().active()]
+        return {"ended": ended_now, "holds": others}
+
+    def _hold(self, owner: str, args: Disable) -> Hold:
+        now = self._clock.now()
+        until = None if args.seconds is None else now + timedelta(seconds=args.seconds)
+        return Hold(
+            owner=owner,
+            reason=args.message,
+            since=show_time(now),
+            until=None if until is None else show_time(until),
+        )
+
+    def _run(self, request: Request) -> Mapping[str, Json] | str:
+        args = request.args
+        noop, tags = (args.noop, args.tags) if isinstance(args, RunOnce) else (False, ())
+        problem = self._actions.run(request.caller.caller, noop, tags)
+        return problem if problem else {"accepted": True}

@@ -1,0 +1,104 @@
+"""A node's answer to one request.
+
+Owns: the claims of replies, and whether one is the answer that a caller waits for. Refuses to
+know: signatures, time, what the result of an action holds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.fields import Fields
+from localpuppet.formats.names import SignerName, parse_uuid
+from localpuppet.formats.text import parse_line
+from localpuppet.formats.values import Json
+from localpuppet.requests.lifetime import life_problem
+from localpuppet.requests.request import Request
+
+MAX_REPLY = 256 * 1024
+_CLAIMS = ("iss", "aud", "iat", "exp", "in_reply_to", "ok", "result", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a node answers.
+
+    Attributes:
+        node: Who answers (claim `iss`, its caller id).
+        caller: Who asked (claim `aud`, its caller id).
+        iat: When it was issued, seconds since 1970.
+        exp: When it expires.
+        in_reply_to: The id of the request.
+        ok: Whether the node did what was asked.
+        result: What came of it; empty when it did not.
+        error: Why it did not, one line; `None` when it did.
+    """
+
+    node: SignerName
+    caller: SignerName
+    iat: int
+    exp: int
+    in_reply_to: str
+    ok: bool
+    result: Mapping[str, Json]
+    error: str | None
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "Reply":
+        """Return the reply in verified bytes.
+
+        Raises:
+            InvalidInputError: A claim is missing, unknown, not of its type, or `ok` and `error`
+                contradict each other.
+        """
+        fields = Fields.parse(payload, where="reply", limit=MAX_REPLY)
+        fields.only(_CLAIMS)
+        ok = fields.truth("ok")
+        if ok == ("error" in fields) or ok != ("result" in fields):
+            raise InvalidInputError("has either ok and a result, or an error", where="reply")
+        return cls(
+            node=fields.parsed("iss", SignerName.parse_caller),
+            caller=fields.parsed("aud", SignerName.parse_caller),
+            iat=fields.whole("iat", least=0),
+            exp=fields.whole("exp", least=0),
+            in_reply_to=fields.parsed("in_reply_to", parse_uuid),
+            ok=ok,
+            result=fields.mapping("result") if ok else {},
+            error=None if ok else fields.parsed("error", partial(parse_line, what="error")),
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the claims."""
+        outcome: dict[str, Json] = (
+            {"result": dict(self.result)} if self.ok else {"error": self.error}
+        )
+        return {
+            "iss": self.node.caller,
+            "aud": self.caller.caller,
+            "iat": self.iat,
+            "exp": self.exp,
+            "in_reply_to": self.in_reply_to,
+            "ok": self.ok,
+            **outcome,
+        }
+
+
+def refusal(reply: Reply, *, signer: SignerName, request: Request, now: int) -> str:
+    """Return why a reply does not answer a request; empty when it does.
+
+    Args:
+        reply: What was in the verified bytes.
+        signer: Whose signature it was.
+        request: What was asked, by us.
+        now: Our clock, seconds since 1970.
+    """
+    if reply.node != signer:
+        return f"iss {reply.node.caller} is not the signer, {signer.caller}"
+    if str(reply.node) != str(request.node):
+        return f"{request.node} was asked, {reply.node} answered"
+    if reply.caller != request.caller:
+        return f"aud is {reply.caller.caller}: the reply is not for {request.caller.caller}"
+    if reply.in_reply_to != request.jti:
+        return "in_reply_to is another request"
+    return life_problem(iat=reply.iat, exp=reply.exp, now=now)

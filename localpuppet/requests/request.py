@@ -1,0 +1,216 @@
+"""Requests from one signer to one node: what they say, and whether a node does it.
+
+Owns: the claims of requests and replies and their admission. Refuses to know: signatures, time,
+the disk. Whoever calls has verified the bytes before they come here, and remembers the id of an
+admitted request before it is acted upon.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.fields import Fields
+from localpuppet.formats.names import NodeName, SignerName, parse_tag, parse_uuid
+from localpuppet.formats.text import parse_line
+from localpuppet.formats.times import parse_duration
+from localpuppet.formats.values import Json
+from localpuppet.requests.lifetime import life_problem
+from localpuppet.trust.policy import REQUESTS, Policy, decide
+
+MAX_REQUEST = 64 * 1024
+MAX_TAGS = 64
+_CLAIMS = ("iss", "aud", "iat", "exp", "jti", "action", "args")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disable:
+    """The arguments of `disable`: put the node on hold.
+
+    Attributes:
+        message: Why, in one line.
+        length: The time after which the hold ends by itself, as people write it (`2h`); `None`
+            for never.
+    """
+
+    message: str
+    length: str | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """The length in seconds."""
+        return None if self.length is None else parse_duration(self.length, what="length")
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Disable":
+        """Return the arguments.
+
+        Raises:
+            InvalidInputError: They are refused.
+        """
+        fields.only(("message", "for"))
+        return cls(
+            message=fields.parsed("message", partial(parse_line, what="message")),
+            length=fields.parsed("for", _length) if "for" in fields else None,
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {"message": self.message, **({} if self.length is None else {"for": self.length})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOnce:
+    """The arguments of `runonce`: run Puppet now.
+
+    Attributes:
+        noop: Only show what would change.
+        tags: Apply only what has one of these tags of Puppet's; empty for everything.
+    """
+
+    noop: bool = False
+    tags: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, fields: Fields) -> "RunOnce":
+        """Return the arguments.
+
+        Raises:
+            InvalidInputError: They are refused; so is an empty list of tags, which somebody who
+                filtered too much would be surprised by.
+        """
+        fields.only(("noop", "tags"))
+        return cls(
+            noop=fields.truth("noop") if "noop" in fields else False,
+            tags=fields.parsed_list("tags", parse_tag, least=1, most=MAX_TAGS)
+            if "tags" in fields
+            else (),
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {"noop": self.noop, **({"tags": list(self.tags)} if self.tags else {})}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    """The arguments of an action that takes none."""
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Nothing":
+        """Return them.
+
+        Raises:
+            InvalidInputError: There are some.
+        """
+        fields.only(())
+        return cls()
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {}
+
+
+Arguments = Disable | RunOnce | Nothing
+_ARGUMENTS: Mapping[str, type[Arguments]] = {"disable": Disable, "runonce": RunOnce}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What somebody asks of one node.
+
+    Attributes:
+        caller: Who asks (claim `iss`, its caller id).
+        node: Who is asked (claim `aud`).
+        iat: When it was issued, seconds since 1970.
+        exp: When it expires.
+        jti: Its id, a UUID; taken once.
+        action: One of `policy.REQUESTS`.
+        args: What the action needs.
+    """
+
+    caller: SignerName
+    node: NodeName
+    iat: int
+    exp: int
+    jti: str
+    action: str
+    args: Arguments
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "Request":
+        """Return the request in verified bytes.
+
+        Raises:
+            InvalidInputError: A claim is missing, unknown, or not of its type.
+        """
+        fields = Fields.parse(payload, where="request", limit=MAX_REQUEST)
+        fields.only(_CLAIMS)
+        action = fields.parsed("action", _action)
+        return cls(
+            caller=fields.parsed("iss", SignerName.parse_caller),
+            node=fields.parsed("aud", NodeName.parse),
+            iat=fields.whole("iat", least=0),
+            exp=fields.whole("exp", least=0),
+            jti=fields.parsed("jti", parse_uuid),
+            action=action,
+            args=_ARGUMENTS.get(action, Nothing).read(fields.inner("args")),
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the claims."""
+        return {
+            "iss": self.caller.caller,
+            "aud": self.node,
+            "iat": self.iat,
+            "exp": self.exp,
+            "jti": self.jti,
+            "action": self.action,
+            "args": self.args.to_dict(),
+        }
+
+
+def _action(text: str) -> str:
+    if text not in REQUESTS:
+        raise InvalidInputError(
+            f"the action {text[:40]!r} is unknown", hint=f"one of {', '.join(REQUESTS)}"
+        )
+    return text
+
+
+def _length(text: str) -> str:
+    parse_duration(text, what="length")
+    return text
+
+
+def misdirection(request: Request, *, signer: SignerName, me: NodeName) -> str:
+    """Return why a request is not its signer's, or not for this node; empty when it is both.
+
+    Args:
+        request: What was in the verified bytes.
+        signer: Whose signature it was.
+        me: The node.
+    """
+    if request.caller != signer:
+        return f"iss {request.caller.caller} is not the signer, {signer.caller}"
+    if request.node != me:
+        return f"aud is {request.node}: the request is not for {me}"
+    return ""
+
+
+def refusal(request: Request, *, now: int, policy: Policy | None) -> str:
+    """Return why a node does not do what its caller asks; empty when it does.
+
+    What remains to be asked is whether the id was seen before: only what passes here may take
+    room in that memory.
+
+    Args:
+        request: A request that is its signer's and for this node.
+        now: The node's clock, seconds since 1970.
+        policy: Its policy; `None` where there is none.
+    """
+    problem = life_problem(iat=request.iat, exp=request.exp, now=now)
+    if problem:
+        return problem
+    decision = decide(policy, request.caller.caller, request.action)
+    return "" if decision.allowed else decision.reason

@@ -1,0 +1,1 @@
+"""Room `runs`; its map comes with the next commits."""

@@ -1,0 +1,69 @@
+"""A hold: a reason, an owner and a deadline for which a node does not run."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.text import parse_line
+from localpuppet.formats.times import parse_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """One reason why a node does not run.
+
+    Attributes:
+        owner: Who holds it; an owner has at most one hold on a node.
+        reason: One printable line.
+        since: ISO 8601, UTC.
+        until: When it ends by itself; `None` for never.
+    """
+
+    owner: str
+    reason: str
+    since: str
+    until: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Hold":
+        """Return the hold.
+
+        Raises:
+            StateError: It is not one.
+        """
+        try:
+            hold = cls(**raw)
+            if not all(isinstance(text, str) for text in (hold.owner, hold.reason, hold.since)):
+                raise ValueError("owner, reason and since must be text")
+            parse_line(hold.reason, what="reason")
+            for text in (hold.since, hold.until):
+                if text is not None:
+                    parse_time(text)
+        except (TypeError, ValueError, InvalidInputError) as error:
+            raise StateError(f"is damaged: {error}") from error
+        return hold
+
+    def active(self, now: datetime) -> bool:
+        """Return whether it holds at `now`."""
+        return self.until is None or now < parse_time(self.until)
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        since = f" since {_minutes(self.since)}" if self.since else ""
+        deadline = f" until {_minutes(self.until)}" if self.until else ""
+        return f"{self.reason} (held by {self.owner}{since}{deadline})"
+
+
+def _minutes(text: str) -> str:
+    return parse_time(text).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def active(holds: Iterable[Hold], now: datetime) -> list[Hold]:
+    """Return the holds that are in force at `now`, oldest first."""
+    return sorted((hold for hold in holds if hold.active(now)), key=lambda hold: hold.since)

@@ -1,0 +1,86 @@
+"""The Prometheus textfile: what a fleet's monitoring needs to know of this node.
+
+Owns: `metrics.prom`, replaced atomically, in the format of node_exporter's textfile collector
+(https://github.com/prometheus/node_exporter#textfile-collector). The last success outlives later
+failures: it is read back from the file before that is replaced.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from localpuppet.formats.times import parse_time
+from localpuppet.machine.files import write_durably
+from localpuppet.runs.run import Outcome, Status
+
+_SAMPLE = re.compile(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
+
+_HELP = {
+    "localpuppet_last_run_timestamp_seconds": "When the last run ended.",
+    "localpuppet_last_success_timestamp_seconds": "The last success without noop or tags.",
+    "localpuppet_last_run_outcome": "1 for the outcome of the last run.",
+    "localpuppet_last_run_success": "Whether the last run succeeded.",
+    "localpuppet_last_run_noop": "Whether the last run was to change nothing.",
+    "localpuppet_last_run_duration_seconds": "How long the last run took, start to record.",
+    "localpuppet_last_run_phase_seconds": "How long Puppet took for what, as its report says.",
+    "localpuppet_last_run_resources": "Resources of the last run's catalog.",
+    "localpuppet_holds": "Holds in force on this node; 0 means that it may run.",
+}
+
+
+def update(path: Path, status: Status | None, *, holds: int, now: datetime) -> None:
+    """Replace the textfile.
+
+    Args:
+        path: The textfile; world-readable, as it holds no secrets.
+        status: The run that just ended; `None` leaves what is said of runs.
+        holds: How many holds are in force.
+        now: For a run without an end of its own.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    try:
+        samples = dict(_SAMPLE.findall(path.read_text("utf-8")))
+    except (OSError, UnicodeDecodeError):
+        samples = {}
+    if status is not None:
+        success = samples.get("localpuppet_last_success_timestamp_seconds")
+        samples = dict(_of_run(status, now))
+        whole = not status.noop and not status.partial
+        if whole and status.outcome is not None and status.outcome.success:
+            success = samples["localpuppet_last_run_timestamp_seconds"]
+        if success is not None:
+            samples["localpuppet_last_success_timestamp_seconds"] = success
+    samples["localpuppet_holds"] = str(holds)
+    write_durably(path, _text(samples).encode(), mode=0o644)
+
+
+def _of_run(status: Status, now: datetime) -> Iterator[tuple[str, str]]:
+    ended = parse_time(status.finished_at) if status.finished_at else now
+    yield "localpuppet_last_run_timestamp_seconds", f"{ended.timestamp():.3f}"
+    for outcome in Outcome:
+        value = str(int(outcome is status.outcome))
+        yield f'localpuppet_last_run_outcome{{outcome="{outcome}"}}', value
+    success = status.outcome is not None and status.outcome.success
+    yield "localpuppet_last_run_success", str(int(success))
+    yield "localpuppet_last_run_noop", str(int(status.noop))
+    yield "localpuppet_last_run_duration_seconds", f"{status.seconds or 0:.3f}"
+    for phase, seconds in (status.puppet_seconds or {}).items():
+        if re.fullmatch(r"\w+", phase):
+            yield f'localpuppet_last_run_phase_seconds{{phase="{phase}"}}', f"{seconds:.6f}"
+    if status.resources is not None:
+        for state in ("total", "changed", "failed", "skipped", "out_of_sync"):
+            count = getattr(status.resources, state)
+            yield f'localpuppet_last_run_resources{{state="{state}"}}', str(count)
+
+
+def _text(samples: dict[str, str]) -> str:
+    lines = []
+    for name, help_text in _HELP.items():
+        mine = [key for key in samples if key.partition("{")[0] == name]
+        if mine:
+            lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
+            lines += [f"{key} {samples[key]}" for key in mine]
+    return "\n".join(lines) + "\n"

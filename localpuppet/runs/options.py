@@ -1,0 +1,32 @@
+"""A wish: what a caller wants of one run, beside its input."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from localpuppet.enc.document import NodeDocument
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the caller wants of this run.
+
+    Attributes:
+        noop: Change nothing.
+        tags: Only resources with these tags.
+        extra: More options for Puppet.
+        timeout: Seconds.
+        user: Who asks.
+        cause: What led to it.
+        document: A node document of another time to use as it is (a rollback).
+        causes: The agent's causes, as `Batch.to_dict()` gives them, and their `paths`.
+    """
+
+    noop: bool
+    tags: str | None
+    extra: tuple[str, ...]
+    timeout: float
+    user: str
+    cause: str
+    document: NodeDocument | None = None
+    causes: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,310 @@
+"""The record of runs: one directory a run, readable while it is written, never wrong.
+
+Owns: `runs/ID/` with `request.json`, `status.json`, `log`, `report.json`. Invariants: `status.json`
+is replaced, never written in place; what a dead supervisor left open reads `interrupted`; what
+cannot be read reads `interrupted`, too, and says why. Refuses to know: how a run is done.
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.names import RunId
+from localpuppet.formats.text import one_line, printable
+from localpuppet.formats.times import show_time
+from localpuppet.machine.files import (
+    make_private,
+    read_json,
+    state_problem,
+    sync_directory,
+    write_json,
+)
+from localpuppet.machine.ports import Clock, Processes, identity
+from localpuppet.runs.run import Outcome, Request, State, Status, new_run_id
+
+# Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
+RESERVE_BYTES = 16 * 1024
+MAX_LOG = 64 * 1024 * 1024
+
+
+class Log:
+    """The readable output of one run. A full disk or a flood cuts the log, never the run."""
+
+    def __init__(self, path: Path) -> None:
+        self.cut = ""
+        self.last_error = ""
+        self._size = 0
+        self._rest = b""
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise state_problem(error, path) from error
+        self._file = os.fdopen(fd, "ab", buffering=0)
+
+    def take(self, data: bytes, line: Callable[[str], None], *, end: bool = False) -> None:
+        """Write `data` with terminal escapes spelt out, and hand on its whole lines.
+
+        Args:
+            data: Raw output.
+            line: Called with each line, printable, without its newline.
+            end: Nothing follows: an unfinished line is a line now.
+        """
+        pieces = (self._rest + data).split(b"\n")
+        self._rest = pieces.pop()
+        if self._rest and (end or len(self._rest) > 65536):
+            pieces.append(self._rest)
+            self._rest = b""
+        for piece in pieces:
+            text = printable(piece.decode("utf-8", "backslashreplace"))
+            if text.startswith("Error: "):
+                self.last_error = one_line(text.removeprefix("Error: "))[:300]
+            self._write(text)
+            line(text)
+
+    def _write(self, text: str) -> None:
+        if self.cut:
+            return
+        try:
+            self._size += self._file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            self.cut = f"the log is cut: {error.strerror}"
+        if self._size > MAX_LOG:
+            self.cut = f"the log is cut: more than {MAX_LOG // 1048576} MiB"
+
+    @property
+    def full(self) -> bool:
+        """Whether so much came that the rest is thrown away."""
+        return self._size > MAX_LOG
+
+    def close(self) -> None:
+        """End the log."""
+        self._file.close()
+
+
+class RunDirectory:
+    """`runs/ID/` of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.id = RunId.parse(path.name)
+        self.request = path / "request.json"
+        self.status = path / "status.json"
+        self.log = path / "log"
+        self.report = path / "report.json"
+        self.public = path / "public"
+        self._reserve = path / ".reserve"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has closed the record yet."""
+        return self._reserve.exists()
+
+    def open(self, request: Request, status: Status) -> None:
+        """Begin the record.
+
+        Raises:
+            StateError: The disk refused; nothing is left.
+        """
+        try:
+            self.path.mkdir(mode=0o700)
+            self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
+            self.write_request(request)
+            self.write_status(status)
+            sync_directory(self.path.parent)
+        except (OSError, StateError) as error:
+            shutil.rmtree(self.path, ignore_errors=True)
+            if isinstance(error, StateError):
+                raise
+            raise state_problem(error, self.path) from error
+
+    def write_request(self, request: Request) -> None:
+        """Write what was asked.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        write_json(self.request, request.to_dict())
+
+    def write_status(self, status: Status) -> None:
+        """Replace the status.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        write_json(self.status, status.to_dict())
+
+    def close(self, status: Status) -> None:
+        """End the record.
+
+        Raises:
+            StateError: The disk refused; the record reads `interrupted` then.
+        """
+        with suppress(OSError):
+            self._reserve.unlink()
+        self.write_status(status)
+        shutil.rmtree(self.public, ignore_errors=True)
+
+
+class Records:
+    """All runs of this node.
+
+    Args:
+        directory: `runs/` in the state directory.
+        processes: Tells whether a supervisor lives.
+    """
+
+    def __init__(self, directory: Path, processes: Processes) -> None:
+        self.directory = directory
+        self._processes = processes
+
+    def ids(self) -> list[RunId]:
+        """Return every run, newest first.
+
+        Raises:
+            StateError: The directory cannot be read.
+        """
+        try:
+            names = os.listdir(self.directory)  # noqa: PTH208 - names, not paths, and 5 times faster
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise state_problem(error, self.directory) from error
+        found = []
+        for name in names:
+            try:
+                found.append(RunId.parse(name))
+            except InvalidInputError:
+                continue  # not ours
+        return sorted(found, reverse=True)
+
+    def create(self, clock: Clock) -> RunDirectory:
+        """Return a directory, not made yet, for a run that starts now.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        make_private(self.directory)
+        ids = self.ids()
+        name = new_run_id(clock.now(), secrets.token_hex(2), ids[0] if ids else None)
+        return RunDirectory(self.directory / name)
+
+    def get(self, name: str | None) -> RunDirectory:
+        """Return the run whose id is or starts with `name`; the newest for `None`.
+
+        Raises:
+            InvalidInputError: There is none, or several.
+        """
+        ids = self.ids()
+        if name is None:
+            if not ids:
+                raise InvalidInputError(
+                    "there is no run yet", where=str(self.directory), hint="localpuppet apply"
+                )
+            return RunDirectory(self.directory / ids[0])
+        matches = [run for run in ids if run.startswith(name)] if name else []
+        if len(matches) != 1:
+            problem = "is no run" if not matches else f"means {len(matches)} runs"
+            raise InvalidInputError(f"{name[:60]!r} {problem}", hint="see 'localpuppet history'")
+        return RunDirectory(self.directory / matches[0])
+
+    def status(self, run: RunDirectory) -> Status:
+        """Return how a run stands, as it is true now.
+
+        Never raises for what stands in the record: what is damaged or left open by a dead
+        supervisor reads `interrupted`, and the reason says which.
+        """
+        try:
+            status = Status.from_dict(read_json(run.status))
+        except FileNotFoundError:
+            return _unreadable(run, "status.json is missing")
+        except StateError as error:
+            return _unreadable(run, f"status.json {error.what}")
+        if status.state is State.FINISHED or self._processes.alive(identity(status.supervisor)):
+            return status
+        # The supervisor may have closed the record between our two looks.
+        try:
+            again = Status.from_dict(read_json(run.status))
+        except (FileNotFoundError, StateError):
+            again = status
+        if again.state is State.FINISHED:
+            return again
+        reason = "the supervisor died before the run ended (killed, or a reboot)"
+        if self.orphaned(again):
+            pid = identity(again.puppet).pid
+            reason = f"the supervisor died; Puppet (pid {pid}) goes on, and nobody will see its end"
+        return again.interrupted(reason)
+
+    def orphaned(self, status: Status) -> bool:
+        """Return whether a run's Puppet outlived its supervisor, and so keeps the node."""
+        return self._processes.alive(identity(status.puppet))
+
+    def history(self) -> Iterator[Status]:
+        """Return every run's status, newest first."""
+        return (self.status(RunDirectory(self.directory / run)) for run in self.ids())
+
+    def wait(
+        self,
+        run: RunDirectory,
+        *,
+        sleep: Callable[[float], None],
+        clock: Clock,
+        timeout: float | None,
+        tick: Callable[[float], None],
+    ) -> Status:
+        """Return a run's status once it has finished, or as it stands after `timeout` seconds.
+
+        Args:
+            run: The one to wait for.
+            sleep: Waits so many seconds.
+            clock: Time.
+            timeout: `None` to wait as long as the run's supervisor lives.
+            tick: Called with the seconds that have passed.
+        """
+        begun = clock.monotonic()
+        while True:
+            status = self.status(run)
+            passed = clock.monotonic() - begun
+            over = status.state is State.FINISHED and not self.orphaned(status)
+            if over or (timeout is not None and passed >= timeout):
+                return status
+            tick(passed)
+            sleep(0.1)
+
+    def settle(self) -> None:
+        """Close what dead supervisors left open. Call it with the node's lock only.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        for name in self.ids():
+            run = RunDirectory(self.directory / name)
+            if run.is_open:
+                status = self.status(run)
+                if status.outcome is Outcome.INTERRUPTED:
+                    run.close(status)
+
+    def prune(self, *, runs: int, days: int, now: datetime, keep: RunId) -> None:
+        """Remove runs beyond `runs` in number or `days` in age; never `keep`, never an open one."""
+        oldest = now - timedelta(days=days)
+        for index, name in enumerate(self.ids()):
+            if name == keep or (index < runs and name.time >= oldest):
+                continue
+            run = RunDirectory(self.directory / name)
+            if self.status(run).state is State.FINISHED:
+                shutil.rmtree(run.path, ignore_errors=True)
+
+
+def _unreadable(run: RunDirectory, reason: str) -> Status:
+    return Status(
+        id=run.id,
+        state=State.FINISHED,
+        outcome=Outcome.INTERRUPTED,
+        reason=reason,
+        app="?",
+        started_at=show_time(run.id.time),
+    )

@@ -1,0 +1,394 @@
+"""One run, end to end: lock others out, classify, apply, record what happened.
+
+Owns: the order of things. Invariants: at most one run on a node; the record is opened before Puppet
+starts and closed after it. Refuses to know: the operating system, the terminal.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from localpuppet.enc import classify
+from localpuppet.enc.command import EncCommand
+from localpuppet.enc.document import NodeDocument
+from localpuppet.enc.input import Source
+from localpuppet.errors import EncError, LocalpuppetError, PuppetMissingError, StateError
+from localpuppet.formats.documents import Documents
+from localpuppet.formats.names import NodeName, ReleasePath, RunId
+from localpuppet.formats.times import show_time
+from localpuppet.machine.files import make_private, state_problem
+from localpuppet.machine.ports import Child, Clock, Ended, Processes
+from localpuppet.puppet.command import Call, environment
+from localpuppet.puppet.installation import Installation
+from localpuppet.puppet.report import read_report
+from localpuppet.puppet.run_lock import AgentLock
+from localpuppet.releases.ledger import Ledger
+from localpuppet.releases.release import Release
+from localpuppet.runs import metrics
+from localpuppet.runs.holds import Holds
+from localpuppet.runs.node_lock import NodeLock
+from localpuppet.runs.observer import Observer
+from localpuppet.runs.options import Wish
+from localpuppet.runs.records import Log, Records, RunDirectory
+from localpuppet.runs.run import Ending, Outcome, Request, State, Status, Verdict, decide
+from localpuppet.runs.stopping import Stopping
+from localpuppet.runs.watching import watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """This node, as its settings describe it.
+
+    Attributes:
+        state: The state directory.
+        installation: Puppet, or why it cannot be used.
+        call: Everything of `puppet apply` that does not depend on the input.
+        reports: Report processors that Puppet is to run.
+        lean_start: What Ruby loads first.
+        route_file: Puppet's routes.
+        env: The environment that Puppet gets.
+        enc_command: The site's own ENC, if there is one.
+        grace: Seconds between TERM and KILL.
+        min_free: Bytes that must be free on the state directory's file system.
+        keep_runs: How many records are kept.
+        keep_days: For how many days.
+        metrics: Where the Prometheus textfile goes.
+        fits: Refuses a node document that does not fit the release; with options for Puppet.
+        telling: What Puppet code finds in its environment to reach us: see docs/puppet-module.md.
+    """
+
+    state: Path
+    installation: Installation | PuppetMissingError
+    call: Callable[[Installation, Release, str, Wish], Call]
+    reports: tuple[str, ...]
+    lean_start: Path
+    route_file: Path
+    env: Mapping[str, str]
+    enc_command: EncCommand | None
+    grace: float
+    min_free: int
+    keep_runs: int
+    keep_days: int
+    metrics: Path
+    fits: Callable[[NodeDocument, Release, tuple[str, ...]], None]
+    telling: Mapping[str, str]
+
+
+class Supervisor:
+    """Runs Puppet on this node.
+
+    Args:
+        node: The node.
+        clock: Time.
+        processes: Starts and ends Puppet.
+        documents: Reads the answer of the site's ENC.
+        observer: Is told what happens.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        *,
+        clock: Clock,
+        processes: Processes,
+        documents: Documents,
+        observer: Observer,
+    ) -> None:
+        self._node = node
+        self._clock = clock
+        self._processes = processes
+        self._documents = documents
+        self._observer = observer
+        self._ledger = Ledger(node.state)
+        self.records = Records(node.state / "runs", processes)
+        found = node.installation if isinstance(node.installation, Installation) else None
+        self.holds = Holds(node.state / "holds", found.disable_file if found else None, clock)
+        self._agent_lock = AgentLock(found.run_lock, processes) if found else None
+
+    def apply(
+        self,
+        source: Source,
+        release: Release,
+        wish: Wish,
+        *,
+        detach: Callable[[RunId], Callable[[], None]] | None = None,
+    ) -> Status:
+        """Run `release` with `source` and return how that ended.
+
+        Args:
+            source: The checked input.
+            release: The release that it names.
+            wish: How.
+            detach: Called when the record is open. It returns in a process of its own, which goes
+                on, and what it returns is called when the record names that process; the calling
+                process reports the id and ends.
+
+        Raises:
+            BusyError: Another run, or a Puppet agent's, has this node.
+            OnHoldError: The node is on hold.
+            StateError: The state directory cannot take a record; Puppet was not started.
+        """
+        make_private(self._node.state)
+        run = self.records.create(self._clock)
+        lock = NodeLock(self._node.state / "lock", self._processes)
+        lock.take(run.id, self._clock)
+        try:
+            self.holds.settle()
+            self.holds.check()
+            if self._agent_lock:
+                self._agent_lock.take()
+            self._check_space()
+            started = self._clock.now()
+            status = Status(
+                id=run.id,
+                state=State.QUEUED,
+                app=release.app,
+                noop=wish.noop,
+                partial=wish.tags is not None or "tags" in " ".join(wish.extra),
+                started_at=show_time(started),
+                supervisor=asdict(self._processes.me()),
+            )
+            begun = self._clock.monotonic()
+            try:
+                installation = self._installation()
+                request, call = self._classify(installation, run, source, release, wish)
+                if self._processes.cancellations():
+                    raise EncError("cancelled by a signal")
+            except (EncError, PuppetMissingError) as error:
+                seconds = self._clock.monotonic() - begun
+                return self._never_started(run, status, source, release, wish, error, seconds)
+            run.open(request, status)
+            if detach is not None:
+                ready = detach(run.id)
+                status = replace(status, supervisor=asdict(self._processes.me()))
+                lock.held_by(status)
+                run.write_status(status)
+                ready()
+            return self._supervise(run, request, call, status, lock, begun, wish)
+        finally:
+            if self._agent_lock:
+                self._agent_lock.release()
+            lock.release()
+
+    def _check_space(self) -> None:
+        try:
+            disk = os.statvfs(self._node.state)
+        except OSError as error:
+            raise state_problem(error, self._node.state) from error
+        free = disk.f_bavail * disk.f_frsize
+        if free < self._node.min_free or (disk.f_files and disk.f_favail < 64):
+            raise StateError(
+                f"only {free // 1048576} MiB and {disk.f_favail} inodes are free;"
+                f" a run needs {self._node.min_free // 1048576} MiB and 64",
+                where=str(self._node.state),
+                hint="make room; Puppet was not started",
+            )
+
+    def _installation(self) -> Installation:
+        if isinstance(self._node.installation, PuppetMissingError):
+            raise self._node.installation
+        return self._node.installation
+
+    def _classify(
+        self,
+        installation: Installation,
+        run: RunDirectory,
+        source: Source,
+        release: Release,
+        wish: Wish,
+    ) -> tuple[Request, Call]:
+        node = self._node
+        answer = None
+        if node.enc_command is not None and wish.document is None:
+            name = NodeName.parse(installation.settings["certname"])
+            answer = node.enc_command.ask(
+                name, processes=self._processes, documents=self._documents
+            )
+        document = wish.document or classify.node_document(source, release, answer=answer)
+        try:
+            node.fits(document, release, wish.extra)
+        except LocalpuppetError as error:
+            raise error.at(source.name) from error
+        call = node.call(installation, release, document.environment, wish)
+        make_private(call.environments / document.environment)
+        classify.write_document(document, call.node_document)
+        command = call.recorded(
+            public=run.public, report=run.report, route_file=node.route_file, reports=node.reports
+        )
+        request = self._request(
+            run, source, release, wish, command=command, document=document.to_dict()
+        )
+        return request, call
+
+    def _request(
+        self,
+        run: RunDirectory,
+        source: Source,
+        release: Release,
+        wish: Wish,
+        *,
+        command: Sequence[str],
+        document: Mapping[str, Any],
+    ) -> Request:
+        return Request(
+            id=run.id,
+            requested_at=show_time(self._clock.now()),
+            user=wish.user,
+            cause=wish.cause,
+            app=release.app,
+            modulepath=tuple(map(str, release.modulepath)),
+            environment=str(document.get("environment", "")),
+            input=source.name,
+            input_sha256=source.sha256,
+            layers=source.input.layers,
+            noop=wish.noop,
+            timeout=wish.timeout,
+            command=tuple(command),
+            node_document=document,
+            causes=wish.causes,
+        )
+
+    def _never_started(
+        self,
+        run: RunDirectory,
+        status: Status,
+        source: Source,
+        release: Release,
+        wish: Wish,
+        error: LocalpuppetError,
+        seconds: float,
+    ) -> Status:
+        """Record a run that ended before Puppet started: silence would look like health."""
+        request = self._request(run, source, release, wish, command=(), document={})
+        run.open(request, status)
+        log = Log(run.log)
+        log.take(f"localpuppet: {error}\n".encode(), lambda _line: None, end=True)
+        log.close()
+        cancelled = self._processes.cancellations() > 0
+        verdict = Verdict(
+            outcome=Outcome.CANCELLED if cancelled else Outcome.FAILED,
+            reason=f"{error}; Puppet was not started",
+        )
+        ending = Ending(code=None, signal=None, stopped=verdict, report=None, report_problem="")
+        return self._close(run, status, verdict, ending, seconds)
+
+    def _supervise(
+        self,
+        run: RunDirectory,
+        request: Request,
+        call: Call,
+        status: Status,
+        lock: NodeLock,
+        begun: float,
+        wish: Wish,
+    ) -> Status:
+        started = self._clock.now()
+        log = Log(run.log)
+        self._observer.command(call.shown())
+        child: Child | None = None
+        ended: Ended | None = None
+        try:
+            child = self._start(run, request, call, lock)
+            status = replace(
+                status, state=State.RUNNING, puppet_started=True, puppet=asdict(child.identity)
+            )
+            lock.held_by(status)
+            if self._agent_lock:
+                self._agent_lock.hand_to(child.identity.pid)
+            run.write_status(status)
+            # A rollback is no step forward: what was newest stays so.
+            if not (wish.noop or status.partial or wish.document):
+                self._ledger.note(ReleasePath(status.app))
+            stopping = Stopping(started=begun, timeout=wish.timeout, grace=self._node.grace)
+            ended = watch(
+                child,
+                log,
+                stopping,
+                clock=self._clock,
+                processes=self._processes,
+                observer=self._observer,
+                begun=begun,
+            )
+            if ended is None:
+                # It outlives KILL, so it keeps the node: the locks are left to it.
+                lock.leave()
+                if self._agent_lock:
+                    self._agent_lock.leave()
+                ended = Ended(code=None, signal=None)
+            report, problem = read_report(run.report, started=started)
+            ending = Ending(
+                code=ended.code,
+                signal=ended.signal,
+                stopped=stopping.verdict,
+                report=report,
+                report_problem=problem,
+                last_error=log.last_error,
+            )
+            verdict = decide(ending)
+            if log.cut:
+                reason = "; ".join(filter(None, [verdict.reason, log.cut]))
+                verdict = replace(verdict, reason=reason)
+            return self._close(run, status, verdict, ending, self._clock.monotonic() - begun)
+        except StateError as error:
+            # Also when this very close failed: the disk may have room by now, or refuse again.
+            verdict = Verdict(outcome=Outcome.FAILED, reason=f"could not be supervised: {error}")
+            ending = Ending(code=None, signal=None, stopped=verdict, report=None, report_problem="")
+            self._close(run, status, verdict, ending, self._clock.monotonic() - begun)
+            raise
+        finally:
+            log.close()
+            if child is not None:
+                if ended is None:
+                    # Nobody would watch it: a Puppet alone must not outlive the lock.
+                    child.end(kill=True)
+                    child.wait(self._node.grace)
+                child.release()
+
+    def _start(self, run: RunDirectory, request: Request, call: Call, lock: NodeLock) -> Child:
+        node = self._node
+        installation = self._installation()
+        env = environment(
+            node.env,
+            lean=installation.lean,
+            lean_start=node.lean_start,
+            more={
+                **node.telling,
+                "LOCALPUPPET_RUN": run.id,
+                "LOCALPUPPET_NODE_DOCUMENT": str(call.node_document),
+            },
+        )
+        return self._processes.start(
+            request.command, env=env, cwd=Path("/"), keep=lock.fd, group=f"localpuppet-{run.id}"
+        )
+
+    def _house_keeping(self, run: RunDirectory) -> None:
+        """Tidy up; only now, when nothing that goes wrong here can harm the run."""
+        node = self._node
+        self._documents.remember()
+        try:
+            self.records.settle()
+            self.records.prune(
+                runs=node.keep_runs, days=node.keep_days, now=self._clock.now(), keep=run.id
+            )
+        except StateError as error:
+            self._observer.note(f"old records could not be tidied up: {error}")
+
+    def _close(
+        self, run: RunDirectory, status: Status, verdict: Verdict, ending: Ending, seconds: float
+    ) -> Status:
+        status = status.finished(verdict, ending, at=self._clock.now(), seconds=seconds)
+        run.close(status)
+        self._house_keeping(run)
+        self._write_metrics(status)
+        return status
+
+    def _write_metrics(self, status: Status) -> None:
+        """Bring the Prometheus textfile up to date; a refusal is noted: the record is the truth."""
+        try:
+            metrics.update(
+                self._node.metrics, status, holds=len(self.holds.active()), now=self._clock.now()
+            )
+        except StateError as error:
+            self._observer.note(f"metrics could not be written: {error}")

@@ -1,0 +1,73 @@
+"""Following a running Puppet to its end: its output, the clock, requests to stop.
+
+Owns: the loop. Invariants: however much Puppet writes, the clock and the signals are looked at; the
+loop ends when Puppet does, or when it does not even die of KILL. Refuses to know: records, locks.
+"""
+
+from localpuppet.machine.ports import Child, Clock, Ended, Processes
+from localpuppet.runs.observer import Observer
+from localpuppet.runs.records import Log
+from localpuppet.runs.stopping import Step, Stopping
+
+POLL = 0.05
+# How much output is taken between two looks at the clock, and at the most after Puppet's end.
+CHUNKS = 16
+LAST_ROUNDS = 64
+
+
+def watch(
+    child: Child,
+    log: Log,
+    stopping: Stopping,
+    *,
+    clock: Clock,
+    processes: Processes,
+    observer: Observer,
+    begun: float,
+) -> Ended | None:
+    """Follow `child` until it has ended; return how, or `None` when KILL did not end it.
+
+    Args:
+        child: Puppet.
+        log: Takes its output.
+        stopping: Decides when it is ended by us.
+        clock: Time.
+        processes: Tells of requests to stop.
+        observer: Is told of output, time and what we do.
+        begun: Monotonic seconds when the run began.
+    """
+    behind = False
+    while True:
+        ended = child.wait(0 if behind else POLL)
+        behind = _take(child, log, observer)
+        if ended is not None:
+            for _ in range(LAST_ROUNDS if behind else 0):
+                if not _take(child, log, observer):
+                    break
+            log.take(b"", observer.line, end=True)
+            if ended.signal is not None or stopping.verdict is not None:
+                child.end(kill=True)  # what it had started does not outlive a broken run
+            return ended
+        now = clock.monotonic()
+        step = stopping.step(now, processes.cancellations())
+        if step is Step.ABANDON:
+            observer.note("Puppet does not die of KILL; the node stays locked until it does")
+            return None
+        if step is not Step.NOTHING:
+            reason = stopping.verdict.reason if stopping.verdict else ""
+            observer.note(f"{reason}: sending {step.name} to Puppet")
+            child.end(kill=step is Step.KILL)
+        observer.tick(now - begun)
+
+
+def _take(child: Child, log: Log, observer: Observer) -> bool:
+    """Take some of what Puppet wrote, not all; return whether there may be more."""
+    if log.full:
+        child.skip()
+        return False
+    for _ in range(CHUNKS):
+        data = child.read()
+        if not data:
+            return False
+        log.take(data, observer.line)
+    return True

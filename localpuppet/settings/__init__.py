@@ -1,0 +1,1 @@
+"""Room `settings`; its map comes with the next commits."""

@@ -1,0 +1,273 @@
+"""What a site says about its bus and its agents.
+
+Owns: the keys `bus`, `buses` and `agent` of `localpuppet.yaml` and `localpuppet-agent.yaml`, their
+defaults and what contradicts itself. Refuses to know: files, and how an engine is spoken to.
+"""
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localpuppet.bus.key_value import check_key
+from localpuppet.bus.layout import KEYPREFIX
+from localpuppet.bus.servers import Servers
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.documents import Documents
+from localpuppet.formats.names import NodeName
+from localpuppet.formats.times import parse_duration
+from localpuppet.machine.files import read_user_file
+from localpuppet.settings import node as node_settings
+
+FILE = "localpuppet-agent.yaml"
+KEYS = ("node", "bus", "buses", "agent")
+TIMEOUT = 5.0
+NETWORK_USER = "localpuppet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusSettings:
+    """The bus of a site.
+
+    Attributes:
+        engine: The engine that is meant where none is named.
+        sqlite: The file of the engine `sqlite`.
+        servers: Engine → its servers, for those that are set up.
+        timeout: Seconds for one call.
+    """
+
+    engine: str
+    sqlite: Path
+    servers: Mapping[str, Servers]
+    timeout: float
+
+    @classmethod
+    def from_dict(
+        cls, raw: Mapping[str, Any], *, root: Path, sqlite: Path, where: str
+    ) -> "BusSettings":
+        """Return the settings.
+
+        Args:
+            raw: The whole document; its shape was checked.
+            root: What relative paths are relative to.
+            sqlite: The file of the engine `sqlite` unless it says otherwise.
+            where: The document, for messages.
+
+        Raises:
+            InvalidInputError: They contradict themselves.
+        """
+        buses = raw.get("buses", {})
+        servers = {}
+        for engine in ("etcd", "nats"):
+            if engine in buses:
+                servers[engine] = _servers(
+                    buses[engine], root, where=f"{where}: buses.{engine}", engine=engine
+                )
+        engine = raw.get("bus", "sqlite")
+        if engine != "sqlite" and engine not in servers:
+            raise InvalidInputError(
+                f"bus is {engine}, but buses.{engine} does not say where its servers are",
+                where=where,
+                hint=f"buses: {{{engine}: {{servers: [...]}}}}",
+            )
+        path = buses.get("sqlite", {}).get("path")
+        return cls(
+            engine=engine,
+            sqlite=root / path if path else sqlite,
+            servers=servers,
+            timeout=float(buses.get("timeout", TIMEOUT)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoSides:
+    """Where the two sides of a split agent meet.
+
+    Attributes:
+        user: The network side's user.
+        socket: The run side's socket.
+        directory: The network side's own directory.
+    """
+
+    user: str
+    socket: Path
+    directory: Path
+
+    @property
+    def spool(self) -> Path:
+        """Return the directory in which messages are handed over."""
+        return self.directory / "spool"
+
+    @property
+    def relay(self) -> Path:
+        """Return the socket at which the network side lends the bus."""
+        return self.directory / "bus.sock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """The agent of this node.
+
+    Attributes:
+        every: Seconds between runs that nothing else causes; `None` for none.
+        run_cmd: What a cause runs instead of our own supervisor.
+        keyprefix: Where on the bus triggers are.
+        sides: Where its two sides meet, if it is split.
+    """
+
+    every: float | None
+    run_cmd: tuple[str, ...] | None
+    keyprefix: str
+    sides: TwoSides
+
+    @classmethod
+    def from_dict(
+        cls, raw: Mapping[str, Any], *, root: Path, run: Path, where: str
+    ) -> "AgentSettings":
+        """Return the settings; see `BusSettings.from_dict`.
+
+        Args:
+            raw: The whole document; its shape was checked.
+            root: What relative paths are relative to.
+            run: Where sockets are unless it says otherwise.
+            where: The document, for messages.
+
+        Raises:
+            InvalidInputError: One of them is refused.
+        """
+        body = raw.get("agent", {})
+        every = body.get("every", "30m")
+        network = body.get("network", {})
+        sides = TwoSides(
+            user=network.get("user", NETWORK_USER),
+            socket=root / network.get("socket", run / "localpuppet" / "run.sock"),
+            directory=root / network.get("directory", run / "localpuppet-net"),
+        )
+        try:
+            return cls(
+                sides=sides,
+                every=None if every is False else parse_duration(str(every), what="period"),
+                run_cmd=_command(body.get("run_cmd")),
+                keyprefix=body.get("keyprefix", KEYPREFIX),
+            )
+        except InvalidInputError as error:
+            raise error.at(f"{where}: agent") from error
+
+
+def _servers(raw: Mapping[str, Any], root: Path, *, where: str, engine: str) -> Servers:
+    schemes = {"etcd": ("https://", "http://"), "nats": ("tls://", "nats://")}[engine]
+    for index, url in enumerate(raw["servers"]):
+        if not url.startswith(schemes):
+            raise InvalidInputError(
+                f"{url!r} does not start with {' or '.join(schemes)}",
+                where=f"{where}.servers[{index}]",
+            )
+        if "@" in url:
+            raise InvalidInputError(
+                "holds a password or user", where=f"{where}.servers[{index}]", hint="password_file"
+            )
+    for one, other in (("certificate", "key"), ("key", "certificate"), ("user", "password_file")):
+        if one in raw and other not in raw:
+            raise InvalidInputError(f"{one} needs {other}, too", where=where)
+    files = ("ca", "certificate", "key", "password_file", "credentials")
+    return Servers(
+        urls=tuple(raw["servers"]),
+        user=raw.get("user"),
+        stream=raw.get("stream", "localpuppet"),
+        replicas=raw.get("replicas", 1),
+        api=raw.get("api", "$JS.API"),
+        **{key: root / raw[key] for key in files if key in raw},
+    )
+
+
+def _command(value: str | list[str] | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return tuple(value)
+    try:
+        words = tuple(shlex.split(value))
+    except ValueError as error:
+        raise InvalidInputError(f"run_cmd is no command: {error}", where="") from error
+    if not words:
+        raise InvalidInputError("run_cmd is empty")
+    return words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """What a node needs to know to be one of a fleet.
+
+    Attributes:
+        node: Its name, if a file says so.
+        bus: The bus.
+        agent: Its agent.
+    """
+
+    node: NodeName | None
+    bus: BusSettings
+    agent: AgentSettings
+
+
+def load(settings: node_settings.Settings, documents: Documents) -> Fleet:
+    """Return the settings of the root.
+
+    Raises:
+        InvalidInputError: A file is refused, or both have the same key.
+    """
+    root = settings.root
+    files = (
+        (root / node_settings.FILE, "settings"),
+        (root / FILE, "agent"),
+    )
+    merged: dict[str, Any] = {}
+    places: dict[str, Path] = {}
+    for file, schema in files:
+        for key, value in _read(file, schema, documents).items():
+            if key in KEYS:
+                if key in places:
+                    raise InvalidInputError(
+                        f"{key} is in {places[key]}, too", where=str(file), hint="say it once"
+                    )
+                merged[key] = value
+                places[key] = file
+
+    def place(key: str) -> str:
+        return str(places.get(key, root / node_settings.FILE))
+
+    try:
+        node = NodeName.parse(merged["node"]) if "node" in merged else None
+    except InvalidInputError as error:
+        raise error.at(f"{place('node')}: node") from error
+    fleet = Fleet(
+        node=node,
+        bus=BusSettings.from_dict(
+            merged, root=root, sqlite=settings.state / "bus" / "bus.sqlite", where=place("bus")
+        ),
+        agent=AgentSettings.from_dict(
+            merged,
+            root=root,
+            run=Path("/run") if root == node_settings.SYSTEM_ROOT else root / "run",
+            where=place("agent"),
+        ),
+    )
+    for path in (fleet.agent.sides.socket, fleet.agent.sides.relay):
+        if len(os.fsencode(path)) > node_settings.MAX_SOCKET:
+            raise InvalidInputError(
+                f"the socket {path} has more than {node_settings.MAX_SOCKET} bytes",
+                where=f"{place('agent')}: agent.network",
+                hint="name a shorter one",
+            )
+    try:
+        check_key(fleet.agent.keyprefix)
+    except InvalidInputError as error:
+        raise error.at(f"{place('agent')}: agent.keyprefix") from error
+    return fleet
+
+
+def _read(file: Path, schema: str, documents: Documents) -> Mapping[str, Any]:
+    if not file.exists():
+        return {}
+    return documents.parse(read_user_file(file), schema=schema, where=str(file), may_be_empty=True)

@@ -1,0 +1,1 @@
+"""Room `triggers`; its map comes with the next commits."""

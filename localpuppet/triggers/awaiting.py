@@ -1,0 +1,167 @@
+"""What became of a trigger on the nodes that it was sent to, as their agents tell it."""
+
+import asyncio
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any
+
+from localpuppet.bus import key_value, layout
+from localpuppet.errors import UnavailableError
+from localpuppet.formats.times import parse_time, show_duration
+from localpuppet.inventory.presence import believe
+from localpuppet.triggers.outcome import Settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from localpuppet.bus.key_value import KeyValue
+    from localpuppet.triggers.sending import Sent
+    from localpuppet.wiring.fleet import FleetParts
+
+AGAIN = 0.5
+# A node that is on the bus has heard of a trigger so many seconds after it was sent.
+HEARD = 2.0
+# Seconds after the end of its ttl from which on a node that has not accepted a trigger never will.
+LATE = 5.0
+NOT_ACCEPTED = "not_accepted"
+
+End = dict[str, Any]
+Ends = dict[str, End | None]
+
+
+async def ends(
+    fleet: "FleetParts",
+    kv: "KeyValue",
+    sent: "Sent",
+    sent_in: range,
+    patience: float,
+    *,
+    ttl: int,
+    told: "Callable[[str, End], None]",
+) -> Ends:
+    """Return how a trigger ended on each node; `None` where nothing was heard in time.
+
+    An outage only takes time: the trigger is on its way. A node that is idle when the trigger is
+    not good any more, or that never came, has not accepted it.
+
+    Args:
+        fleet: The wiring.
+        kv: The store.
+        sent: The trigger.
+        sent_in: The seconds in which it may have been sent.
+        patience: Seconds.
+        ttl: Seconds for which the trigger is good.
+        told: Learns of each end as it is heard.
+    """
+    waiting = _Waiting(fleet, sent, sent_in, ttl=ttl, told=told)
+    good = ttl + LATE
+    await _wait(kv, waiting, min(patience, good))
+    if patience > good:
+        waiting.never_came()
+        await _wait(kv, waiting, patience - good)
+    return waiting.found
+
+
+async def _wait(kv: "KeyValue", waiting: "_Waiting", seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not waiting.done:
+                try:
+                    await _look(kv, waiting)
+                except UnavailableError:
+                    waiting.missed = True
+                    await asyncio.sleep(AGAIN)
+
+
+class _Waiting:
+    def __init__(
+        self,
+        fleet: "FleetParts",
+        sent: "Sent",
+        sent_in: range,
+        *,
+        ttl: int,
+        told: "Callable[[str, End], None]",
+    ) -> None:
+        self._fleet = fleet
+        self._sent = sent
+        self._sent_in = sent_in
+        self._over = sent_in[-1] + ttl + LATE
+        self._heard_at = asyncio.get_running_loop().time() + HEARD
+        self._told = told
+        self._came: set[str] = set()
+        self.missed = False  # something may have been told that was not heard
+        self.found: Ends = dict.fromkeys(sent.sent)
+
+    @property
+    def done(self) -> bool:
+        """Whether all have told."""
+        return all(self.found.values())
+
+    def take(self, name: str, token: bytes) -> None:
+        """Look at what a node tells of itself."""
+        if name not in self.found or self.found[name] is not None:
+            return
+        self._came.add(name)
+        said = believe(self._fleet.verifier, name, token)
+        settled = said.get("settled")
+        known = [Settled.from_dict(raw) for raw in settled] if isinstance(settled, list) else []
+        waited = asyncio.get_running_loop().time() >= self._heard_at
+        idle = waited and said.get("cause") is None and said.get("waiting") == 0
+        heard: End | None = None
+        for end in sorted(filter(None, known), key=lambda end: end.uuid == self._sent.uuid):
+            if end.answers(
+                sender=self._fleet.signer.name, uuid=self._sent.uuid, sent=self._sent_in, idle=idle
+            ):
+                heard = {"uuid": end.uuid, "run": end.run, "outcome": end.outcome}
+        if heard is None and _is_free(said, since=self._over):
+            heard = self._not_accepted()
+        if heard is not None:
+            self._end(name, heard)
+
+    def never_came(self) -> None:
+        """Give up on nodes that have not been there as long as the trigger was good."""
+        for name, end in self.found.items():
+            if end is None and name not in self._came and not self.missed:
+                self._end(name, self._not_accepted())
+
+    def _not_accepted(self) -> End:
+        return {"uuid": self._sent.uuid, "run": None, "outcome": NOT_ACCEPTED}
+
+    def _end(self, name: str, end: End) -> None:
+        self.found[name] = end
+        self._told(name, end)
+
+
+def _is_free(said: "Mapping[str, Any]", *, since: float) -> bool:
+    """Return whether a node says that it owed no run at a time after `since`, by its clock."""
+    if said.get("state") not in ("idle", "on hold") or said.get("waiting") != 0:
+        return False
+    try:
+        return parse_time(str(said.get("at"))).timestamp() > since
+    except ValueError:
+        return False
+
+
+async def _look(kv: "KeyValue", waiting: _Waiting) -> None:
+    """Read what the nodes tell, until all of them have answered."""
+    async with aclosing(kv.watch(layout.PRESENCE)) as changes:
+        async for change in changes:
+            for entry in key_value.entries(change):
+                waiting.take(entry.key.removeprefix(layout.PRESENCE), entry.value)
+            if waiting.done:
+                return
+
+
+async def doubts(fleet: "FleetParts", kv: "KeyValue", sent: "Sent", *, ttl: int) -> list[str]:
+    """Return why some of the receivers may not be heard of; nothing where nobody can tell."""
+    try:
+        entries = await asyncio.gather(*(kv.get(f"{layout.PRESENCE}{name}") for name in sent.sent))
+    except UnavailableError:
+        return []
+    found = []
+    for name, entry in zip(sent.sent, entries, strict=True):
+        if entry is None:
+            found.append(f"no agent of {name} is there now; it has {show_duration(ttl)} to come")
+        elif believe(fleet.verifier, name, entry.value).get("state") == "not trusted":
+            found.append(f"{name} is not trusted here: how its run ends will not be believed")
+    return found

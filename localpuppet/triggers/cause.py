@@ -1,0 +1,126 @@
+"""A cause: what led to a run, as it is kept until the run is over and in the run's record.
+
+Owns: the value and its strict JSON form. Refuses to know: how a cause came about, and files.
+
+Invariants: `Cause.from_dict(cause.to_dict()) == cause`; a trigger's cause has the path along which
+it came, the sender last; every other cause is the beginning of its chain and has none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.names import NodeName, parse_tag, parse_uuid
+from localpuppet.formats.text import parse_line
+from localpuppet.triggers.trigger import Trigger
+
+
+class Kind(StrEnum):
+    """Where a cause comes from."""
+
+    TRIGGER = "trigger"
+    TIMER = "timer"
+    MANUAL = "manual"
+    REQUEST = "request"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One reason to run.
+
+    Attributes:
+        kind: Where it comes from.
+        sender: The node that sent the trigger, whoever made the request, else this node.
+        uuid: Its id, unique for its sender.
+        tags: What the sender says it is about; for people, they limit no run.
+        path: The nodes along which a trigger came, the sender last; empty for other kinds.
+        timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
+        expires: The last second at which it may still wait for a hold to end; `None` for ever.
+        noop: Whoever asked wants to see what would change, and nothing changed.
+        only: Puppet tags that limit the run, for whoever asked; empty for everything.
+    """
+
+    kind: Kind
+    sender: str
+    uuid: str
+    tags: tuple[str, ...] = ()
+    path: tuple[NodeName, ...] = ()
+    timestamp: int
+    expires: int | None
+    noop: bool = False
+    only: tuple[str, ...] = ()
+
+    @classmethod
+    def of_trigger(cls, trigger: Trigger) -> "Cause":
+        """Return the cause that an admitted trigger is."""
+        return cls(
+            kind=Kind.TRIGGER,
+            sender=trigger.hostname,
+            uuid=trigger.uuid,
+            tags=trigger.tags,
+            path=trigger.path,
+            timestamp=trigger.timestamp,
+            expires=trigger.timestamp + trigger.ttl,
+        )
+
+    @property
+    def id(self) -> str:
+        """The key under which it is remembered.
+
+        The sender is part of it, so that no node can use up the ids of another.
+        """
+        return f"{self.sender}/{self.uuid}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "kind": str(self.kind),
+            "sender": str(self.sender),
+            "uuid": self.uuid,
+            "tags": list(self.tags),
+            "path": [str(name) for name in self.path],
+            "timestamp": self.timestamp,
+            "expires": self.expires,
+            "noop": self.noop,
+            "only": list(self.only),
+        }
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "Cause":
+        """Return the cause.
+
+        Raises:
+            StateError: It is not one that this version wrote.
+        """
+        try:
+            if not all(isinstance(raw[key], list) for key in ("tags", "path", "only")):
+                raise TypeError("tags, path and only must be lists")
+            if not isinstance(raw["noop"], bool):
+                raise TypeError("noop must be true or false")
+            cause = cls(
+                **{
+                    **raw,
+                    "kind": Kind(raw["kind"]),
+                    "tags": tuple(parse_tag(tag, where="tags") for tag in raw["tags"]),
+                    "path": tuple(NodeName.parse(name) for name in raw["path"]),
+                    "only": tuple(parse_tag(tag, where="only") for tag in raw["only"]),
+                }
+            )
+            parse_line(cause.sender, what="sender")
+            parse_uuid(cause.uuid, where="uuid")
+            times = (cause.timestamp, 0 if cause.expires is None else cause.expires)
+            if any(type(time) is not int for time in times):
+                raise ValueError("timestamp and expires must be integers")
+            if (cause.kind is Kind.TRIGGER) != bool(cause.path):
+                raise ValueError("a trigger has a path, and nothing else has one")
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
+            raise StateError(f"is damaged: {error}", where="cause") from error
+        return cause
+
+    def __str__(self) -> str:
+        """Return `trigger from web01.example.com` or `timer`."""
+        if self.kind in (Kind.TRIGGER, Kind.REQUEST):
+            return f"{self.kind} from {self.sender}"
+        return str(self.kind)

@@ -1,0 +1,280 @@
+"""Coalescing: many causes, at most one run at a time and one that waits.
+
+Owns: which causes the run that is on has and which wait for the next one, when a cause is dropped,
+and what must be remembered. Refuses to know: files, clocks, processes, and how a trigger came to
+be accepted.
+
+What is on disk: the causes that were accepted and not yet settled (the inbox), and nothing else.
+Whoever owns it writes
+
+- a cause before it tells `accept` of it and before the bus forgets the message, in one transaction
+  with the id being seen;
+- the line of a `Drop` before it takes the cause out;
+- a run's causes out when `ended` returned their ids, and not when the run starts.
+
+After a crash `restore` gets what is there, and all of it waits. So a cause whose run started, and
+of whose end nothing was written down, leads to another run: when in doubt, run again.
+
+Invariants: a cause is in one of the two batches until it is settled; it is settled by a run that
+started after it was accepted, or by one `Drop`; a run that starts takes every cause that waits;
+only a hold lets causes expire: who waits for a run to end is served, however long that takes;
+memory is bounded (`MAX_WAITING`, `MAX_PATHS` and `SPELT` for a batch, and there are two).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from localpuppet.formats.names import NodeName
+from localpuppet.triggers.cause import Cause
+
+MAX_WAITING = 20_000
+MAX_PATHS = 1_000
+SPELT = 50  # causes of a run that are kept and shown whole
+
+Path = tuple[NodeName, ...]
+Wanted = tuple[bool, tuple[str, ...]]  # Cause.noop, Cause.only
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop:
+    """A cause that leads to no run: to be logged, once, and then forgotten.
+
+    Attributes:
+        id: The cause's id.
+        reason: One printable line.
+    """
+
+    id: str
+    reason: str
+
+
+class Batch:
+    """The causes of one run, in the order in which they were accepted.
+
+    The first `SPELT` are kept whole; of the others what is needed: id, expiry, path.
+    """
+
+    def __init__(self) -> None:
+        self._owed: dict[str, tuple[int | None, Path, Wanted, int]] = {}
+        self._paths: dict[Path, Path] = {}
+        self._spelt: dict[str, Cause] = {}
+        self._earliest: int | None = None  # no cause expires before this second has passed
+        self._wishes: set[Wanted] = set()
+
+    def __len__(self) -> int:
+        return len(self._owed)
+
+    def __contains__(self, cause_id: object) -> bool:
+        return cause_id in self._owed
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """All ids."""
+        return tuple(self._owed)
+
+    @property
+    def timestamps(self) -> dict[str, int]:
+        """All ids, each with the time at which its sender sent it."""
+        return {cause_id: owed[3] for cause_id, owed in self._owed.items()}
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The different paths along which the causes came; `()` where a chain begins here."""
+        return tuple(self._paths)
+
+    @property
+    def noop(self) -> bool:
+        """Whether every cause wants to see only what would change."""
+        return all(noop for noop, _ in self._wishes)
+
+    @property
+    def only(self) -> tuple[str, ...]:
+        """The Puppet tags that limit the run; empty when a cause wants everything.
+
+        Where some causes want no change and others do, the others alone decide: nothing is changed
+        that nobody asked to be changed.
+        """
+        decide = [only for noop, only in self._wishes if noop == self.noop]
+        return tuple(sorted({tag for only in decide for tag in only})) if all(decide) else ()
+
+    def problem(self, cause: Cause) -> str | None:
+        """Return why a cause cannot be taken, if so."""
+        if len(self._owed) >= MAX_WAITING:
+            return f"{len(self._owed)} causes wait for a run already"
+        if len(self._paths) >= MAX_PATHS and cause.path not in self._paths:
+            return f"causes with {len(self._paths)} different paths wait for a run already"
+        return None
+
+    def add(self, cause: Cause) -> None:
+        """Take a cause."""
+        path = self._paths.setdefault(cause.path, cause.path)
+        wanted = (cause.noop, cause.only)
+        self._wishes.add(wanted)
+        self._owed[cause.id] = (cause.expires, path, wanted, cause.timestamp)
+        if len(self._spelt) < SPELT:
+            self._spelt[cause.id] = cause
+        if cause.expires is not None and (self._earliest is None or cause.expires < self._earliest):
+            self._earliest = cause.expires
+
+    def expire(self, now: float) -> list[str]:
+        """Let go of what is too late at `now`, and return the ids."""
+        second = int(now)
+        if self._earliest is None or second <= self._earliest:
+            return []
+        late = [
+            cause_id
+            for cause_id, (expires, _, _, _) in self._owed.items()
+            if expires is not None and second > expires
+        ]
+        for cause_id in late:
+            del self._owed[cause_id]
+            self._spelt.pop(cause_id, None)
+        left = list(self._owed.values())
+        self._paths = {path: path for _, path, _, _ in left}
+        self._wishes = {wanted for _, _, wanted, _ in left}
+        self._earliest = min((end for end, _, _, _ in left if end is not None), default=None)
+        return late
+
+    def before(self, later: "Batch") -> "Batch":
+        """Return one batch with our causes first and those of `later` behind them."""
+        both = Batch()
+        both._owed = self._owed | later._owed
+        both._paths = self._paths | later._paths
+        both._wishes = self._wishes | later._wishes
+        spelt = [*self._spelt.items(), *later._spelt.items()]
+        both._spelt = dict(spelt[:SPELT])
+        ends = [end for end in (self._earliest, later._earliest) if end is not None]
+        both._earliest = min(ends, default=None)
+        return both
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a run's record says: `{"causes": [the first SPELT], "count": of all}`."""
+        return {
+            "causes": [cause.to_dict() for cause in self._spelt.values()],
+            "count": len(self._owed),
+        }
+
+    def __str__(self) -> str:
+        """Return `timer`, or `10000 causes: trigger from a.example.com, timer, …`."""
+        different = list(dict.fromkeys(str(cause) for cause in self._spelt.values()))
+        shown = ", ".join(different[:2])
+        if len(self._owed) == 1 and shown:
+            return shown
+        complete = len(different) <= 2 and len(self._spelt) == len(self._owed)
+        parts = [shown] * bool(shown) + ["…"] * (not complete)
+        return f"{len(self._owed)} causes: {', '.join(parts)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What is to be done now.
+
+    Attributes:
+        start: Start a run for these causes, and say how it went: `ended`, `put_back`, `give_up`.
+        dropped: Log these, then forget them.
+    """
+
+    start: Batch | None = None
+    dropped: tuple[Drop, ...] = ()
+
+
+class Coalescer:
+    """The run that is on and the one that waits, on one node.
+
+    `running` and `waiting` are for reading; either is `None` or has at least one cause.
+    """
+
+    def __init__(self) -> None:
+        self.running: Batch | None = None
+        self.waiting: Batch | None = None
+
+    @classmethod
+    def restore(cls, causes: Iterable[Cause]) -> "Coalescer":
+        """Return the state after a restart.
+
+        Args:
+            causes: All of the inbox, in the order in which they were accepted. None is refused:
+                they were accepted.
+        """
+        coalescer = cls()
+        for cause in causes:
+            coalescer._wait(cause)
+        return coalescer
+
+    def problem(self, cause: Cause) -> str | None:
+        """Return why a cause cannot be accepted, if so: ask before it is written to the inbox."""
+        if any(cause.id in batch for batch in self._batches()):
+            return f"a duplicate: uuid {cause.uuid} waits for its run already"
+        return self.waiting.problem(cause) if self.waiting else None
+
+    def accept(self, cause: Cause) -> None:
+        """Have a cause wait for the next run that starts; it is in the inbox by now."""
+        self._wait(cause)
+
+    def step(self, now: float, *, held: str | None) -> Step:
+        """Decide what is to be done.
+
+        Call it after every change, and often enough on hold: causes expire in the second after
+        their last.
+
+        Args:
+            now: Seconds since 1970, UTC.
+            held: Why this node does not run for now; `None` when it does.
+        """
+        if held is not None:
+            return Step(dropped=self._expire(now, held))
+        if self.running is not None or self.waiting is None:
+            return Step()
+        self.running, self.waiting = self.waiting, None
+        return Step(start=self.running)
+
+    def ended(self) -> tuple[str, ...]:
+        """Settle the causes of the run: it started and is over, whatever its outcome.
+
+        Returns:
+            Their ids, to be forgotten durably.
+        """
+        batch, self.running = self._taken(), None
+        return batch.ids
+
+    def put_back(self) -> None:
+        """Have the causes of the run wait again: it did not start.
+
+        Another run has the node, or a hold came first. The next `step` will ask for it again; call
+        that when there is reason to think that the node is free, not at once.
+        """
+        batch, self.running = self._taken(), None
+        self.waiting = batch.before(self.waiting) if self.waiting else batch
+
+    def give_up(self, reason: str) -> tuple[Drop, ...]:
+        """Drop the causes of the run: it could not be started, and will not be as things are.
+
+        Args:
+            reason: Why, as the user is told it.
+        """
+        batch, self.running = self._taken(), None
+        text = f"no run could be started: {reason}"
+        return tuple(Drop(id=cause_id, reason=text) for cause_id in batch.ids)
+
+    def _wait(self, cause: Cause) -> None:
+        if self.waiting is None:
+            self.waiting = Batch()
+        self.waiting.add(cause)
+
+    def _expire(self, now: float, held: str) -> tuple[Drop, ...]:
+        if self.waiting is None:
+            return ()
+        late = self.waiting.expire(now)
+        if not self.waiting:
+            self.waiting = None
+        reason = f"expired while the node was on hold: {held}"
+        return tuple(Drop(id=cause_id, reason=reason) for cause_id in late)
+
+    def _batches(self) -> Iterator[Batch]:
+        return (batch for batch in (self.running, self.waiting) if batch is not None)
+
+    def _taken(self) -> Batch:
+        if self.running is None:
+            raise RuntimeError("no run is on: a bug of the caller")
+        return self.running

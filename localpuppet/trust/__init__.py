@@ -1,0 +1,1 @@
+"""Room `trust`; its map comes with the next commits."""

@@ -1,0 +1,196 @@
+"""Who may ask for what: a file in the columns of mcollective's ActionPolicy.
+
+    policy default deny
+    allow	choria=alice choria=web01.example.com	runonce status	*	*
+
+Owns: the grammar of that file and its decision. Refuses to know: where the file is, and whether a
+caller is who it says. Invariants: what is not understood refuses the whole file; a rule that
+could never match is not understood; facts and classes never authorise anything, since the node
+that sends them makes them up; no policy denies.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import SignerName, did_you_mean
+
+MAX_POLICY = 256 * 1024
+ANY = "*"
+REQUESTS = ("disable", "enable", "last_run_summary", "runonce", "status")
+ACTIONS = (*REQUESTS, "trigger")
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_DEFAULT = re.compile(r"policy[ \t]+default[ \t]+(allow|deny)")
+_COLUMNS = "allow|deny, callers, actions, facts, classes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether a caller may do something, and because of what.
+
+    Attributes:
+        allowed: Whether.
+        reason: One line that names the file's line, for replies and logs.
+    """
+
+    allowed: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One line.
+
+    Attributes:
+        line: Its number, from 1.
+        allow: What it decides.
+        callers: Caller ids, whole; `None` for all.
+        actions: Actions; `None` for all.
+    """
+
+    line: int
+    allow: bool
+    callers: frozenset[str] | None
+    actions: frozenset[str] | None
+
+    def matches(self, caller: str, action: str) -> bool:
+        """Return whether it speaks of this caller and this action."""
+        return (self.callers is None or caller in self.callers) and (
+            self.actions is None or action in self.actions
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """A policy file.
+
+    Attributes:
+        allow: What is decided where no rule matches.
+        default_line: The line that says so.
+        rules: The other lines, in order; the first that matches decides.
+    """
+
+    allow: bool
+    default_line: int
+    rules: tuple[Rule, ...]
+
+    @classmethod
+    def parse(cls, data: bytes, *, where: str) -> "Policy":
+        """Return the policy in a file's bytes.
+
+        Args:
+            data: UTF-8 text.
+            where: The file's name, for messages.
+
+        Raises:
+            InvalidInputError: A line is refused, and the file with it; or it has no default.
+        """
+        if len(data) > MAX_POLICY:
+            raise InvalidInputError(f"the policy is larger than {MAX_POLICY} bytes", where=where)
+        try:
+            lines = data.decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise InvalidInputError("the policy is not UTF-8", where=where) from error
+        defaults: list[tuple[int, bool]] = []
+        rules = []
+        for number, line in enumerate(lines, 1):
+            try:
+                found = _parse_line(line, number)
+            except InvalidInputError as error:
+                raise error.at(f"{where}: line {number}") from error
+            if isinstance(found, Rule):
+                rules.append(found)
+            elif found is not None:
+                defaults.append((number, found))
+        if len(defaults) != 1:
+            what = "has no default" if not defaults else "has more than one default"
+            raise InvalidInputError(
+                f"the policy {what}", where=where, hint="write one line 'policy default deny'"
+            )
+        return cls(allow=defaults[0][1], default_line=defaults[0][0], rules=tuple(rules))
+
+
+def _parse_line(line: str, number: int) -> Rule | bool | None:
+    """Return the rule, the default, or `None` for a comment or nothing."""
+    if _CONTROL.search(line):
+        raise InvalidInputError(
+            "a control character in the policy", hint="lines end with a newline alone"
+        )
+    line = line.rstrip(" \t")
+    if not line or line.startswith("#"):
+        return None
+    default = _DEFAULT.fullmatch(line)
+    if default:
+        return default.group(1) == "allow"
+    columns = re.split("\t+", line)
+    if len(columns) != 5 or columns[0] not in ("allow", "deny"):
+        raise InvalidInputError(
+            "is no line of a policy", hint=f"five columns with tabs between them: {_COLUMNS}"
+        )
+    verdict, callers, actions, facts, classes = columns
+    for name, column in (("facts", facts), ("classes", classes)):
+        if column != ANY:
+            raise InvalidInputError(
+                f"the column {name} is {column[:40]!r}",
+                hint=f"only '*': {name} never authorise anything",
+            )
+    return Rule(
+        line=number,
+        allow=verdict == "allow",
+        callers=_words(callers, _check_caller),
+        actions=_words(actions, _check_action),
+    )
+
+
+def _words(column: str, check: Callable[[str], None]) -> frozenset[str] | None:
+    if column == ANY:
+        return None
+    words = column.split(" ")
+    if "" in words:
+        raise InvalidInputError("a column has spaces too many", hint="one space between words")
+    if ANY in words:
+        raise InvalidInputError("'*' stands alone in its column")
+    for word in words:
+        check(word)
+    return frozenset(words)
+
+
+def _check_caller(word: str) -> None:
+    if word.startswith("/") or ANY in word:
+        raise InvalidInputError(
+            f"the caller {word[:60]!r} is a pattern", hint="callers are compared as a whole"
+        )
+    SignerName.parse_caller(word)
+
+
+def _check_action(word: str) -> None:
+    if word not in ACTIONS:
+        raise InvalidInputError(
+            f"the action {word[:60]!r} is unknown", hint=did_you_mean(word, list(ACTIONS))
+        )
+
+
+def decide(policy: Policy | None, caller: str, action: str) -> Decision:
+    """Return whether a caller may do something.
+
+    Args:
+        policy: The policy; `None` where there is no file.
+        caller: The caller id of the verified signer, `choria=alice`.
+        action: One of `ACTIONS`.
+    """
+    if policy is None:
+        return Decision(
+            allowed=False,
+            reason="denied: this node has no policy; its policies/puppet.policy says who may what",
+        )
+    for rule in policy.rules:
+        if rule.matches(caller, action):
+            return _decision(rule.allow, f"line {rule.line}", caller, action)
+    return _decision(policy.allow, f"line {policy.default_line} (default)", caller, action)
+
+
+def _decision(allow: bool, line: str, caller: str, action: str) -> Decision:
+    verdict = "allowed" if allow else "denied"
+    return Decision(allowed=allow, reason=f"{verdict} by policy {line}: {caller} {action}")

@@ -1,0 +1,1 @@
+"""Room `wiring`; its map comes with the next commits."""

@@ -1,0 +1,105 @@
+"""One run of the agent's, in the child that was forked for it."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from localpuppet.agent.runner import Fate, Order, RunEnd
+from localpuppet.cli import render
+from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
+from localpuppet.runs.options import Wish
+from localpuppet.runs.run import Status
+from localpuppet.wiring.fleet import FleetParts
+from localpuppet.wiring.node import Parts
+from localpuppet.wiring.run import ready
+
+
+class _Begins(render.Silent):
+    """Watches a run for its beginning."""
+
+    def __init__(self, begun: Callable[[], None]) -> None:
+        self._begun = begun
+
+    def command(self, text: str) -> None:
+        """Take the command line, before Puppet starts."""
+        self._begun()
+
+
+def do(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
+    """Do what `localpuppet apply` does, and return how it went.
+
+    Args:
+        root: The root; its settings are read anew for each run.
+        order: What the run is for.
+        begun: Called when the run is on record, and Puppet about to be started.
+    """
+    parts = Parts(root)
+    try:
+        wish = Wish(
+            noop=order.noop,
+            tags=",".join(order.only) or None,
+            extra=(),
+            timeout=parts.settings.run_timeout,
+            user="agent",
+            cause=order.text[:200],
+            causes=order.causes,
+        )
+        job = ready(parts, wish)
+        supervisor = parts.supervisor(_Begins(begun))
+        parts.processes.watch_signals()
+        status = supervisor.apply(job.source, job.release, job.wish)
+    except (BusyError, OnHoldError) as error:
+        return RunEnd(fate=Fate.BUSY, reason=str(error))
+    except LocalpuppetError as error:
+        return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
+    return _end(status)
+
+
+def _end(status: Status) -> RunEnd:
+    failed = status.outcome is None or not status.outcome.success
+    return RunEnd(
+        fate=Fate.OVER,
+        run=status.id,
+        outcome=str(status.outcome),
+        reason=status.reason if failed else "",
+    )
+
+
+def learn(root: str | None) -> None:
+    """Read the settings, and ask Puppet for its own, once in a child that remembers them.
+
+    Without Puppet's settings nobody knows the node's name, nor where Puppet keeps its own hold.
+
+    What was accepted before is read without YAML, JSON Schema and sh: 5 MiB that the agent would
+    keep for as long as it lives. What goes wrong here goes wrong again in the agent, and is said.
+    """
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return
+    try:
+        with suppress(LocalpuppetError, OSError):
+            parts = Parts(root)
+            fleet = FleetParts(parts)
+            _ = fleet.settings
+            parts.documents.remember()
+            parts.installation(ask=True)
+    finally:
+        os._exit(0)
+
+
+def warm(parts: Parts) -> None:
+    """Import what a run needs, so that the children have it already."""
+    from localpuppet.machine import processes
+    from localpuppet.puppet import probe
+    from localpuppet.releases import interfaces, staging
+    from localpuppet.releases.git import mirrors
+    from localpuppet.releases.packages import directory
+    from localpuppet.releases.packages import staging as package_staging
+    from localpuppet.runs import supervisor
+    from localpuppet.wiring import fetching
+    from localpuppet.wiring import interfaces as before_switch
+
+    _ = (package_staging, interfaces, directory, staging, supervisor, mirrors, probe, processes)
+    _ = (fetching, before_switch)
+    _ = parts.settings

@@ -1,0 +1,221 @@
+"""The agent as a service: both sides in one process, or one of the two."""
+
+import asyncio
+import os
+import pwd
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+
+from localpuppet.agent.bus_session import Session
+from localpuppet.agent.log import AgentLog
+from localpuppet.agent.split.client import Gate
+from localpuppet.agent.split.server import Door
+from localpuppet.agent.split.spool import Spool, SpoolReader
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.proxy.server import Relay
+from localpuppet.bus.proxy.store import RelayKeyValue
+from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.machine.files import make_public
+from localpuppet.machine.service_manager import ServiceManager, given_socket
+from localpuppet.machine.unix_socket import ask, listen_to
+from localpuppet.wiring.agent_run_side import Work
+from localpuppet.wiring.fleet import FleetParts
+
+# The network side asks so often, in seconds, whether there is a run side.
+AGAIN = 1.0
+# What the run side may take to answer: an fsync on a busy disk.
+PATIENCE = 15.0
+# The network side's loop turns at least so often.
+LONGEST_SLEEP = 10.0
+
+
+async def serve_both(fleet: FleetParts, log: AgentLog, *, now: bool) -> None:
+    """Be the agent until a signal ends it.
+
+    Raises:
+        BusyError: Another agent is there.
+        StateError: The disk refused.
+    """
+
+    def lend(engine: str | None) -> AbstractAsyncContextManager[KeyValue]:
+        return _lend(fleet, session, engine)
+
+    work = Work(fleet, log, now=now, lend=lend, store=lambda: session.store())
+    settings = fleet.settings
+    session = Session(work.side, connect=fleet.connect, log=log, keyprefix=settings.agent.keyprefix)
+    await work.go(session.run, to=f"on {settings.bus.engine}")
+
+
+async def serve_run(fleet: FleetParts, log: AgentLog, *, now: bool) -> None:
+    """Be the run side until a signal ends it.
+
+    Raises:
+        BusyError: Another agent is there.
+        InvalidInputError: There is no such user as the network side's.
+        StateError: The disk refused.
+    """
+    sides = fleet.settings.agent.sides
+    user = _user(sides.user)
+    timeout = fleet.settings.bus.timeout
+
+    async def store() -> KeyValue:
+        return RelayKeyValue(sides.relay, engine=None, timeout=timeout, owner=user.pw_uid)
+
+    @asynccontextmanager
+    async def lend(engine: str | None) -> AsyncGenerator[KeyValue, None]:
+        yield RelayKeyValue(sides.relay, engine=engine, timeout=timeout, owner=user.pw_uid)
+
+    work = Work(fleet, log, now=now, lend=lend, store=store)
+    door = Door(
+        work.side,
+        read=SpoolReader(sides.spool, user.pw_uid).read,
+        key=fleet.identity.public_key(),
+        log=log,
+    )
+    given = given_socket()
+    if given is None:
+        make_public(sides.socket.parent)
+    server = await listen_to(
+        given or sides.socket, door.answer, users=[user.pw_uid], group=user.pw_gid
+    )
+
+    async def serve(leave: asyncio.Event) -> None:
+        failing = asyncio.create_task(door.guard())
+        leaving = asyncio.create_task(leave.wait())
+        try:
+            await asyncio.wait([failing, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if failing.done():
+                await failing
+        finally:
+            failing.cancel()
+            leaving.cancel()
+            server.close()
+            if given is None:
+                sides.socket.unlink(missing_ok=True)
+
+    await work.go(serve, to=f"for the network side of {sides.user}")
+
+
+class NetworkSide:
+    """The side that talks to the bus, and has no rights on this machine.
+
+    Args:
+        fleet: The wiring; of it only settings and what this user may read.
+        log: What it says.
+    """
+
+    def __init__(self, fleet: FleetParts, log: AgentLog) -> None:
+        self._fleet = fleet
+        self._log = log
+        self._leave = asyncio.Event()
+        self._manager = ServiceManager.from_environment()
+        sides = fleet.settings.agent.sides
+        self._sides = sides
+        self._spool = Spool(sides.spool)
+        self._gate = Gate(
+            self._ask,
+            verifier=lambda own: fleet.identity.verifier(own=own),
+            spool=self._spool,
+            log=log,
+        )
+
+    async def serve(self) -> None:
+        """Be the network side until a signal ends it.
+
+        Raises:
+            InvalidInputError: We are root, or a file is refused.
+            BusyError: Another network side is there.
+            StateError: Our directory is not ours to write.
+        """
+        if os.geteuid() == 0:
+            raise InvalidInputError(
+                "the network side is not to be root",
+                where="agent",
+                hint=f"start it as {self._sides.user}: localpuppet-agent-net.service does",
+            )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._leave.set)
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(self._beat())]
+            if await self._run_side():
+                others.append(group.create_task(self._gate.follow()))
+                await self._on_the_bus()
+            self._manager.stopping()
+            for other in others:
+                other.cancel()
+        self._log.info("ended")
+
+    async def _on_the_bus(self) -> None:
+        settings = self._fleet.settings
+        session = Session(
+            self._gate, connect=self._connect, log=self._log, keyprefix=settings.agent.keyprefix
+        )
+        relay = Relay(partial(_lend, self._fleet, session))
+        server = await listen_to(self._sides.relay, relay.answer, users=())
+        self._spool.empty()  # ours alone by now
+        self._log.info(f"network side of {self._gate.me} on {settings.bus.engine}")
+        self._manager.ready(f"{self._gate.me}: on the bus")
+        try:
+            await session.run(self._leave)
+        finally:
+            server.close()
+            self._sides.relay.unlink(missing_ok=True)
+
+    async def _connect(self) -> KeyValue:
+        """Connect to the bus, if there is somebody to hear for: it may be another process now."""
+        await self._gate.hello()
+        return await self._fleet.connect()
+
+    async def _run_side(self) -> bool:
+        """Wait for the run side; return whether there is one before we are to leave."""
+        said = False
+        while not self._leave.is_set():
+            try:
+                await self._gate.hello()
+            except UnavailableError as error:
+                if not said:
+                    self._log.warning(f"waiting for the run side: {error}")
+                said = True
+            else:
+                self._fleet = FleetParts(self._fleet.parts, node=self._gate.me)
+                return True
+            try:
+                await asyncio.wait_for(self._leave.wait(), AGAIN)
+            except TimeoutError:
+                continue
+        return False
+
+    async def _beat(self) -> None:
+        """Say that this loop goes on: everything here is done in it."""
+        while True:
+            self._manager.alive()
+            await asyncio.sleep(min(self._manager.pulse, LONGEST_SLEEP))
+
+    def _ask(self, line: bytes) -> AsyncGenerator[bytes, None]:
+        return ask(self._sides.socket, line, patience=PATIENCE)
+
+
+@asynccontextmanager
+async def _lend(
+    fleet: FleetParts, session: Session, engine: str | None
+) -> AsyncGenerator[KeyValue, None]:
+    """Lend the session's store; for another engine, one that is closed again."""
+    if engine in (None, fleet.settings.bus.engine):
+        yield await session.store()
+        return
+    async with fleet.connected(engine) as kv:
+        yield kv
+
+
+def _user(name: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise InvalidInputError(
+            f"there is no user {name}",
+            where="agent.network",
+            hint="class localpuppet::agent makes it; by hand: see docs/agent.md",
+        ) from error

@@ -1,0 +1,25 @@
+"""What a run finds in its environment, so that code in it reaches this very program."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from localpuppet.settings.node import Settings
+
+
+def telling(settings: "Settings") -> dict[str, str]:
+    """Return the variables; docs/puppet-module.md says what they are for."""
+    return {
+        "LOCALPUPPET_ROOT": str(settings.root),
+        "LOCALPUPPET_SOCKET": str(settings.socket),
+        "LOCALPUPPET_COMMAND": own_command(),
+    }
+
+
+def own_command() -> str:
+    """Return the words that call this very program from whatever environment, as a shell's."""
+    script = Path(__file__).parents[2] / "localpuppet.py"
+    words = [str(script)] if script.is_file() else ["-m", "localpuppet"]
+    return shlex.join([sys.executable, *words])
