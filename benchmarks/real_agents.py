@@ -22,8 +22,8 @@ from typing import Any
 
 from fleets import PATIENCE, REPOSITORY
 
-from localpuppet.wiring.fleet import FleetParts
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.fleet import FleetWiring
+from localpuppet.wiring.node import NodeWiring
 
 PUPPET = "/usr/bin/puppet"
 SETPRIV = "/usr/bin/setpriv"
@@ -102,7 +102,7 @@ class Node:
             **bus,
         }
         (self.root / "localpuppet.yaml").write_text(json.dumps(settings))
-        self.parts = FleetParts(Parts(str(self.root)))
+        self.parts = FleetWiring(NodeWiring(str(self.root)))
         _ = self.parts.signer  # makes its key
 
     @property

@@ -1,7 +1,7 @@
 """Fakes of our own ports."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -38,6 +38,12 @@ class FakeProcesses:
 
     def alive(self, process: ProcessId) -> bool:
         return process in self.living
+
+    def family(self, process: ProcessId) -> list[ProcessId]:
+        return [process] if self.alive(process) else []
+
+    def signal(self, processes: Iterable[ProcessId], number: int) -> None:
+        raise NotImplementedError
 
     def command_line(self, pid: int) -> list[str]:
         return self.command_lines.get(pid, [])

@@ -11,13 +11,12 @@ import signal
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, StateError
-from localpuppet.machine.ports import identity
+from localpuppet.machine.ports import ProcessId
 from localpuppet.runs.run import State, Status
 
 if TYPE_CHECKING:
     from localpuppet.leases.book import Asker
-    from localpuppet.machine.ports import Log, ProcessId
-    from localpuppet.machine.processes import SystemProcesses
+    from localpuppet.machine.ports import Log, Processes
     from localpuppet.runs.records import Records
 
 
@@ -32,7 +31,7 @@ class Askers:
     """
 
     def __init__(
-        self, records: "Records", processes: "SystemProcesses", log: "Log", *, grace: float
+        self, records: "Records", processes: "Processes", log: "Log", *, grace: float
     ) -> None:
         self._records = records
         self._processes = processes
@@ -68,11 +67,11 @@ class Askers:
             status = None
         process = asker.process
         if status is not None:
-            supervisor = identity(status.supervisor)
+            supervisor = ProcessId.from_dict(status.supervisor)
             if self._processes.alive(supervisor):
                 self._processes.signal([supervisor], signal.SIGTERM)
                 return
-            process = identity(status.puppet)
+            process = ProcessId.from_dict(status.puppet)
         if process is not None:
             self._end_family(process)
 

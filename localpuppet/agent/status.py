@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from localpuppet import __version__
@@ -10,33 +11,49 @@ from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
+from localpuppet.machine.ports import Clock
 from localpuppet.runs.holds import Holds
+from localpuppet.runs.records import Records
 from localpuppet.runs.run import State, Status
-from localpuppet.trust.signing import Kind
-from localpuppet.wiring.fleet import FleetParts
+from localpuppet.trust.signing import Kind, Signer
 
 
 class Describer:
     """Describes the node.
 
     Args:
-        fleet: The wiring.
         agent: The node's agent.
+        signer: In whose name the node speaks.
         holds: Returns the holds on the node.
+        records: The runs of the node.
+        modules: The directory of all modules.
+        clock: Time.
     """
 
-    def __init__(self, fleet: FleetParts, agent: Agent, holds: Callable[[], Holds]) -> None:
-        self._fleet = fleet
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        signer: Signer,
+        holds: Callable[[], Holds],
+        records: Records,
+        modules: Path,
+        clock: Clock,
+    ) -> None:
         self._agent = agent
+        self._signer = signer
         self._holds = holds
+        self._records = records
+        self._modules = modules
+        self._clock = clock
 
     def signed(self) -> bytes:
         """Return the presence entry: JSON, signed."""
-        return self._fleet.signer.sign(json.dumps(self.status()).encode(), Kind.PRESENCE)
+        return self._signer.sign(json.dumps(self.status()).encode(), Kind.PRESENCE)
 
     def status(self) -> dict[str, Json]:
         """Return how the node is; the fields are in docs/agent.md."""
-        parts, agent = self._fleet.parts, self._agent
+        agent = self._agent
         try:
             holds: list[Json] = [hold.to_dict() for hold in self._holds().active()]
         except LocalpuppetError as error:
@@ -48,7 +65,7 @@ class Describer:
         return {
             "schema": 1,
             "node": str(agent.me),
-            "at": show_time(parts.clock.now()),
+            "at": show_time(self._clock.now()),
             "version": __version__,
             "state": state,
             "cause": str(running) if running else None,
@@ -65,7 +82,7 @@ class Describer:
         return {} if last is None else last.to_dict()
 
     def _last(self) -> Status | None:
-        for status in self._fleet.parts.records.history():
+        for status in self._records.history():
             if status.state is State.FINISHED:
                 return status
         return None
@@ -74,7 +91,7 @@ class Describer:
         """Return the digest of the release that the last run had, where it is staged."""
         if last is None:
             return None
-        link = self._fleet.parts.settings.modules / ReleasePath(last.app)
+        link = self._modules / ReleasePath(last.app)
         try:
             return link.readlink().name
         except OSError:

@@ -2,7 +2,7 @@
 
 import click
 
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 @click.command(
@@ -36,7 +36,7 @@ TERM and INT let a run that is on finish and then end the agent; a second one en
     help="Log also what is dropped as a matter of course, and every line, however many.",
 )
 @click.pass_obj
-def agent_command(parts: Parts, side: str, now: bool, debug: bool) -> None:
+def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
     """Hear triggers and requests for this node, and run Puppet for them and by the timer.
 
     At most one run is on and one waits; a trigger that comes during a run starts one more after
@@ -46,11 +46,11 @@ def agent_command(parts: Parts, side: str, now: bool, debug: bool) -> None:
     from localpuppet.cli.run_async import run
     from localpuppet.wiring import agent_service
     from localpuppet.wiring.agent_child import learn
-    from localpuppet.wiring.fleet import FleetParts
+    from localpuppet.wiring.fleet import FleetWiring
 
     if side != "network":
-        learn(parts.root_option)
-    fleet, log = FleetParts(parts), AgentLog(parts.clock, debug=debug)
+        learn(node.root_option)
+    fleet, log = FleetWiring(node), AgentLog(node.clock, debug=debug)
 
     async def serve() -> None:
         if side == "both":

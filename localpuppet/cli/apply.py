@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,7 +11,7 @@ from localpuppet.formats.names import RunId, parse_tags
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_duration
 from localpuppet.runs.run import Status
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 _REST = "localpuppet.rest"
 
@@ -89,42 +88,37 @@ def apply_command(
     """
     from localpuppet.puppet import command
     from localpuppet.runs.options import Wish
-    from localpuppet.wiring.run import ready
+    from localpuppet.wiring.run import RunWiring
 
-    parts: Parts = ctx.obj
+    node: NodeWiring = ctx.obj
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
     extra: tuple[str, ...] = ctx.meta.get(_REST, ())
     command.check_extra(extra)
-    settings = parts.settings
     wish = Wish(
         noop=noop,
         tags=None if tags is None else parse_tags(tags),
         extra=extra,
-        timeout=seconds or settings.run_timeout,
+        timeout=seconds or node.settings.run_timeout,
         user=user(),
         cause=parse_line(cause, what="cause"),
     )
-    job = ready(parts, wish, source=source, package=install, allow_rollback=allow_rollback)
-    observer = render.observer(quiet=as_json or detach, title=f"applying {job.release.app}")
-    supervisor = parts.supervisor(observer)
+    wiring = RunWiring(node)
+    prepared = wiring.preparation().prepare(
+        wish, source=source, package=install, allow_rollback=allow_rollback
+    )
+    observer = render.observer(quiet=as_json or detach, title=f"applying {prepared.release.app}")
+    supervisor = wiring.supervisor(observer)
 
-    def go_on_alone(run: RunId) -> Callable[[], None]:
-        from localpuppet.machine.processes import detach as go
+    def announce(run: RunId) -> None:
+        if as_json:
+            render.emit_json({"schema": 1, "id": run})
+        else:
+            render.emit(run)
+        sys.stdout.flush()
 
-        def announce() -> None:
-            if as_json:
-                render.emit_json({"schema": 1, "id": run})
-            else:
-                render.emit(run)
-            sys.stdout.flush()
-
-        return go(announce)
-
-    parts.processes.watch_signals()
+    node.processes.watch_signals()
     try:
-        status = supervisor.apply(
-            job.source, job.release, job.wish, detach=go_on_alone if detach else None
-        )
+        status = supervisor.apply(prepared, detach=node.detach(announce) if detach else None)
     finally:
         observer.close()
     text = render.as_json(status.to_dict()) if as_json else render_run.result(status)

@@ -8,15 +8,15 @@ from localpuppet.cli import render
 from localpuppet.cli.node_options import PATIENCE
 from localpuppet.cli.progress import shown, whom
 from localpuppet.formats.names import NodeName
-from localpuppet.requests.client import _ask_all
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from localpuppet.requests.client import Answer
     from localpuppet.requests.request import Arguments
 
 
 def ask_nodes(
-    parts: Parts,
+    node: NodeWiring,
     nodes: Sequence[str],
     action: str,
     args: "Arguments",
@@ -33,25 +33,26 @@ def ask_nodes(
         UnavailableError: The bus cannot be asked.
     """
     from localpuppet.cli.run_async import run
-    from localpuppet.wiring.fleet import FleetParts
+    from localpuppet.wiring.fleet import FleetWiring
 
     names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
-    fleet = FleetParts(parts)
+    fleet = FleetWiring(node)
     observer = render.observer(quiet=as_json, title=f"asking {whom(names)}")
 
-    async def ask() -> dict[str, dict[str, Any]]:
-        async with shown(observer):
-            return await _ask_all(fleet, names, action, args, patience)
+    async def ask() -> "dict[str, Answer]":
+        async with shown(observer), fleet.connected() as kv:
+            return await fleet.requests(kv).ask_all(names, action, args, patience=patience)
 
-    replies = run(ask())
+    answers = run(ask())
+    replies = {name: answer.to_dict() for name, answer in answers.items()}
     if as_json:
         render.emit_json({"schema": 1, "action": action, "replies": replies})
     else:
         for name, reply in replies.items():
-            _show(name, action, reply, parts.clock.now())
-    if any(reply.get("silent") for reply in replies.values()):
+            _show(name, action, reply, node.clock.now())
+    if any(answer.silent for answer in answers.values()):
         return 69
-    return 0 if all(reply["ok"] for reply in replies.values()) else 1
+    return 0 if all(answer.ok for answer in answers.values()) else 1
 
 
 def _show(name: str, action: str, reply: dict[str, Any], now: datetime) -> None:

@@ -1,11 +1,13 @@
 """`localpuppet check`: validate everything, run nothing."""
 
+from functools import partial
+
 import click
 
 from localpuppet.cli import render
 from localpuppet.errors import LocalpuppetError
 from localpuppet.puppet.installation import find_command
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 @click.command(
@@ -22,34 +24,38 @@ Examples:
 @click.option("--parse", is_flag=True, help="Have Puppet parse the release's files now.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def check_command(parts: Parts, source: str | None, parse: bool, as_json: bool) -> None:
+def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bool) -> None:
     """Validate settings, INPUT, its release, layers and node document; run nothing.
 
     The document must fit the classes and parameters that Puppet's parser found in a staged
     release, or finds in any release now (with --parse).
     """
     from localpuppet.releases.interfaces import check_kept
-    from localpuppet.wiring.classify import classify
-    from localpuppet.wiring.interfaces import check_now
+    from localpuppet.wiring.releases import ReleaseWiring, elsewhere
+    from localpuppet.wiring.run import RunWiring
 
-    read, release, document = classify(
-        parts, str(parts.settings.input) if source is None else source, None
+    classified = (
+        RunWiring(node)
+        .classifier()
+        .classify(str(node.settings.input) if source is None else source, None)
     )
+    read, release, document = classified.source, classified.release, classified.document
+    releases = ReleaseWiring(node)
     warnings = [
         f"{name} is mutable: the same input may give another result later"
         for name in release.mutable
     ]
-    puppet = find_command(parts.settings.puppet, parts.environment["PATH"])
+    puppet = find_command(node.settings.puppet, node.environment["PATH"])
     if puppet is None:
         warnings.append(
             "Puppet was not found (see puppet.command): classes and parameters were not checked"
         )
     elif parse:
-        left_out = check_now(parts, read.name, release, document)
+        left_out = releases.reader().check_now(release, document, where=read.name)
         warnings += [left_out] if left_out else []
     else:
         try:
-            check_kept(parts, document, release, ())
+            check_kept(releases.interfaces, partial(elsewhere, node), document, release, ())
         except LocalpuppetError as error:
             raise error.at(read.name) from error
     if as_json:

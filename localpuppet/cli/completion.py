@@ -5,13 +5,13 @@ from click.shell_completion import get_completion_class
 
 from localpuppet.cli import render
 from localpuppet.errors import LocalpuppetError
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 def complete_run(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the ids of runs that begin as the user has begun."""
     try:
-        ids = Parts(ctx.find_root().params.get("root")).records.ids()
+        ids = NodeWiring(ctx.find_root().params.get("root")).records.ids()
     except LocalpuppetError:
         return []  # a shell's completion has nowhere to say what is wrong
     return [run for run in ids if run.startswith(incomplete)]

@@ -12,7 +12,7 @@ from localpuppet.formats.times import show_duration
 from localpuppet.machine.files import read_json
 from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import State, Status
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 @click.command(
@@ -33,9 +33,9 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every field of each run.")
 @click.pass_obj
-def history_command(parts: Parts, limit: int, as_json: bool) -> None:
+def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
     """List the runs of this node, newest first."""
-    runs = [status for status, _ in zip(parts.records.history(), range(limit), strict=False)]
+    runs = [status for status, _ in zip(node.records.history(), range(limit), strict=False)]
     if as_json:
         render.emit_json({"schema": 1, "runs": [status.to_dict() for status in runs]})
         return
@@ -54,7 +54,7 @@ def history_command(parts: Parts, limit: int, as_json: bool) -> None:
         for status in runs
     ]
     render.emit(_table(rows))
-    total = len(parts.records.ids())
+    total = len(node.records.ids())
     if total > limit:
         render.emit(f"{limit} of {total} runs; --limit shows more")
 
@@ -84,9 +84,9 @@ Examples:
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has finished.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: the run's id and its lines.")
 @click.pass_obj
-def logs_command(parts: Parts, run: str | None, follow: bool, as_json: bool) -> None:
+def logs_command(node: NodeWiring, run: str | None, follow: bool, as_json: bool) -> None:
     """Show what Puppet said during RUN (default: the newest)."""
-    directory = parts.records.get(run)
+    directory = node.records.get(run)
     if as_json and follow:
         raise InvalidInputError("--json and --follow cannot go together")
     if as_json:
@@ -94,10 +94,10 @@ def logs_command(parts: Parts, run: str | None, follow: bool, as_json: bool) -> 
         render.emit_json({"schema": 1, "id": directory.id, "lines": lines})
         return
     follow_log(
-        parts.records,
+        node.records,
         directory,
         show=lambda text: render.emit(render.puppet_line(text)),
-        sleep=parts.processes.sleep if follow else None,
+        sleep=node.processes.sleep if follow else None,
     )
 
 
@@ -150,10 +150,10 @@ Examples:
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: request.json and the status.")
 @click.pass_obj
-def why_command(parts: Parts, run: str | None, as_json: bool) -> None:
+def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
     """Show who asked for RUN (default: the newest), with which input, release and layers."""
-    directory = parts.records.get(run)
-    status = parts.records.status(directory)
+    directory = node.records.get(run)
+    status = node.records.status(directory)
     try:
         request = read_json(directory.request)
     except FileNotFoundError:

@@ -13,15 +13,15 @@ from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_duration, show_time
 from localpuppet.runs.hold import Hold
 from localpuppet.runs.holds import Holds
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
-def _holds(parts: Parts) -> Holds:
+def _holds(node: NodeWiring) -> Holds:
     """Return the holds; a node without Puppet can be put on hold, too."""
     try:
-        return parts.holds(ask=True)
+        return node.holds(ask=True)
     except PuppetMissingError:
-        return parts.holds(ask=False)
+        return node.holds(ask=False)
 
 
 @click.command(
@@ -43,7 +43,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print the hold as JSON.")
 @click.pass_obj
 def disable_command(
-    parts: Parts,
+    node: NodeWiring,
     message: str,
     length: str | None,
     owner: str | None,
@@ -61,18 +61,18 @@ def disable_command(
         from localpuppet.requests.request import Disable
 
         wish = Disable(message=parse_line(message, what="message"), length=length)
-        return ask_nodes(parts, nodes, "disable", wish, as_json=as_json)
-    now = parts.clock.now()
+        return ask_nodes(node, nodes, "disable", wish, as_json=as_json)
+    now = node.clock.now()
     hold = Hold(
         owner=parse_line(user() if owner is None else owner, what="owner"),
         reason=parse_line(message, what="message"),
         since=show_time(now),
         until=show_time(now + timedelta(seconds=seconds)) if seconds else None,
     )
-    holds = _holds(parts)
+    holds = _holds(node)
     before = [found for found in holds.active() if found.owner == hold.owner]
     holds.add(hold)
-    _refresh_metrics(parts)
+    _refresh_metrics(node)
     if as_json:
         render.emit_json({"schema": 1, **hold.to_dict()})
         return 0
@@ -96,7 +96,9 @@ Examples:
 @node_option(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the ended holds as JSON.")
 @click.pass_obj
-def enable_command(parts: Parts, owner: str | None, nodes: tuple[str, ...], as_json: bool) -> int:
+def enable_command(
+    node: NodeWiring, owner: str | None, nodes: tuple[str, ...], as_json: bool
+) -> int:
     """End the holds on this node, also one that 'puppet agent --disable' made.
 
     With --node, end your own hold on others; their policies must allow you `enable`.
@@ -106,15 +108,15 @@ def enable_command(parts: Parts, owner: str | None, nodes: tuple[str, ...], as_j
         from localpuppet.cli.asking import ask_nodes
         from localpuppet.requests.request import Nothing
 
-        return ask_nodes(parts, nodes, "enable", Nothing(), as_json=as_json)
-    holds = _holds(parts)
+        return ask_nodes(node, nodes, "enable", Nothing(), as_json=as_json)
+    holds = _holds(node)
     owners = [] if owner is None else [hold.owner for hold in holds.active()]
     if owner is not None and owner not in owners:
         raise InvalidInputError(
             f"there is no hold of {owner!r}", where="--owner", hint=did_you_mean(owner, owners)
         )
     ended = holds.remove(owner)
-    _refresh_metrics(parts)
+    _refresh_metrics(node)
     if as_json:
         render.emit_json({"schema": 1, "ended": [hold.to_dict() for hold in ended]})
         return 0
@@ -125,12 +127,12 @@ def enable_command(parts: Parts, owner: str | None, nodes: tuple[str, ...], as_j
     return 0
 
 
-def _refresh_metrics(parts: Parts) -> None:
+def _refresh_metrics(node: NodeWiring) -> None:
     from localpuppet.errors import StateError
     from localpuppet.runs import metrics
 
-    count = len(parts.holds(ask=False).active())
+    count = len(node.holds(ask=False).active())
     try:
-        metrics.update(parts.settings.metrics, None, holds=count, now=parts.clock.now())
+        metrics.update(node.settings.metrics, None, holds=count, now=node.clock.now())
     except StateError as error:
         render.Silent().note(f"metrics could not be written: {error}")

@@ -77,9 +77,9 @@ def cli(ctx: click.Context, root: str | None, color: str) -> None:
     Exit codes: 0 success, 1 the run failed, 2 usage or invalid input, 3 integrity,
     69 a server is unavailable, 70 a bug of ours, 75 busy or on hold.
     """
-    from localpuppet.wiring.node import Parts
+    from localpuppet.wiring.node import NodeWiring
 
-    ctx.obj = Parts(root)
+    ctx.obj = NodeWiring(root, observe=render.progress)
     render.COLOR.set(color)
     ctx.color = render.use_color(color, sys.stdout)
 

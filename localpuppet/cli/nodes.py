@@ -7,10 +7,14 @@ import click
 from localpuppet.cli import render
 from localpuppet.cli.render_node import cells
 from localpuppet.inventory.presence import believe
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.wiring.fleet import FleetParts
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
+    from localpuppet.bus.key_value import KeyValue
+    from localpuppet.trust.signing import Verifier
 
 
 @click.command(
@@ -26,47 +30,49 @@ Examples:
 @click.option("--watch", "following", is_flag=True, help="Go on, and show every change.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line each.")
 @click.pass_obj
-def nodes_command(parts: Parts, following: bool, as_json: bool) -> None:
+def nodes_command(node: NodeWiring, following: bool, as_json: bool) -> None:
     """Show the nodes whose agents are there: what they do, holds, the last outcome, the release.
 
     What a node says counts only with its signature: one whose key is not trusted here is shown as
     "not trusted". A bus that cannot be asked is an error, never an empty list.
     """
     from localpuppet.cli.run_async import run
-    from localpuppet.wiring.fleet import FleetParts
+    from localpuppet.wiring.fleet import FleetWiring
 
-    fleet = FleetParts(parts)
+    fleet = FleetWiring(node)
     if following:
-        from localpuppet.cli.nodes_watch import follow
+        from localpuppet.cli.nodes_watch import Board, follow
 
-        run(follow(fleet, as_json=as_json))
+        board = Board(fleet.verifier, node.clock, as_json=as_json)
+        run(follow(fleet.connect, board))
         return
-    found = run(_nodes(fleet))
+    found = run(_nodes(fleet.connect, fleet.verifier))
     if as_json:
         render.emit_json({"schema": 1, "nodes": found})
     elif found:
-        render.emit(_table(parts, found))
+        render.emit(_table(found, node.clock.now()))
     else:
         render.emit("no agent is there; 'localpuppet agent' on a node starts one")
 
 
-async def _nodes(fleet: "FleetParts") -> list[dict[str, Any]]:
+async def _nodes(
+    connect: "Callable[[], Awaitable[KeyValue]]", verifier: "Verifier"
+) -> list[dict[str, Any]]:
     from localpuppet.inventory import presence
 
-    kv = await fleet.connect()
+    kv = await connect()
     try:
         return [
-            believe(fleet.verifier, name, token)
+            believe(verifier, name, token)
             for name, token in sorted((await presence.nodes(kv)).items())
         ]
     finally:
         await kv.close()
 
 
-def _table(parts: Parts, found: list[dict[str, Any]]) -> str:
+def _table(found: list[dict[str, Any]], now: "datetime") -> str:
     from localpuppet.cli import render_run
 
-    now = parts.clock.now()
     rows = []
     for said in found:
         node, state, outcome, app, about = cells(said)

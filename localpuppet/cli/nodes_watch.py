@@ -22,8 +22,11 @@ from localpuppet.errors import UnavailableError
 from localpuppet.inventory.presence import believe
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from localpuppet.bus.key_value import Change, Entry, KeyValue
-    from localpuppet.wiring.fleet import FleetParts
+    from localpuppet.machine.ports import Clock
+    from localpuppet.trust.signing import Verifier
 
 AGAIN = 0.5
 LOOK_AGAIN = 10.0
@@ -32,14 +35,13 @@ HEAD = ("TIME (UTC)", "NODE", "STATE", "LAST RUN", "RELEASE", "ABOUT")
 LEAST = [0, 0, 8, 9, 0, 0]
 
 
-async def follow(fleet: "FleetParts", *, as_json: bool) -> None:
+async def follow(connect: "Callable[[], Awaitable[KeyValue]]", board: "Board") -> None:
     """Show every change, without an end; an outage is said once, and waited for.
 
     Raises:
         UnavailableError: The bus could not be asked a first time.
     """
-    kv = await fleet.connect()
-    board = _Board(fleet, as_json=as_json)
+    kv = await connect()
     try:
         while True:
             try:
@@ -52,27 +54,36 @@ async def follow(fleet: "FleetParts", *, as_json: bool) -> None:
         await kv.close()
 
 
-async def _listen(kv: "KeyValue", board: "_Board") -> None:
+async def _listen(kv: "KeyValue", board: "Board") -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(_watch(kv, board))
         group.create_task(_look(kv, board))
 
 
-async def _watch(kv: "KeyValue", board: "_Board") -> None:
+async def _watch(kv: "KeyValue", board: "Board") -> None:
     async with aclosing(kv.watch(layout.PRESENCE)) as changes:
         async for change in changes:
             board.take(change)
 
 
-async def _look(kv: "KeyValue", board: "_Board") -> None:
+async def _look(kv: "KeyValue", board: "Board") -> None:
     while True:
         await asyncio.sleep(LOOK_AGAIN)
         board.miss(await kv.list(layout.PRESENCE))
 
 
-class _Board:
-    def __init__(self, fleet: "FleetParts", *, as_json: bool) -> None:
-        self._fleet = fleet
+class Board:
+    """Shows what nodes tell, each change once.
+
+    Args:
+        verifier: Tells whose signatures hold.
+        clock: Time.
+        as_json: Whether a line of JSON is shown in place of a row.
+    """
+
+    def __init__(self, verifier: "Verifier", clock: "Clock", *, as_json: bool) -> None:
+        self._verifier = verifier
+        self._clock = clock
         self._as_json = as_json
         self._known: dict[str, tuple[int, list[str]]] = {}
         self._widths = list(LEAST)
@@ -121,7 +132,7 @@ class _Board:
         self._begun = True
 
     def _believe(self, entry: "Entry") -> dict[str, Any]:
-        return believe(self._fleet.verifier, _name(entry.key), entry.value)
+        return believe(self._verifier, _name(entry.key), entry.value)
 
     def _put(self, entry: "Entry") -> None:
         name = _name(entry.key)
@@ -141,7 +152,7 @@ class _Board:
         if self._as_json:
             render.emit_json_line(said)
         else:
-            self._emit([f"{self._fleet.parts.clock.now():%H:%M:%S}", *row])
+            self._emit([f"{self._clock.now():%H:%M:%S}", *row])
 
     def _widen(self, row: Sequence[str]) -> None:
         lengths = (len(click.unstyle(cell)) for cell in row)

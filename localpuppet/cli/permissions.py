@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from localpuppet.cli import render
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 HEAD = "# Made by 'localpuppet permissions {engine} {file}': change that file, not this one.\n"
 HOW = """\
@@ -36,7 +36,7 @@ roster.yaml:
 @click.argument("engine", type=click.Choice(["nats", "etcd"]))
 @click.argument("roster", type=click.Path(path_type=Path))
 @click.pass_obj
-def permissions_command(parts: Parts, engine: str, roster: Path) -> None:
+def permissions_command(node: NodeWiring, engine: str, roster: Path) -> None:
     """Print the permissions of everybody in ROSTER: a part of NATS's configuration, or a script.
 
     Each node may write its own presence, read its own triggers and requests, and write what the
@@ -48,7 +48,7 @@ def permissions_command(parts: Parts, engine: str, roster: Path) -> None:
     from localpuppet.machine.files import read_user_file
 
     where = str(roster)
-    raw = parts.documents.parse(read_user_file(roster), schema="roster", where=where)
+    raw = node.documents.parse(read_user_file(roster), schema="roster", where=where)
     found = Roster.from_dict(raw, where=where)
     head = HEAD.format(engine=engine, file=render.user_text(roster.name))
     if engine == "nats":

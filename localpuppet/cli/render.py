@@ -14,6 +14,7 @@ import click
 
 from localpuppet.formats.text import one_line, printable
 from localpuppet.formats.times import show_duration
+from localpuppet.runs.observer import Unseen
 
 COLORS = {
     "unchanged": "green",
@@ -150,30 +151,12 @@ def user_text(value: object) -> str:
     return printable(str(value))
 
 
-class Silent:
+class Silent(Unseen):
     """Watches a run for a program: notes go to standard error, the rest nowhere."""
-
-    def command(self, text: str) -> None:
-        """Take the command line."""
-
-    def line(self, text: str) -> None:
-        """Take a line of output."""
-
-    def tick(self, seconds: float) -> None:
-        """Learn that the run goes on."""
 
     def note(self, text: str) -> None:
         """Show a note on standard error."""
         say(f"# {one_line(text)}", err=True)
-
-    def begin(self) -> None:
-        """Begin to show that something goes on."""
-
-    def count(self, done: int, total: int) -> None:
-        """Learn that `done` of `total` things are done."""
-
-    def close(self) -> None:
-        """Show no longer that something goes on."""
 
 
 class Lines(Silent):
@@ -215,6 +198,7 @@ class Terminal(Lines):
     """Watches a run for a person: lines as they come, and below them that it goes on."""
 
     def __init__(self, title: str) -> None:
+        super().__init__(title)
         from rich.console import Console
 
         self._title = title
@@ -268,6 +252,11 @@ def observer(*, quiet: bool, title: str) -> Silent:
     if terminal and os.environ.get("TERM") != "dumb":
         return Terminal(title)
     return Lines()
+
+
+def progress(title: str) -> Silent:
+    """Return who is shown that something takes long: a person at a terminal, or nobody."""
+    return observer(quiet=not on_terminal(sys.stdout), title=title)
 
 
 def say(text: str, *, err: bool = False) -> None:

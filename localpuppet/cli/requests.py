@@ -4,7 +4,7 @@ import click
 
 from localpuppet.cli.node_options import node_option, patience_option
 from localpuppet.formats.names import parse_tag
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the replies as JSON.")
 
@@ -27,7 +27,7 @@ Exit codes: 0 every node accepted, 1 one refused, 69 one did not answer.
 @_JSON
 @click.pass_obj
 def runonce_command(
-    parts: Parts,
+    node: NodeWiring,
     nodes: tuple[str, ...],
     noop: bool,
     tags: tuple[str, ...],
@@ -39,7 +39,7 @@ def runonce_command(
     from localpuppet.requests.request import RunOnce
 
     args = RunOnce(noop=noop, tags=tuple(parse_tag(tag, where="--tag") for tag in tags))
-    return ask_nodes(parts, nodes, "runonce", args, as_json=as_json, patience=patience)
+    return ask_nodes(node, nodes, "runonce", args, as_json=as_json, patience=patience)
 
 
 @click.command(
@@ -56,11 +56,11 @@ Exit codes: 0 every node answered, 1 one refused, 69 one did not answer.
 @patience_option()
 @_JSON
 @click.pass_obj
-def last_run_command(parts: Parts, nodes: tuple[str, ...], patience: float, as_json: bool) -> int:
+def last_run_command(
+    node: NodeWiring, nodes: tuple[str, ...], patience: float, as_json: bool
+) -> int:
     """Ask each node for the record of its last finished run."""
     from localpuppet.cli.asking import ask_nodes
     from localpuppet.requests.request import Nothing
 
-    return ask_nodes(
-        parts, nodes, "last_run_summary", Nothing(), as_json=as_json, patience=patience
-    )
+    return ask_nodes(node, nodes, "last_run_summary", Nothing(), as_json=as_json, patience=patience)

@@ -9,9 +9,9 @@ from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.times import show_time
 from localpuppet.machine.files import read_json
 from localpuppet.releases.ledger import Rollback
-from localpuppet.runs.records import RunDirectory
+from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import Status
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 @click.command(
@@ -28,34 +28,35 @@ Examples:
 @click.option("--end", is_flag=True, help="End a rollback; the input decides again.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def rollback_command(parts: Parts, tag: str | None, end: bool, as_json: bool) -> None:
+def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool) -> None:
     """Switch this node to an earlier release; 'localpuppet apply' then runs it.
 
     The node document is the one of the release's last good run here. It holds, also for the timer,
     until the input changes or --end is said.
     """
     if end:
-        parts.ledger.end_rollback()
+        node.ledger.end_rollback()
         render.emit("the input decides again")
         return
     from localpuppet.enc.input import read_input
+    from localpuppet.wiring.releases import ReleaseWiring
 
-    read = read_input(str(parts.settings.input), documents=parts.documents, fetch=parts.fetch())
-    before = parts.ledger.rollback()
+    read = read_input(str(node.settings.input), documents=node.documents, fetch=node.fetch())
+    before = node.ledger.rollback()
     current = before.app if before else read.input.app
-    status = _last_good(parts, current, tag)
+    status = _last_good(node.records, current, tag)
     app = ReleasePath.parse(status.app, where="app")
-    parts.release(app)  # it is here, and what it names is
-    request = read_json(RunDirectory(parts.records.directory / status.id).request)
+    ReleaseWiring(node).resolve(app)  # it is here, and what it names is
+    request = read_json(RunDirectory(node.records.directory / status.id).request)
     rollback = Rollback(
         app=app,
         run=status.id,
         node_document=request["node_document"],
         input_sha256=read.sha256,
         user=user(),
-        since=show_time(parts.clock.now()),
+        since=show_time(node.clock.now()),
     )
-    parts.ledger.roll_back(rollback)
+    node.ledger.roll_back(rollback)
     if as_json:
         render.emit_json({"schema": 1, "app": app, "run": status.id, "from": current})
         return
@@ -64,14 +65,14 @@ def rollback_command(parts: Parts, tag: str | None, end: bool, as_json: bool) ->
     render.emit("'localpuppet apply' runs it; a changed input.yaml ends the rollback")
 
 
-def _last_good(parts: Parts, current: ReleasePath, tag: str | None) -> Status:
+def _last_good(records: Records, current: ReleasePath, tag: str | None) -> Status:
     """Return the newest good, whole run of another release of the same source.
 
     Raises:
         InvalidInputError: There is none.
     """
     wanted = None if tag is None else f"{current.source}/tags/{tag}"
-    for status in parts.records.history():
+    for status in records.history():
         whole = not status.noop and not status.partial
         if status.outcome is None or not status.outcome.success or not whole:
             continue

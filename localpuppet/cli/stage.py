@@ -6,7 +6,7 @@ import click
 
 from localpuppet.cli import render
 from localpuppet.formats.names import ReleasePath
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 @click.command(
@@ -36,7 +36,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print what is staged as JSON.")
 @click.pass_obj
 def stage_command(
-    parts: Parts,
+    node: NodeWiring,
     app: str | None,
     refresh: bool,
     accept_moved: bool,
@@ -52,23 +52,27 @@ def stage_command(
     inputs are held against its classes and parameters later; exits 2 when it cannot parse a file:
     nothing is switched then, either.
     """
-    approve = None
-    if not no_parse:
-        from localpuppet.wiring.interfaces import Approval, read_staged
+    from localpuppet.wiring.releases import ReleaseWiring
 
-        approve = Approval(parts)
-    path = ReleasePath.parse(app, where="APP") if app else parts.input_app()
-    with parts.git_progress(f"staging {path}") as repository:
-        importer = parts.importer(repository, approve)
+    releases = ReleaseWiring(node)
+    reader = approve = None
+    if not no_parse:
+        from localpuppet.releases.reading import ParseBeforeSwitch
+
+        reader = releases.reader()
+        approve = ParseBeforeSwitch(reader)
+    path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
+    with releases.repository(f"staging {path}") as repository:
+        importer = releases.package_staging(repository, approve)
         if pack is not None:
             staged = importer.stage_pack(path, pack, accept_moved=accept_moved)
         else:
             staged = importer.stage(path, refresh=refresh, accept_moved=accept_moved)
-    if approve is not None and not approve.given:
-        left_out = read_staged(parts, staged.app)
+    if reader is not None and approve is not None and not approve.given:
+        left_out = reader.read_staged(releases.resolve(staged.app))
         if left_out:
             render.Silent().note(f"warning: {left_out}")
-    parts.documents.remember()
+    node.documents.remember()
     if as_json:
         render.emit_json(staged.to_dict())
         return

@@ -1,13 +1,17 @@
 """`localpuppet status`: how a run stands, how the last one ended, whether the node is on hold."""
 
+from collections.abc import Callable
+
 import click
 
 from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import complete_run
 from localpuppet.cli.node_options import node_option, only_here
 from localpuppet.formats.times import parse_duration
+from localpuppet.machine.ports import Clock
+from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import State, Status
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 @click.command(
@@ -32,7 +36,7 @@ when one refused, 69 when one was silent.
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def status_command(
-    parts: Parts,
+    node: NodeWiring,
     run: str | None,
     wait: bool,
     timeout: str | None,
@@ -48,18 +52,20 @@ def status_command(
         from localpuppet.cli.asking import ask_nodes
         from localpuppet.requests.request import Nothing
 
-        return ask_nodes(parts, nodes, "status", Nothing(), as_json=as_json)
+        return ask_nodes(node, nodes, "status", Nothing(), as_json=as_json)
     if timeout is not None and not wait:
         raise click.UsageError("--timeout goes with --wait")
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
-    records = parts.records
+    records = node.records
     status: Status | None = None
     if run is not None or records.ids():
         directory = records.get(run)
         status = records.status(directory)
         if wait:
-            status = _wait(parts, directory.id, seconds)
-    holds = parts.holds(ask=False).active()
+            status = _wait(
+                records, directory, seconds, sleep=node.processes.sleep, clock=node.clock
+            )
+    holds = node.holds(ask=False).active()
     if as_json:
         render.emit_json(
             {
@@ -75,7 +81,7 @@ def status_command(
             if on_hold:
                 render.emit(render.pairs(on_hold))
         else:
-            render.emit(render.pairs([*render_run.rows(status, parts.clock.now()), *on_hold]))
+            render.emit(render.pairs([*render_run.rows(status, node.clock.now()), *on_hold]))
     if status is None:
         return 0
     if status.state is not State.FINISHED:
@@ -83,18 +89,17 @@ def status_command(
     return 0 if status.outcome and status.outcome.success else 1
 
 
-def _wait(parts: Parts, run: str, seconds: float | None) -> Status:
-    records = parts.records
-    directory = records.get(run)
-    observer = render.observer(quiet=False, title=f"waiting for {run}")
+def _wait(
+    records: Records,
+    run: RunDirectory,
+    seconds: float | None,
+    *,
+    sleep: Callable[[float], None],
+    clock: Clock,
+) -> Status:
+    observer = render.observer(quiet=False, title=f"waiting for {run.id}")
     observer.begin()
     try:
-        return records.wait(
-            directory,
-            sleep=parts.processes.sleep,
-            clock=parts.clock,
-            timeout=seconds,
-            tick=observer.tick,
-        )
+        return records.wait(run, sleep=sleep, clock=clock, timeout=seconds, tick=observer.tick)
     finally:
         observer.close()

@@ -15,12 +15,12 @@ from localpuppet.formats.names import NodeName, parse_tag
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_duration
 from localpuppet.triggers.outcome import DROPPED
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.bus.key_value import KeyValue
     from localpuppet.triggers.sending import Call, Sent
-    from localpuppet.wiring.fleet import FleetParts
+    from localpuppet.wiring.fleet import FleetWiring
 
 TTL = 180
 PATIENCE = 30.0  # seconds for the agent on this node to answer
@@ -50,7 +50,7 @@ dropped or not accepted, 69 the bus is away, 75 --timeout ran out.
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def trigger_command(
-    parts: Parts,
+    node: NodeWiring,
     nodes: tuple[str, ...],
     tags: tuple[str, ...],
     ttl: str,
@@ -62,9 +62,9 @@ def trigger_command(
     from localpuppet.cli.run_async import run
     from localpuppet.triggers.sending import Call
     from localpuppet.triggers.trigger import MAX_TTL
-    from localpuppet.wiring.fleet import FleetParts
+    from localpuppet.wiring.fleet import FleetWiring
 
-    fleet = FleetParts(parts)
+    fleet = FleetWiring(node)
     seconds = parse_duration(ttl, what="ttl")
     if not 1 <= seconds <= MAX_TTL:
         raise click.UsageError(f"--ttl must be from 1s to {MAX_TTL // 3600}h")
@@ -72,7 +72,7 @@ def trigger_command(
         hosts=tuple(NodeName.parse(name) for name in nodes),
         tags=tuple(parse_tag(tag, where="--tag") for tag in tags),
         ttl=int(seconds),
-        keyprefix=fleet.settings.agent.keyprefix,
+        keyprefix=node.fleet_settings.agent.keyprefix,
         keyttl=int(seconds),
     )
     patience = parse_duration(timeout, what="timeout") if wait else None
@@ -89,25 +89,30 @@ def trigger_command(
             }
         )
     else:
-        _show(fleet, sent, ends if wait else None)
+        _show(sent, ends if wait else None, me=fleet.name if sent.dropped else None)
     if any(ends[name] is None for name in problems):
         return 75
     return 1 if problems or sent.dropped else 0
 
 
 async def _trigger(
-    fleet: "FleetParts", call: "Call", patience: float | None, *, quiet: bool
+    fleet: "FleetWiring", call: "Call", patience: float | None, *, quiet: bool
 ) -> "tuple[Sent, dict[str, dict[str, Any] | None]]":
     from localpuppet.cli.progress import shown, whom
-    from localpuppet.triggers.awaiting import doubts, ends
+    from localpuppet.triggers.awaiting import Expected, doubts, ends
 
     async with fleet.connected() as kv:
-        clock = fleet.parts.clock
+        clock = fleet.node.clock
         begun = int(clock.now().timestamp())
         sent = await _send(fleet, kv, call)
-        sent_in = range(begun, int(clock.now().timestamp()) + 1)
+        expected = Expected(
+            sent=sent,
+            sender=fleet.signer.name,
+            sent_in=range(begun, int(clock.now().timestamp()) + 1),
+            ttl=call.ttl,
+        )
         if not quiet:
-            for doubt in await doubts(fleet, kv, sent, ttl=call.ttl):
+            for doubt in await doubts(kv, fleet.verifier, sent, ttl=call.ttl):
                 render.say(f"# {doubt}", err=True)
         if patience is None:
             return sent, {}
@@ -117,42 +122,40 @@ async def _trigger(
             observer.line(_end(name, end))
 
         async with shown(observer):
-            return sent, await ends(fleet, kv, sent, sent_in, patience, ttl=call.ttl, told=told)
+            return sent, await ends(expected, kv, fleet.verifier, patience=patience, told=told)
 
 
-async def _send(fleet: "FleetParts", kv: "KeyValue", call: "Call") -> "Sent":
+async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Call") -> "Sent":
     """Send it; in a run of this node's, along the paths of that run's causes.
 
     A program that a run starts must not begin a new chain: two nodes whose Puppet code does would
     trigger each other for ever.
     """
     from localpuppet.triggers import sending
-    from localpuppet.triggers.sending import paths_of
 
     run = os.environ.get("LOCALPUPPET_RUN")
     socket = os.environ.get("LOCALPUPPET_SOCKET")
     if run is None and socket is not None and Path(socket).is_socket():
-        return await _through_agent(socket, call)
+        return await _through_agent(fleet, Path(socket), call)
     return await sending.send(
         call,
         kv=kv,
         signer=fleet.signer,
-        paths=paths_of(fleet.parts.records, run),
-        clock=fleet.parts.clock,
+        paths=fleet.paths(run),
+        clock=fleet.node.clock,
         uuid=str(uuid.uuid4()),
     )
 
 
-async def _through_agent(socket: str, call: "Call") -> "Sent":
+async def _through_agent(fleet: "FleetWiring", socket: Path, call: "Call") -> "Sent":
     """Have the agent send it, which knows the causes of the command that it runs (`run_cmd`)."""
     from localpuppet.agent.puppet_calls import trigger_line
-    from localpuppet.machine.unix_socket import ask
     from localpuppet.triggers.sending import Sent
 
-    async with aclosing(ask(Path(socket), trigger_line(call), patience=PATIENCE)) as lines:
+    async with aclosing(fleet.ask_agent(socket, trigger_line(call), patience=PATIENCE)) as lines:
         answer = json.loads(await anext(lines))
     if not answer["ok"]:
-        raise UnavailableError(str(answer["error"]), where=socket)
+        raise UnavailableError(str(answer["error"]), where=str(socket))
     return Sent(
         uuid=answer["uuid"],
         sent=tuple(NodeName(name) for name in answer["sent"]),
@@ -164,7 +167,9 @@ def _good(end: dict[str, Any]) -> bool:
     return end["outcome"] in ("changed", "unchanged", "ended")
 
 
-def _show(fleet: "FleetParts", sent: "Sent", ends: dict[str, dict[str, Any] | None] | None) -> None:
+def _show(
+    sent: "Sent", ends: dict[str, dict[str, Any] | None] | None, *, me: NodeName | None
+) -> None:
     """Show what is not shown yet: ends are, as they are heard."""
     for node in sent.sent:
         if ends is None:
@@ -172,7 +177,7 @@ def _show(fleet: "FleetParts", sent: "Sent", ends: dict[str, dict[str, Any] | No
         elif ends.get(node) is None:
             render.emit(f"{node}  {render.word('unknown')}: nothing was heard of it in time")
     for node, reason in sent.dropped.items():
-        hint = " ('localpuppet apply' runs it)" if node == fleet.node else ""
+        hint = " ('localpuppet apply' runs it)" if node == me else ""
         render.say(f"not sent to {node}: {reason}{hint}", err=True)
     if ends is None and sent.sent:
         render.emit(f"uuid: {sent.uuid}")

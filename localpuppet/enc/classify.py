@@ -2,16 +2,15 @@
 
 from pathlib import Path
 
-from localpuppet.enc.document import EncData, NodeDocument, classify
+from localpuppet.enc.document import EncData, NodeDocument, ReleaseEnc, classify
 from localpuppet.enc.input import Source
 from localpuppet.errors import LocalpuppetError
 from localpuppet.machine.files import write_durably
-from localpuppet.releases.release import Release
 
 
 def node_document(
     source: Source,
-    release: Release,
+    offered: ReleaseEnc,
     *,
     answer: EncData | None,
 ) -> NodeDocument:
@@ -21,14 +20,14 @@ def node_document(
 
     Args:
         source: The input.
-        release: The release that it names.
+        offered: The `enc.yaml` of the release that it names.
         answer: What the site's own ENC command said, if there is one.
 
     Raises:
         InvalidInputError: A layer or a `%{…}` is unknown.
     """
     try:
-        layers = release.enc.select(source.input.layers)
+        layers = offered.select(source.input.layers)
     except LocalpuppetError as error:
         raise error.at(source.name) from error
     if answer is not None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from localpuppet.errors import InvalidInputError, StateError
-from localpuppet.formats.values import type_names
 
 MAX_DOCUMENT = 1024 * 1024
 
@@ -337,5 +336,5 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise StateError("is damaged: not JSON", where=str(path)) from error
     if not isinstance(value, dict):
-        raise StateError(f"is damaged: a {type_names[type(value)]}, not a mapping", where=str(path))
+        raise StateError("is damaged: not a mapping", where=str(path))
     return value

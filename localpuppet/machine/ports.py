@@ -3,7 +3,7 @@
 Adapters implement them, tests have fakes of them. Nothing here does anything.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -35,6 +35,20 @@ class ProcessId:
     pid: int
     boot_id: str
     started: int
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any] | None) -> "ProcessId":
+        """Return the process that a record names; `NOBODY` when the record names none."""
+        try:
+            process = cls(**(raw or {}))
+        except TypeError:
+            return NOBODY
+        types = (type(process.pid), type(process.boot_id), type(process.started))
+        return process if types == (int, str, int) else NOBODY
+
+
+# A process that never lived.
+NOBODY = ProcessId(pid=0, boot_id="", started=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +108,14 @@ class Processes(Protocol):
         """Return whether that very process still runs."""
         ...
 
+    def family(self, process: ProcessId) -> list[ProcessId]:
+        """Return that very process and everything below it; empty when it is gone."""
+        ...
+
+    def signal(self, processes: Iterable[ProcessId], number: int) -> None:
+        """Signal these very processes; one that is gone is left out."""
+        ...
+
     def command_line(self, pid: int) -> Sequence[str]:
         """Return the arguments of a running process; empty when there is none."""
         ...
@@ -141,17 +163,49 @@ class Processes(Protocol):
         ...
 
 
-NOBODY = ProcessId(pid=0, boot_id="", started=0)
+class Progress(Protocol):
+    """Whoever is shown that something takes long: a person on a terminal, or nobody."""
+
+    def begin(self) -> None:
+        """Begin to show it."""
+        ...
+
+    def tick(self, seconds: float) -> None:
+        """Learn that it goes on after `seconds`."""
+        ...
+
+    def count(self, done: int, total: int) -> None:
+        """Learn that `done` of `total` things are done."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Take something that a person should read, such as a warning."""
+        ...
+
+    def close(self) -> None:
+        """Show it no longer."""
+        ...
 
 
-def identity(raw: Mapping[str, Any] | None) -> ProcessId:
-    """Return the process that a record names; one that never lived when it names none."""
-    try:
-        found = ProcessId(**(raw or {}))
-    except TypeError:
-        return NOBODY
-    types = (type(found.pid), type(found.boot_id), type(found.started))
-    return found if types == (int, str, int) else NOBODY
+class ServiceStatus(Protocol):
+    """Whoever started this service, and wants to hear how it is."""
+
+    @property
+    def pulse(self) -> float:
+        """Return in how many seconds, at most, it wants to hear of us; infinity for never."""
+        ...
+
+    def ready(self, status: str) -> None:
+        """Say that the service is up."""
+        ...
+
+    def stopping(self) -> None:
+        """Say that the service is going."""
+        ...
+
+    def alive(self) -> None:
+        """Say that the work goes on, as often as it is asked for."""
+        ...
 
 
 class Log(Protocol):

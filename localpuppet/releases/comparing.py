@@ -1,24 +1,14 @@
 """diff: what a node would get from another release.
 
-Owns: reading files, pins and compiled catalogs of releases that are on this machine. Refuses to
+Owns: reading files and pins of releases that are on this machine. Refuses to
 know: how differences are shown.
 """
 
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-
-from localpuppet.errors import InvalidInputError
 from localpuppet.formats.documents import Documents
-from localpuppet.formats.text import one_line
-from localpuppet.machine.files import make_private, read_user_file, write_durably
-from localpuppet.machine.ports import Processes
-from localpuppet.releases.difference import resources
+from localpuppet.machine.files import read_user_file
 from localpuppet.releases.lockfile import LOCK, parse_lock
 from localpuppet.releases.release import Release
 from localpuppet.releases.store import entries
-
-MAX_CATALOG = 256 * 1024 * 1024
 
 
 def files(release: Release) -> dict[str, str]:
@@ -60,54 +50,3 @@ def pins(release: Release, *, documents: Documents, allow_file: bool) -> dict[st
     for name, pin in lock.sources.items():
         found[f"source {name.source}"] = f"{pin.tag} ({pin.commit[:12]})"
     return found
-
-
-def compile_catalog(
-    command: Sequence[str],
-    *,
-    env: Mapping[str, str],
-    processes: Processes,
-    timeout: float,
-    where: str,
-) -> dict[str, dict[str, str]]:
-    """Return the resources of the catalog that Puppet compiles.
-
-    Args:
-        command: `puppet catalog compile …` with JSON output.
-        env: Its environment.
-        processes: Runs it.
-        timeout: Seconds.
-        where: Which release it is, for messages.
-
-    Raises:
-        InvalidInputError: It does not compile, or not in time.
-        StateError: Puppet cannot be started.
-    """
-    output = processes.capture(command, env=env, timeout=timeout, limit=MAX_CATALOG)
-    if output is None:
-        raise InvalidInputError(f"the catalog was not compiled within {timeout:g} s", where=where)
-    if output.ended.code != 0:
-        errors = [
-            line
-            for line in output.stderr.decode("utf-8", "replace").splitlines()
-            if "Error" in line and "Facter" not in line
-        ]
-        said = one_line(errors[0] if errors else f"Puppet exited {output.ended.code}")[:300]
-        raise InvalidInputError(f"the catalog does not compile: {said}", where=where)
-    text = output.stdout.decode("utf-8", "replace")
-    try:
-        return resources(json.loads(text[text.index("{") :]))
-    except ValueError as error:
-        raise InvalidInputError("Puppet printed no catalog", where=where) from error
-
-
-def write_scratch(directory: Path, text: str) -> Path:
-    """Put a node document where a compilation finds it; the caller removes the directory.
-
-    Raises:
-        StateError: The disk refused.
-    """
-    make_private(directory)
-    path = directory / "node.yaml"
-    write_durably(path, text.encode())
-    return path

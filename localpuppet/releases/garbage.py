@@ -5,7 +5,7 @@ and the newest two releases of each source are kept; a tree goes only when no ke
 A name goes before what it stands for, so that nothing is ever half there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from localpuppet.formats.names import ReleasePath
@@ -13,8 +13,6 @@ from localpuppet.releases.interfaces import Interfaces
 from localpuppet.releases.ledger import Ledger
 from localpuppet.releases.staging import Staging
 from localpuppet.releases.store import Store
-from localpuppet.runs.records import Records
-from localpuppet.runs.run import State
 
 KEPT_OF_A_SOURCE = 2
 
@@ -41,7 +39,7 @@ class Garbage:
         staging: Releases on this node.
         store: Trees.
         ledger: What was applied.
-        records: Runs, for those that go on.
+        in_use: Returns the releases of the runs that go on.
         interfaces: What Puppet's parser found in releases.
     """
 
@@ -51,13 +49,13 @@ class Garbage:
         staging: Staging,
         store: Store,
         ledger: Ledger,
-        records: Records,
+        in_use: Callable[[], set[ReleasePath]],
         interfaces: Interfaces,
     ) -> None:
         self._staging = staging
         self._store = store
         self._ledger = ledger
-        self._records = records
+        self._in_use = in_use
         self._interfaces = interfaces
 
     def plan(self, named: Iterable[ReleasePath]) -> Removal:
@@ -82,11 +80,7 @@ class Garbage:
         )
 
     def _used(self) -> set[ReleasePath]:
-        used = {
-            ReleasePath(status.app)
-            for status in self._records.history()
-            if status.state is not State.FINISHED or self._records.orphaned(status)
-        }
+        used = self._in_use()
         rollback = self._ledger.rollback()
         return used | ({rollback.app} if rollback else set())
 

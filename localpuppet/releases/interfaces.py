@@ -8,7 +8,7 @@ and never on the way to a run.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from localpuppet.machine.ports import Processes
 from localpuppet.releases.interface import Interface, check
 from localpuppet.releases.release import Release
 from localpuppet.releases.staged import Staged
-from localpuppet.wiring.node import Parts
 
 # Puppet's start and, for 200 modules on a slow machine, some thousand files.
 DEADLINE = 300.0
@@ -28,6 +27,8 @@ MAX_ANSWER = 64 * 1024 * 1024
 # Last components of the classes of our own Puppet modules, which every run finds.
 OWN_CLASSES = ("agent", "etcd", "trigger")
 _CLASS = re.compile(r"\bclass\s+([a-z0-9_:]+)")
+# Returns the site manifest, and where Puppet's own global Hiera configuration may be.
+Elsewhere = Callable[[], tuple[Path, Sequence[Path]]]
 _NO_DATA = {"---", "version: 5", "hierarchy: []"}
 
 
@@ -190,8 +191,7 @@ def check_document(
     interface: Interface,
     release: Release,
     *,
-    site_manifest: Path,
-    hiera_files: Sequence[Path],
+    elsewhere: Elsewhere,
     extra: Sequence[str],
 ) -> None:
     """Hold the node document of a run against the interface of its release.
@@ -200,14 +200,14 @@ def check_document(
         document: The document.
         interface: The interface.
         release: The release.
-        site_manifest: May define classes of its own.
-        hiera_files: Puppet's own global Hiera configuration, where it may be.
+        elsewhere: What else may define classes or hold data.
         extra: Options for Puppet from the command line.
 
     Raises:
         InvalidInputError: The release cannot be parsed, or the document does not fit it.
     """
     interface.refuse_problems()
+    site_manifest, hiera_files = elsewhere()
     check(
         document,
         interface,
@@ -246,33 +246,26 @@ def _defined_in(site_manifest: Path) -> set[str]:
 
 
 def check_kept(
-    parts: Parts, document: NodeDocument, release: Release, extra: tuple[str, ...]
+    interfaces: Interfaces,
+    elsewhere: Elsewhere,
+    document: NodeDocument,
+    release: Release,
+    extra: Sequence[str],
 ) -> None:
     """Hold a document against what was kept when its release was staged, before Puppet starts.
 
     A release of which nothing was kept is left to Puppet.
 
+    Args:
+        interfaces: The interfaces of the staged releases.
+        elsewhere: What else may define classes or hold data; asked only where it matters.
+        document: The document.
+        release: The release.
+        extra: Options for Puppet from the command line.
+
     Raises:
         InvalidInputError: It does not fit, or Puppet cannot parse the release.
     """
-    found = Interfaces(parts.settings.state).kept(release)
-    if found is not None:
-        _check(parts, document, release, extra, found)
-
-
-def _check(
-    parts: Parts,
-    document: NodeDocument,
-    release: Release,
-    extra: tuple[str, ...],
-    found: Interface,
-) -> None:
-    installation = parts.installation(ask=True)
-    check_document(
-        document,
-        found,
-        release,
-        site_manifest=parts.settings.site_manifest,
-        hiera_files=installation.hiera_files if installation else [],
-        extra=extra,
-    )
+    kept = interfaces.kept(release)
+    if kept is not None:
+        check_document(document, kept, release, elsewhere=elsewhere, extra=extra)

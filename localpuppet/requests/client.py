@@ -1,70 +1,125 @@
-"""Asks nodes, many at a time, and returns what each of them answered."""
+"""Asks nodes, many at a time, and returns what each of them answered.
+
+Owns: how many are asked together, and that silence is an answer of its own. Refuses to know: what
+is asked, and who shows the answers.
+"""
 
 import asyncio
 import math
 from collections.abc import Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import NodeName
+from localpuppet.requests import exchange, messages
 
 if TYPE_CHECKING:
     from localpuppet.bus.key_value import KeyValue
+    from localpuppet.machine.ports import Clock
+    from localpuppet.requests.reply import Reply
     from localpuppet.requests.request import Arguments
-    from localpuppet.wiring.fleet import FleetParts
-
+    from localpuppet.trust.signing import Signer, Verifier
 
 AT_ONCE = 50
+NO_ANSWER = "did not answer in time: is its agent running? ('localpuppet nodes')"
 
 
-async def _ask_all(
-    fleet: "FleetParts",
-    names: Sequence[NodeName],
-    action: str,
-    args: "Arguments",
-    patience: float,
-) -> dict[str, dict[str, Any]]:
-    kv = await fleet.connect()
-    slots = asyncio.Semaphore(AT_ONCE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came of asking one node.
 
-    async def one(name: NodeName) -> dict[str, Any]:
-        async with slots:
-            return await _ask(fleet, kv, name, action, args, patience)
+    Attributes:
+        reply: The node's signed reply; `None` when it was silent.
+        problem: Why it counts as silent, one line; empty when there is a reply.
+    """
 
-    try:
-        found = await asyncio.gather(*(one(name) for name in names))
-        return {str(name): reply for name, reply in zip(names, found, strict=True)}
-    finally:
-        await kv.close()
+    reply: "Reply | None"
+    problem: str = ""
+
+    @property
+    def silent(self) -> bool:
+        """Whether the node gave no answer that can be believed."""
+        return self.reply is None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the node did what it was asked for."""
+        return self.reply is not None and self.reply.ok
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form: `ok`, `result`, `error`, and `silent` where it was."""
+        if self.reply is None:
+            return {"ok": False, "silent": True, "result": {}, "error": self.problem}
+        reply = self.reply
+        return {"ok": reply.ok, "result": dict(reply.result), "error": reply.error}
 
 
-async def _ask(
-    fleet: "FleetParts",
-    kv: "KeyValue",
-    node: NodeName,
-    action: str,
-    args: "Arguments",
-    patience: float,
-) -> dict[str, Any]:
-    from localpuppet.requests import exchange, messages
+class RequestClient:
+    """Asks nodes, signed with our own key.
 
-    clock = fleet.parts.clock
-    life = max(messages.LIFE, math.ceil(patience))
-    request, token = messages.ask(fleet.signer, node, action, args, clock=clock, life=life)
-    problem = "did not answer in time: is its agent running? ('localpuppet nodes')"
-    replies = exchange.ask(
-        kv, token, caller=fleet.signer.name, node=node, request=request.jti, ttl=life
-    )
-    try:
-        async with asyncio.timeout(patience), aclosing(replies) as tokens:
-            async for answer in tokens:
-                try:
-                    reply = messages.read_answer(fleet.verifier, answer, request, clock=clock)
-                except LocalpuppetError as error:
-                    problem = f"something answered that is not to be believed: {error}"
-                    continue
-                return {"ok": reply.ok, "result": dict(reply.result), "error": reply.error}
-    except TimeoutError:
-        return {"ok": False, "silent": True, "result": {}, "error": problem}
-    return {"ok": False, "silent": True, "result": {}, "error": problem}
+    Args:
+        kv: The store, connected.
+        signer: Who asks.
+        verifier: Tells whose replies hold.
+        clock: The caller's clock.
+    """
+
+    def __init__(
+        self, kv: "KeyValue", *, signer: "Signer", verifier: "Verifier", clock: "Clock"
+    ) -> None:
+        self._kv = kv
+        self._signer = signer
+        self._verifier = verifier
+        self._clock = clock
+
+    async def ask_all(
+        self, names: Sequence[NodeName], action: str, args: "Arguments", *, patience: float
+    ) -> dict[str, Answer]:
+        """Return what each node answered within `patience` seconds; see `ask`."""
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def one(name: NodeName) -> Answer:
+            async with slots:
+                return await self.ask(name, action, args, patience=patience)
+
+        answers = await asyncio.gather(*(one(name) for name in names))
+        return {str(name): answer for name, answer in zip(names, answers, strict=True)}
+
+    async def ask(
+        self, node: NodeName, action: str, args: "Arguments", *, patience: float
+    ) -> Answer:
+        """Return what a node answered.
+
+        Args:
+            node: Who is asked.
+            action: One of `policy.REQUESTS`.
+            args: What the action needs.
+            patience: Seconds to wait for a reply.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        life = max(messages.LIFE, math.ceil(patience))
+        request, token = messages.ask(
+            self._signer, node, action, args, clock=self._clock, life=life
+        )
+        problem = NO_ANSWER
+        replies = exchange.ask(
+            self._kv, token, caller=self._signer.name, node=node, request=request.jti, ttl=life
+        )
+        try:
+            async with asyncio.timeout(patience), aclosing(replies) as tokens:
+                async for answer in tokens:
+                    try:
+                        reply = messages.read_answer(
+                            self._verifier, answer, request, clock=self._clock
+                        )
+                    except LocalpuppetError as error:
+                        problem = f"something answered that is not to be believed: {error}"
+                        continue
+                    return Answer(reply=reply)
+        except TimeoutError:
+            return Answer(reply=None, problem=problem)
+        return Answer(reply=None, problem=problem)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from localpuppet.errors import BusyError, InvalidInputError
 from localpuppet.formats.names import RunId
 from localpuppet.machine.flock import Flock
-from localpuppet.machine.ports import Clock, Processes, identity
+from localpuppet.machine.ports import Clock, Processes, ProcessId
 from localpuppet.runs.run import Status
 
 # How long a holder may take to write its name after it got the lock.
@@ -92,7 +92,7 @@ class NodeLock:
         """Return the run that the lock names, if a process that it names lives."""
         try:
             said = json.loads(self._path.read_bytes())
-            processes = [identity(found) for found in said["processes"]]
+            processes = [ProcessId.from_dict(found) for found in said["processes"]]
             living = [found for found in processes if self._processes.alive(found)]
             supervised = bool(living) and living[0] == processes[0]
             return _Holder(RunId.parse(said["run"]), living[-1].pid, supervised) if living else None

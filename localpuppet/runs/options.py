@@ -30,3 +30,8 @@ class Wish:
     cause: str
     document: NodeDocument | None = None
     causes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def partial(self) -> bool:
+        """Whether only a part of the catalog is applied."""
+        return self.tags is not None or "tags" in " ".join(self.extra)

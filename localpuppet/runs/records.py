@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, StateError
-from localpuppet.formats.names import RunId
+from localpuppet.formats.names import ReleasePath, RunId
 from localpuppet.formats.text import one_line, printable
 from localpuppet.formats.times import show_time
 from localpuppet.machine.files import (
@@ -24,7 +24,7 @@ from localpuppet.machine.files import (
     sync_directory,
     write_json,
 )
-from localpuppet.machine.ports import Clock, Processes, identity
+from localpuppet.machine.ports import Clock, Processes, ProcessId
 from localpuppet.runs.run import Outcome, Request, State, Status, new_run_id
 
 # Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
@@ -224,7 +224,9 @@ class Records:
             return _unreadable(run, "status.json is missing")
         except StateError as error:
             return _unreadable(run, f"status.json {error.what}")
-        if status.state is State.FINISHED or self._processes.alive(identity(status.supervisor)):
+        if status.state is State.FINISHED or self._processes.alive(
+            ProcessId.from_dict(status.supervisor)
+        ):
             return status
         # The supervisor may have closed the record between our two looks.
         try:
@@ -235,13 +237,25 @@ class Records:
             return again
         reason = "the supervisor died before the run ended (killed, or a reboot)"
         if self.orphaned(again):
-            pid = identity(again.puppet).pid
+            pid = ProcessId.from_dict(again.puppet).pid
             reason = f"the supervisor died; Puppet (pid {pid}) goes on, and nobody will see its end"
         return again.interrupted(reason)
 
     def orphaned(self, status: Status) -> bool:
         """Return whether a run's Puppet outlived its supervisor, and so keeps the node."""
-        return self._processes.alive(identity(status.puppet))
+        return self._processes.alive(ProcessId.from_dict(status.puppet))
+
+    def apps_in_use(self) -> set[ReleasePath]:
+        """Return the releases of the runs that go on.
+
+        Raises:
+            StateError: A record cannot be read.
+        """
+        return {
+            ReleasePath(status.app)
+            for status in self.history()
+            if status.state is not State.FINISHED or self.orphaned(status)
+        }
 
     def history(self) -> Iterator[Status]:
         """Return every run's status, newest first."""

@@ -13,7 +13,6 @@ from typing import Any
 from localpuppet.enc import classify
 from localpuppet.enc.command import EncCommand
 from localpuppet.enc.document import NodeDocument
-from localpuppet.enc.input import Source
 from localpuppet.errors import EncError, LocalpuppetError, PuppetMissingError, StateError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import NodeName, ReleasePath, RunId
@@ -31,6 +30,7 @@ from localpuppet.runs.holds import Holds
 from localpuppet.runs.node_lock import NodeLock
 from localpuppet.runs.observer import Observer
 from localpuppet.runs.options import Wish
+from localpuppet.runs.preparing import PreparedRun
 from localpuppet.runs.records import Log, Records, RunDirectory
 from localpuppet.runs.run import Ending, Outcome, Request, State, Status, Verdict, decide
 from localpuppet.runs.stopping import Stopping
@@ -109,18 +109,14 @@ class Supervisor:
 
     def apply(
         self,
-        source: Source,
-        release: Release,
-        wish: Wish,
+        prepared: PreparedRun,
         *,
         detach: Callable[[RunId], Callable[[], None]] | None = None,
     ) -> Status:
-        """Run `release` with `source` and return how that ended.
+        """Do a run, and return how it ended.
 
         Args:
-            source: The checked input.
-            release: The release that it names.
-            wish: How.
+            prepared: The run: input, release, options, and the node document if it is known.
             detach: Called when the record is open. It returns in a process of its own, which goes
                 on, and what it returns is called when the record names that process; the calling
                 process reports the id and ends.
@@ -144,21 +140,21 @@ class Supervisor:
             status = Status(
                 id=run.id,
                 state=State.QUEUED,
-                app=release.app,
-                noop=wish.noop,
-                partial=wish.tags is not None or "tags" in " ".join(wish.extra),
+                app=prepared.release.app,
+                noop=prepared.wish.noop,
+                partial=prepared.wish.partial,
                 started_at=show_time(started),
                 supervisor=asdict(self._processes.me()),
             )
             begun = self._clock.monotonic()
             try:
                 installation = self._installation()
-                request, call = self._classify(installation, run, source, release, wish)
+                request, call = self._classify(installation, run, prepared)
                 if self._processes.cancellations():
                     raise EncError("cancelled by a signal")
             except (EncError, PuppetMissingError) as error:
                 seconds = self._clock.monotonic() - begun
-                return self._never_started(run, status, source, release, wish, error, seconds)
+                return self._never_started(run, status, prepared, error, seconds)
             run.open(request, status)
             if detach is not None:
                 ready = detach(run.id)
@@ -166,7 +162,7 @@ class Supervisor:
                 lock.held_by(status)
                 run.write_status(status)
                 ready()
-            return self._supervise(run, request, call, status, lock, begun, wish)
+            return self._supervise(run, request, call, status, lock, begun, prepared.wish)
         finally:
             if self._agent_lock:
                 self._agent_lock.release()
@@ -195,43 +191,41 @@ class Supervisor:
         self,
         installation: Installation,
         run: RunDirectory,
-        source: Source,
-        release: Release,
-        wish: Wish,
+        prepared: PreparedRun,
     ) -> tuple[Request, Call]:
-        node = self._node
-        answer = None
-        if node.enc_command is not None and wish.document is None:
-            name = NodeName.parse(installation.settings["certname"])
-            answer = node.enc_command.ask(
-                name, processes=self._processes, documents=self._documents
-            )
-        document = wish.document or classify.node_document(source, release, answer=answer)
+        node, release, wish = self._node, prepared.release, prepared.wish
+        document = prepared.document or self._ask_enc(installation, prepared)
         try:
             node.fits(document, release, wish.extra)
         except LocalpuppetError as error:
-            raise error.at(source.name) from error
+            raise error.at(prepared.source.name) from error
         call = node.call(installation, release, document.environment, wish)
         make_private(call.environments / document.environment)
         classify.write_document(document, call.node_document)
         command = call.recorded(
             public=run.public, report=run.report, route_file=node.route_file, reports=node.reports
         )
-        request = self._request(
-            run, source, release, wish, command=command, document=document.to_dict()
-        )
+        request = self._request(run, prepared, command=command, document=document.to_dict())
         return request, call
+
+    def _ask_enc(self, installation: Installation, prepared: PreparedRun) -> NodeDocument:
+        answer = None
+        if self._node.enc_command is not None:
+            name = NodeName.parse(installation.settings["certname"])
+            answer = self._node.enc_command.ask(
+                name, processes=self._processes, documents=self._documents
+            )
+        return classify.node_document(prepared.source, prepared.release.enc, answer=answer)
 
     def _request(
         self,
         run: RunDirectory,
-        source: Source,
-        release: Release,
-        wish: Wish,
+        prepared: PreparedRun,
         *,
         command: Sequence[str],
         document: Mapping[str, Any],
     ) -> Request:
+        source, release, wish = prepared.source, prepared.release, prepared.wish
         return Request(
             id=run.id,
             requested_at=show_time(self._clock.now()),
@@ -254,14 +248,12 @@ class Supervisor:
         self,
         run: RunDirectory,
         status: Status,
-        source: Source,
-        release: Release,
-        wish: Wish,
+        prepared: PreparedRun,
         error: LocalpuppetError,
         seconds: float,
     ) -> Status:
         """Record a run that ended before Puppet started: silence would look like health."""
-        request = self._request(run, source, release, wish, command=(), document={})
+        request = self._request(run, prepared, command=(), document={})
         run.open(request, status)
         log = Log(run.log)
         log.take(f"localpuppet: {error}\n".encode(), lambda _line: None, end=True)

@@ -15,10 +15,8 @@ from localpuppet.bus.key_value import check_key
 from localpuppet.bus.layout import KEYPREFIX
 from localpuppet.bus.servers import Servers
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.times import parse_duration
-from localpuppet.machine.files import read_user_file
 from localpuppet.settings import node as node_settings
 
 FILE = "localpuppet-agent.yaml"
@@ -211,21 +209,22 @@ class Fleet:
     agent: AgentSettings
 
 
-def load(settings: node_settings.Settings, documents: Documents) -> Fleet:
-    """Return the settings of the root.
+def fleet_of(root: Path, state: Path, raw: Mapping[str, Any], agent: Mapping[str, Any]) -> Fleet:
+    """Return the settings of bus and agent.
+
+    Args:
+        root: The root.
+        state: The state directory.
+        raw: What `localpuppet.yaml` in the root says; its shape was checked.
+        agent: What `localpuppet-agent.yaml` in the root says; its shape was checked.
 
     Raises:
-        InvalidInputError: A file is refused, or both have the same key.
+        InvalidInputError: A setting is refused, or both files have the same key.
     """
-    root = settings.root
-    files = (
-        (root / node_settings.FILE, "settings"),
-        (root / FILE, "agent"),
-    )
     merged: dict[str, Any] = {}
     places: dict[str, Path] = {}
-    for file, schema in files:
-        for key, value in _read(file, schema, documents).items():
+    for file, body in ((root / node_settings.FILE, raw), (root / FILE, agent)):
+        for key, value in body.items():
             if key in KEYS:
                 if key in places:
                     raise InvalidInputError(
@@ -244,7 +243,7 @@ def load(settings: node_settings.Settings, documents: Documents) -> Fleet:
     fleet = Fleet(
         node=node,
         bus=BusSettings.from_dict(
-            merged, root=root, sqlite=settings.state / "bus" / "bus.sqlite", where=place("bus")
+            merged, root=root, sqlite=state / "bus" / "bus.sqlite", where=place("bus")
         ),
         agent=AgentSettings.from_dict(
             merged,
@@ -265,9 +264,3 @@ def load(settings: node_settings.Settings, documents: Documents) -> Fleet:
     except InvalidInputError as error:
         raise error.at(f"{place('agent')}: agent.keyprefix") from error
     return fleet
-
-
-def _read(file: Path, schema: str, documents: Documents) -> Mapping[str, Any]:
-    if not file.exists():
-        return {}
-    return documents.parse(read_user_file(file), schema=schema, where=str(file), may_be_empty=True)

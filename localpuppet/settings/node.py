@@ -13,9 +13,7 @@ from typing import Any
 
 from localpuppet import share
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import SignerName
-from localpuppet.machine.files import read_user_file
 from localpuppet.releases.source import Source
 
 SYSTEM_ROOT = Path("/etc/puppet")
@@ -113,18 +111,17 @@ def state_directory(root: Path) -> Path:
     return SYSTEM_STATE if root == SYSTEM_ROOT else root / "var"
 
 
-def load(root: Path, documents: Documents) -> Settings:
+def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
     """Return the settings of the root.
 
+    Args:
+        root: The root.
+        raw: What `localpuppet.yaml` in the root says; its shape was checked.
+
     Raises:
-        InvalidInputError: `localpuppet.yaml` is refused.
+        InvalidInputError: A setting is refused.
     """
     file = root / FILE
-    raw: Mapping[str, Any] = {}
-    if file.exists():
-        raw = documents.parse(
-            read_user_file(file), schema="settings", where=str(file), may_be_empty=True
-        )
 
     def path(key: str, default: str | Path) -> Path:
         return root / str(raw.get(key, default))

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.bus import key_value, layout
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from localpuppet.bus.key_value import KeyValue
     from localpuppet.triggers.sending import Sent
-    from localpuppet.wiring.fleet import FleetParts
+    from localpuppet.trust.signing import Verifier
 
 AGAIN = 0.5
 # A node that is on the bus has heard of a trigger so many seconds after it was sent.
@@ -28,14 +29,29 @@ End = dict[str, Any]
 Ends = dict[str, End | None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """A trigger whose ends are awaited.
+
+    Attributes:
+        sent: The trigger, as it was sent.
+        sender: In whose name it was signed.
+        sent_in: The seconds in which it may have been sent.
+        ttl: Seconds for which it is good.
+    """
+
+    sent: "Sent"
+    sender: str
+    sent_in: range
+    ttl: int
+
+
 async def ends(
-    fleet: "FleetParts",
+    expected: "Expected",
     kv: "KeyValue",
-    sent: "Sent",
-    sent_in: range,
-    patience: float,
+    verifier: "Verifier",
     *,
-    ttl: int,
+    patience: float,
     told: "Callable[[str, End], None]",
 ) -> Ends:
     """Return how a trigger ended on each node; `None` where nothing was heard in time.
@@ -44,16 +60,14 @@ async def ends(
     not good any more, or that never came, has not accepted it.
 
     Args:
-        fleet: The wiring.
+        expected: The trigger whose ends are awaited.
         kv: The store.
-        sent: The trigger.
-        sent_in: The seconds in which it may have been sent.
+        verifier: Tells whose signatures hold.
         patience: Seconds.
-        ttl: Seconds for which the trigger is good.
         told: Learns of each end as it is heard.
     """
-    waiting = _Waiting(fleet, sent, sent_in, ttl=ttl, told=told)
-    good = ttl + LATE
+    waiting = _Waiting(expected, verifier, told=told)
+    good = expected.ttl + LATE
     await _wait(kv, waiting, min(patience, good))
     if patience > good:
         waiting.never_came()
@@ -74,23 +88,18 @@ async def _wait(kv: "KeyValue", waiting: "_Waiting", seconds: float) -> None:
 
 class _Waiting:
     def __init__(
-        self,
-        fleet: "FleetParts",
-        sent: "Sent",
-        sent_in: range,
-        *,
-        ttl: int,
-        told: "Callable[[str, End], None]",
+        self, expected: Expected, verifier: "Verifier", *, told: "Callable[[str, End], None]"
     ) -> None:
-        self._fleet = fleet
-        self._sent = sent
-        self._sent_in = sent_in
-        self._over = sent_in[-1] + ttl + LATE
+        self._sent = expected.sent
+        self._sender = expected.sender
+        self._sent_in = expected.sent_in
+        self._verifier = verifier
+        self._over = expected.sent_in[-1] + expected.ttl + LATE
         self._heard_at = asyncio.get_running_loop().time() + HEARD
         self._told = told
         self._came: set[str] = set()
         self.missed = False  # something may have been told that was not heard
-        self.found: Ends = dict.fromkeys(sent.sent)
+        self.found: Ends = dict.fromkeys(expected.sent.sent)
 
     @property
     def done(self) -> bool:
@@ -102,7 +111,7 @@ class _Waiting:
         if name not in self.found or self.found[name] is not None:
             return
         self._came.add(name)
-        said = believe(self._fleet.verifier, name, token)
+        said = believe(self._verifier, name, token)
         settled = said.get("settled")
         known = [Settled.from_dict(raw) for raw in settled] if isinstance(settled, list) else []
         waited = asyncio.get_running_loop().time() >= self._heard_at
@@ -110,7 +119,7 @@ class _Waiting:
         heard: End | None = None
         for end in sorted(filter(None, known), key=lambda end: end.uuid == self._sent.uuid):
             if end.answers(
-                sender=self._fleet.signer.name, uuid=self._sent.uuid, sent=self._sent_in, idle=idle
+                sender=self._sender, uuid=self._sent.uuid, sent=self._sent_in, idle=idle
             ):
                 heard = {"uuid": end.uuid, "run": end.run, "outcome": end.outcome}
         if heard is None and _is_free(said, since=self._over):
@@ -152,7 +161,7 @@ async def _look(kv: "KeyValue", waiting: _Waiting) -> None:
                 return
 
 
-async def doubts(fleet: "FleetParts", kv: "KeyValue", sent: "Sent", *, ttl: int) -> list[str]:
+async def doubts(kv: "KeyValue", verifier: "Verifier", sent: "Sent", *, ttl: int) -> list[str]:
     """Return why some of the receivers may not be heard of; nothing where nobody can tell."""
     try:
         entries = await asyncio.gather(*(kv.get(f"{layout.PRESENCE}{name}") for name in sent.sent))
@@ -162,6 +171,6 @@ async def doubts(fleet: "FleetParts", kv: "KeyValue", sent: "Sent", *, ttl: int)
     for name, entry in zip(sent.sent, entries, strict=True):
         if entry is None:
             found.append(f"no agent of {name} is there now; it has {show_duration(ttl)} to come")
-        elif believe(fleet.verifier, name, entry.value).get("state") == "not trusted":
+        elif believe(verifier, name, entry.value).get("state") == "not trusted":
             found.append(f"{name} is not trusted here: how its run ends will not be believed")
     return found

@@ -6,9 +6,10 @@ Invariant: where there is no file, everything is denied; where others could writ
 import functools
 from pathlib import Path
 
-from localpuppet.errors import InvalidInputError
+from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.formats.names import NodeName, SignerName
 from localpuppet.machine.files import read_user_file, refuse_foreign
-from localpuppet.trust.policy import MAX_POLICY, Policy
+from localpuppet.trust.policy import MAX_POLICY, Policy, decide
 
 
 def read_policy(path: Path) -> Policy | None:
@@ -25,6 +26,26 @@ def read_policy(path: Path) -> Policy | None:
         raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
     refuse_foreign(path.parent)
     return _parsed(read_user_file(path, limit=MAX_POLICY), str(path))
+
+
+def trigger_refusal(path: Path, sender: NodeName) -> str | None:
+    """Return why a sender may not trigger this node; `None` if it may.
+
+    Where there is no policy, whoever has a key that this node trusts may: that is what the key was
+    trusted for. Requests are another matter (`requests.admission`): there no policy denies.
+
+    Args:
+        path: The policy file.
+        sender: Who sent the trigger.
+    """
+    try:
+        policy = read_policy(path)
+    except LocalpuppetError as error:
+        return str(error)
+    if policy is None:
+        return None
+    decision = decide(policy, SignerName(sender).caller, "trigger")
+    return None if decision.allowed else decision.reason
 
 
 @functools.lru_cache(maxsize=1)

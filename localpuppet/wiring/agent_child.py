@@ -5,19 +5,19 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from localpuppet.agent.runner import Fate, Order, RunEnd
-from localpuppet.cli import render
 from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
+from localpuppet.runs.observer import Unseen
 from localpuppet.runs.options import Wish
 from localpuppet.runs.run import Status
-from localpuppet.wiring.fleet import FleetParts
-from localpuppet.wiring.node import Parts
-from localpuppet.wiring.run import ready
+from localpuppet.wiring.node import NodeWiring
+from localpuppet.wiring.run import RunWiring
 
 
-class _Begins(render.Silent):
+class _Begins(Unseen):
     """Watches a run for its beginning."""
 
     def __init__(self, begun: Callable[[], None]) -> None:
+        super().__init__()
         self._begun = begun
 
     def command(self, text: str) -> None:
@@ -33,21 +33,22 @@ def do(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
         order: What the run is for.
         begun: Called when the run is on record, and Puppet about to be started.
     """
-    parts = Parts(root)
+    node = NodeWiring(root)
     try:
         wish = Wish(
             noop=order.noop,
             tags=",".join(order.only) or None,
             extra=(),
-            timeout=parts.settings.run_timeout,
+            timeout=node.settings.run_timeout,
             user="agent",
             cause=order.text[:200],
             causes=order.causes,
         )
-        job = ready(parts, wish)
-        supervisor = parts.supervisor(_Begins(begun))
-        parts.processes.watch_signals()
-        status = supervisor.apply(job.source, job.release, job.wish)
+        run = RunWiring(node)
+        prepared = run.preparation().prepare(wish)
+        supervisor = run.supervisor(_Begins(begun))
+        node.processes.watch_signals()
+        status = supervisor.apply(prepared)
     except (BusyError, OnHoldError) as error:
         return RunEnd(fate=Fate.BUSY, reason=str(error))
     except LocalpuppetError as error:
@@ -79,27 +80,25 @@ def learn(root: str | None) -> None:
         return
     try:
         with suppress(LocalpuppetError, OSError):
-            parts = Parts(root)
-            fleet = FleetParts(parts)
-            _ = fleet.settings
-            parts.documents.remember()
-            parts.installation(ask=True)
+            node = NodeWiring(root)
+            _ = node.fleet_settings
+            node.documents.remember()
+            node.installation(ask=True)
     finally:
         os._exit(0)
 
 
-def warm(parts: Parts) -> None:
+def warm(node: NodeWiring) -> None:
     """Import what a run needs, so that the children have it already."""
     from localpuppet.machine import processes
     from localpuppet.puppet import probe
-    from localpuppet.releases import interfaces, staging
+    from localpuppet.releases import interfaces, provider, reading, staging
     from localpuppet.releases.git import mirrors
     from localpuppet.releases.packages import directory
     from localpuppet.releases.packages import staging as package_staging
-    from localpuppet.runs import supervisor
+    from localpuppet.runs import preparing, supervisor
     from localpuppet.wiring import fetching
-    from localpuppet.wiring import interfaces as before_switch
 
     _ = (package_staging, interfaces, directory, staging, supervisor, mirrors, probe, processes)
-    _ = (fetching, before_switch)
-    _ = parts.settings
+    _ = (fetching, provider, reading, preparing)
+    _ = node.settings

@@ -1,11 +1,8 @@
-"""The run side of an agent, put together: inbox, timer, runs, leases, Puppet's socket."""
+"""The parts of an agent's run side: inbox, runner, leases, requests, Puppet's socket."""
 
-import asyncio
-import math
-import signal
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
@@ -15,14 +12,13 @@ from localpuppet.agent.fork_runner import ForkRunner
 from localpuppet.agent.lock_users import Askers
 from localpuppet.agent.log import AgentLog
 from localpuppet.agent.puppet_calls import Calls
+from localpuppet.agent.run_service import RunParts
 from localpuppet.agent.run_side import Here
 from localpuppet.agent.runner import Runner
 from localpuppet.agent.status import Describer
-from localpuppet.agent.timer import splay
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import BusyError
 from localpuppet.formats.names import NodeName
-from localpuppet.formats.times import show_duration
 from localpuppet.leases.book import LeaseBook
 from localpuppet.leases.keeper import Keeper
 from localpuppet.machine.files import make_private
@@ -33,27 +29,25 @@ from localpuppet.requests.handler import Actions, Desk
 from localpuppet.runs.holds import Holds
 from localpuppet.triggers.cause import Kind
 from localpuppet.triggers.inbox import Inbox
-from localpuppet.triggers.sending import paths_of
+from localpuppet.trust.policy_file import trigger_refusal
 from localpuppet.wiring.agent_child import do, warm
-from localpuppet.wiring.fleet import FleetParts
+from localpuppet.wiring.fleet import FleetWiring
+from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.puppet_environment import telling
 
-# How often it is looked whether others have run Puppet here.
-LOOK = 5.0
-# The timer looks at the clock so often, in case somebody has set it.
-LONGEST = 60.0
-
-Task = Callable[[asyncio.Event], Awaitable[None]]
+# Lends the store of an engine, connected; that of the site for `None`.
+Lend = Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
 
 
-class Work:
-    """The run side.
+def run_parts(
+    fleet: FleetWiring, log: AgentLog, *, lend: Lend, store: Callable[[], Awaitable[KeyValue]]
+) -> RunParts:
+    """Return the parts of the run side.
 
     Args:
-        fleet: The wiring.
-        log: What it says.
-        now: Whether a signal ends also the run that is on.
-        lend: Lends the store of an engine, connected; that of the site for `None`.
+        fleet: The parts of a node of a fleet.
+        log: What the agent says.
+        lend: Lends the store of an engine.
         store: Returns the store of the site, connected.
 
     Raises:
@@ -61,242 +55,150 @@ class Work:
             run for what one of them has accepted.
         StateError: The disk refused.
     """
+    node = fleet.node
+    signer = fleet.signer  # makes the key where there is none: what verifies must know it, too
+    lock = _only_one(node.settings.state / "agent" / "lock")
+    manager = ServiceManager.from_environment()
+    runner = _runner(node)
+    holds = _KnownHolds(node)
+    agent = _agent(fleet, log, runner, manager, holds)
+    keeper = _keeper(node, log, agent, store)
 
-    def __init__(
-        self,
-        fleet: FleetParts,
-        log: AgentLog,
-        *,
-        now: bool,
-        lend: Callable[[str | None], AbstractAsyncContextManager[KeyValue]],
-        store: Callable[[], Awaitable[KeyValue]],
-    ) -> None:
-        self._fleet = fleet
-        self._parts = fleet.parts
-        self._log = log
-        self._now = now
-        self._lend = lend
-        self._store = store
-        self._known_holds: Holds | None = None
-        _ = fleet.signer  # makes the key where there is none: what verifies must know it, too
-        self._flock = _only_one(fleet.parts.settings.state / "agent" / "lock")
-        self._stop = asyncio.Event()
-        self._leave = asyncio.Event()
-        self._manager = ServiceManager.from_environment()
-        self._runner = self._make_runner()
-        self._agent = self._make_agent()
-        describer = Describer(fleet, self._agent, self._holds)
-        self.side = Here(self._agent, serve=self._desk(describer).serve, describe=describer.signed)
+    def paths(run: str | None) -> Iterable[tuple[NodeName, ...]]:
+        # Without a run's id it is taken for the run that is on: a `run_cmd` may have lost its
+        # environment on the way, and must not begin a new chain each time.
+        return agent.paths() if run is None else fleet.paths(run)
 
-    async def go(self, *tasks: Task, to: str) -> None:
-        """Be the run side until a signal ends it.
+    describer = Describer(
+        agent,
+        signer=signer,
+        holds=holds,
+        records=node.records,
+        modules=node.settings.modules,
+        clock=node.clock,
+    )
+    desk = _desk(fleet, log, agent, describer, holds)
+    return RunParts(
+        agent=agent,
+        runner=runner,
+        side=Here(agent, serve=desk.serve, describe=describer.signed),
+        keeper=keeper,
+        calls=Calls(store=lend, signer=signer, keeper=keeper, paths=paths, clock=node.clock),
+        listen=listen,
+        identify=node.processes.identify,
+        socket=node.settings.socket,
+        state=node.settings.state,
+        lock=lock,
+        manager=manager,
+        clock=node.clock,
+        log=log,
+        every=node.fleet_settings.agent.every,
+        signer=str(signer.name),
+    )
 
-        Args:
-            tasks: What else goes on beside it: each gets the event that ends it.
-            to: How others reach us, for the log.
 
-        Raises:
-            BusyError: Another agent is there.
-            StateError: The disk refused.
-        """
-        agent, keeper = self._agent, self._keeper()
-        calls = Calls(
-            store=self._lend,
-            signer=self._fleet.signer,
-            keeper=keeper,
-            paths=self._paths,
-            clock=self._parts.clock,
+class _KnownHolds:
+    """Returns the holds; `puppet agent --disable` counts as soon as Puppet is known."""
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+        self._known: Holds | None = None
+
+    def __call__(self) -> Holds:
+        if self._known is None or not self._known.with_puppets:
+            self._known = self._node.holds(ask=False)
+        return self._known
+
+
+def _runner(node: NodeWiring) -> Runner:
+    settings = node.settings
+    command = node.fleet_settings.agent.run_cmd
+    if command is not None:
+        return CommandRunner(
+            command,
+            {**node.environment, **telling(settings)},
+            lock=settings.state / "agent" / "run_cmd.lock",
+            timeout=settings.run_timeout,
+            grace=settings.grace,
         )
-        socket = self._parts.settings.socket
+    warm(node)
+    return ForkRunner(partial(do, str(settings.root)))
 
-        async def answer(line: bytes, pid: int) -> bytes:
-            return await calls.answer(line, self._parts.processes.identify(pid))
 
-        server = await listen(socket, answer)
-        keeper.resume()  # nobody else can be this node's agent from here on
-        self._on_signals()
-        self._log.info(f"{agent.me} {to}, {self._rhythm()}")
-        name = str(self._fleet.signer.name)
-        if name != agent.me:
-            self._log.warning(f"it signs as {name}: nobody believes what it says of {agent.me}")
-        self._manager.ready(f"{agent.me}: waiting for triggers")
-        try:
-            async with asyncio.TaskGroup() as group:
-                for task in tasks:
-                    group.create_task(_run(task, self._leave))
-                idle = asyncio.Event()
-                keeping = group.create_task(keeper.keep(idle))
-                ticking = group.create_task(self._tick())
-                noticing = group.create_task(self._notice())
-                await agent.work(self._stop)
-                self._manager.stopping()
-                idle.set()
-                await keeping  # gives back what it has, while the bus is there
-                self._leave.set()
-                ticking.cancel()
-                noticing.cancel()
-        finally:
-            server.close()
-            with suppress(FileNotFoundError):
-                socket.unlink()
-            self._flock.release()
-        self._log.info("ended")
+def _agent(
+    fleet: FleetWiring,
+    log: AgentLog,
+    runner: Runner,
+    manager: ServiceManager,
+    holds: Callable[[], Holds],
+) -> Agent:
+    node = fleet.node
 
-    def _make_runner(self) -> Runner:
-        command = self._fleet.settings.agent.run_cmd
-        if command is not None:
-            settings = self._parts.settings
-            return CommandRunner(
-                command,
-                {**self._parts.environment, **telling(settings)},
-                lock=settings.state / "agent" / "run_cmd.lock",
-                timeout=settings.run_timeout,
-                grace=settings.grace,
-            )
-        warm(self._parts)
-        return ForkRunner(partial(do, str(self._parts.settings.root)))
+    def held() -> str | None:
+        active = holds().active()
+        return str(active[0]) if active else None
 
-    def _make_agent(self) -> Agent:
-        parts = self._parts
+    return Agent(
+        me=fleet.name,
+        may=partial(trigger_refusal, node.settings.policy),
+        verifier=fleet.verifier,
+        inbox=Inbox(node.settings.state / "agent" / "inbox.sqlite", node.clock),
+        runner=runner,
+        held=held,
+        clock=node.clock,
+        log=log,
+        alive=manager.alive,
+        pulse=min(manager.pulse, LONGEST_SLEEP),
+    )
 
-        def held() -> str | None:
-            active = self._holds().active()
-            return str(active[0]) if active else None
 
-        return Agent(
-            me=self._fleet.node,
-            may=self._fleet.may,
-            verifier=self._fleet.verifier,
-            inbox=Inbox(parts.settings.state / "agent" / "inbox.sqlite", parts.clock),
-            runner=self._runner,
-            held=held,
-            clock=parts.clock,
-            log=self._log,
-            alive=self._manager.alive,
-            pulse=min(self._manager.pulse, LONGEST_SLEEP),
-        )
+def _keeper(
+    node: NodeWiring, log: AgentLog, agent: Agent, store: Callable[[], Awaitable[KeyValue]]
+) -> Keeper:
+    askers = Askers(node.records, node.processes, log, grace=node.settings.grace)
+    return Keeper(
+        store,
+        node.clock,
+        log,
+        holder=agent.me,
+        session=str(uuid.uuid4()),
+        book=LeaseBook(
+            node.settings.state / "agent" / "leases.sqlite",
+            boot_id=node.processes.me().boot_id,
+        ),
+        relies=askers.go_on,
+        lost=askers.end,
+    )
 
-    def _holds(self) -> Holds:
-        """Return the holds; `puppet agent --disable` counts as soon as Puppet is known."""
-        if self._known_holds is None or not self._known_holds.with_puppets:
-            self._known_holds = self._parts.holds(ask=False)
-        return self._known_holds
 
-    def _keeper(self) -> Keeper:
-        parts = self._parts
-        askers = Askers(parts.records, parts.processes, self._log, grace=parts.settings.grace)
-        return Keeper(
-            self._store,
-            parts.clock,
-            self._log,
-            holder=self._agent.me,
-            session=str(uuid.uuid4()),
-            book=LeaseBook(
-                parts.settings.state / "agent" / "leases.sqlite",
-                boot_id=parts.processes.me().boot_id,
-            ),
-            relies=askers.go_on,
-            lost=askers.end,
-        )
+def _desk(
+    fleet: FleetWiring,
+    log: AgentLog,
+    agent: Agent,
+    describer: Describer,
+    holds: Callable[[], Holds],
+) -> Desk:
+    def run(caller: str, noop: bool, only: Sequence[str]) -> str | None:
+        return agent.want(Kind.REQUEST, sender=caller, noop=noop, only=only)
 
-    def _desk(self, describer: Describer) -> Desk:
-        def run(caller: str, noop: bool, only: Sequence[str]) -> str | None:
-            return self._agent.want(Kind.REQUEST, sender=caller, noop=noop, only=only)
-
-        return Desk(
-            reception=self._fleet.identity.reception(),
-            signer=self._fleet.signer,
-            holds=self._holds,
-            actions=Actions(
-                status=describer.status,
-                last_run=describer.last_run,
-                run=run,
-                changed=self._agent.poke,
-            ),
-            clock=self._parts.clock,
-            log=self._log,
-        )
-
-    def _paths(self, run: str | None) -> Iterable[tuple[NodeName, ...]]:
-        """Return along which paths Puppet code may send on.
-
-        Without a run's id it is taken for the run that is on: a `run_cmd` may have lost its
-        environment on the way, and must not begin a new chain each time.
-        """
-        return self._agent.paths() if run is None else paths_of(self._parts.records, run)
-
-    def _on_signals(self) -> None:
-        def end() -> None:
-            if self._now or self._stop.is_set():
-                self._log.info("ending the run that is on")
-                self._runner.end()
-            else:
-                self._log.info("ending; a run that is on may finish")
-            self._stop.set()
-
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, end)
-
-    async def _notice(self) -> None:
-        """Notice runs and holds that are not ours."""
-        changed = self._agent.subscribe()
-        seen = self._traces()
-        while True:
-            # Not wait_for: up to Python 3.11 it forgets a cancellation when what it waits for
-            # comes at the same time, and the agent would never end.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK):
-                    await changed.wait()
-            changed.clear()
-            if seen != self._traces():
-                seen = self._traces()
-                self._agent.poke()
-
-    def _traces(self) -> list[int]:
-        """Return what changes when anybody on this node has run Puppet, or holds it."""
-        state = self._parts.settings.state
-        found = []
-        for path in (state / "lock", state / "runs", state / "holds"):
-            try:
-                found.append(path.stat().st_mtime_ns)
-            except FileNotFoundError:
-                found.append(0)
-        return found
-
-    async def _tick(self) -> None:
-        """Ask for the periodic run: at this node's own second of each period."""
-        every = self._fleet.settings.agent.every
-        if every is None:
-            return
-        phase = splay(self._agent.me, every)
-        clock = self._parts.clock
-        due = _next(clock.now().timestamp(), every, phase)
-        while True:
-            now = clock.now().timestamp()
-            if now >= due:
-                self._agent.want(Kind.TIMER, good_for=every)
-            if now >= due or due - now > every:  # or somebody set the clock back
-                due = _next(now, every, phase)
-            await asyncio.sleep(min(due - now, LONGEST))
-
-    def _rhythm(self) -> str:
-        every = self._fleet.settings.agent.every
-        return "no periodic run" if every is None else f"a run every {show_duration(every)}"
+    return Desk(
+        reception=fleet.identity.reception(),
+        signer=fleet.signer,
+        holds=holds,
+        actions=Actions(
+            status=describer.status,
+            last_run=describer.last_run,
+            run=run,
+            changed=agent.poke,
+        ),
+        clock=fleet.node.clock,
+        log=log,
+    )
 
 
 def _only_one(path: Path) -> Flock:
     make_private(path.parent)
-    flock = Flock.take(path)
-    if flock is None:
+    lock = Flock.take(path)
+    if lock is None:
         raise BusyError("another agent of this node is running", where=str(path))
-    return flock
-
-
-async def _run(task: Task, leave: asyncio.Event) -> None:
-    await task(leave)
-
-
-def _next(now: float, every: float, phase: float) -> float:
-    """Return the first second after `now` at which a period of this node begins."""
-    return (math.floor((now - phase) / every) + 1) * every + phase
+    return lock

@@ -10,6 +10,7 @@ from functools import partial
 
 from localpuppet.agent.bus_session import Session
 from localpuppet.agent.log import AgentLog
+from localpuppet.agent.run_service import RunService
 from localpuppet.agent.split.client import Gate
 from localpuppet.agent.split.server import Door
 from localpuppet.agent.split.spool import Spool, SpoolReader
@@ -20,8 +21,8 @@ from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.machine.files import make_public
 from localpuppet.machine.service_manager import ServiceManager, given_socket
 from localpuppet.machine.unix_socket import ask, listen_to
-from localpuppet.wiring.agent_run_side import Work
-from localpuppet.wiring.fleet import FleetParts
+from localpuppet.wiring.agent_run_side import run_parts
+from localpuppet.wiring.fleet import FleetWiring
 
 # The network side asks so often, in seconds, whether there is a run side.
 AGAIN = 1.0
@@ -31,8 +32,13 @@ PATIENCE = 15.0
 LONGEST_SLEEP = 10.0
 
 
-async def serve_both(fleet: FleetParts, log: AgentLog, *, now: bool) -> None:
+async def serve_both(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
     """Be the agent until a signal ends it.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        log: What it says.
+        now: Whether a signal ends also the run that is on.
 
     Raises:
         BusyError: Another agent is there.
@@ -42,23 +48,25 @@ async def serve_both(fleet: FleetParts, log: AgentLog, *, now: bool) -> None:
     def lend(engine: str | None) -> AbstractAsyncContextManager[KeyValue]:
         return _lend(fleet, session, engine)
 
-    work = Work(fleet, log, now=now, lend=lend, store=lambda: session.store())
-    settings = fleet.settings
-    session = Session(work.side, connect=fleet.connect, log=log, keyprefix=settings.agent.keyprefix)
-    await work.go(session.run, to=f"on {settings.bus.engine}")
+    settings = fleet.node.fleet_settings
+    parts = run_parts(fleet, log, lend=lend, store=lambda: session.store())
+    session = Session(
+        parts.side, connect=fleet.connect, log=log, keyprefix=settings.agent.keyprefix
+    )
+    await RunService(parts, now=now).serve(session.run, to=f"on {settings.bus.engine}")
 
 
-async def serve_run(fleet: FleetParts, log: AgentLog, *, now: bool) -> None:
-    """Be the run side until a signal ends it.
+async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
+    """Be the run side until a signal ends it; see `serve_both`.
 
     Raises:
         BusyError: Another agent is there.
         InvalidInputError: There is no such user as the network side's.
         StateError: The disk refused.
     """
-    sides = fleet.settings.agent.sides
+    settings = fleet.node.fleet_settings
+    sides, timeout = settings.agent.sides, settings.bus.timeout
     user = _user(sides.user)
-    timeout = fleet.settings.bus.timeout
 
     async def store() -> KeyValue:
         return RelayKeyValue(sides.relay, engine=None, timeout=timeout, owner=user.pw_uid)
@@ -67,9 +75,9 @@ async def serve_run(fleet: FleetParts, log: AgentLog, *, now: bool) -> None:
     async def lend(engine: str | None) -> AsyncGenerator[KeyValue, None]:
         yield RelayKeyValue(sides.relay, engine=engine, timeout=timeout, owner=user.pw_uid)
 
-    work = Work(fleet, log, now=now, lend=lend, store=store)
+    parts = run_parts(fleet, log, lend=lend, store=store)
     door = Door(
-        work.side,
+        parts.side,
         read=SpoolReader(sides.spool, user.pw_uid).read,
         key=fleet.identity.public_key(),
         log=log,
@@ -95,7 +103,8 @@ async def serve_run(fleet: FleetParts, log: AgentLog, *, now: bool) -> None:
             if given is None:
                 sides.socket.unlink(missing_ok=True)
 
-    await work.go(serve, to=f"for the network side of {sides.user}")
+    service = RunService(parts, now=now)
+    await service.serve(serve, to=f"for the network side of {sides.user}")
 
 
 class NetworkSide:
@@ -106,12 +115,12 @@ class NetworkSide:
         log: What it says.
     """
 
-    def __init__(self, fleet: FleetParts, log: AgentLog) -> None:
+    def __init__(self, fleet: FleetWiring, log: AgentLog) -> None:
         self._fleet = fleet
         self._log = log
         self._leave = asyncio.Event()
         self._manager = ServiceManager.from_environment()
-        sides = fleet.settings.agent.sides
+        sides = fleet.node.fleet_settings.agent.sides
         self._sides = sides
         self._spool = Spool(sides.spool)
         self._gate = Gate(
@@ -149,7 +158,7 @@ class NetworkSide:
         self._log.info("ended")
 
     async def _on_the_bus(self) -> None:
-        settings = self._fleet.settings
+        settings = self._fleet.node.fleet_settings
         session = Session(
             self._gate, connect=self._connect, log=self._log, keyprefix=settings.agent.keyprefix
         )
@@ -180,7 +189,7 @@ class NetworkSide:
                     self._log.warning(f"waiting for the run side: {error}")
                 said = True
             else:
-                self._fleet = FleetParts(self._fleet.parts, node=self._gate.me)
+                self._fleet = FleetWiring(self._fleet.node, name=self._gate.me)
                 return True
             try:
                 await asyncio.wait_for(self._leave.wait(), AGAIN)
@@ -200,10 +209,10 @@ class NetworkSide:
 
 @asynccontextmanager
 async def _lend(
-    fleet: FleetParts, session: Session, engine: str | None
+    fleet: FleetWiring, session: Session, engine: str | None
 ) -> AsyncGenerator[KeyValue, None]:
     """Lend the session's store; for another engine, one that is closed again."""
-    if engine in (None, fleet.settings.bus.engine):
+    if engine in (None, fleet.node.fleet_settings.bus.engine):
         yield await session.store()
         return
     async with fleet.connected(engine) as kv:

@@ -7,43 +7,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.bus.servers import Servers
-from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
 from localpuppet.machine.files import read_user_file
-from localpuppet.settings import fleet
 from localpuppet.wiring.identity import Identity
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from localpuppet.bus.key_value import KeyValue
+    from localpuppet.machine.guarded_command import Guarded
+    from localpuppet.requests.client import RequestClient
     from localpuppet.trust.signing import Signer, Verifier
 
 
 MAX_PASSWORD = 4096
 
 
-class FleetParts:
-    """Builds what the verbs of the bus need.
+class FleetWiring:
+    """The parts of a node that is one of a fleet: the bus, and who the node is on it.
 
     Args:
-        parts: The wiring of the node.
-        node: The node's name, where it is known already.
+        node: The parts of the node.
+        name: The node's name, where it is known already.
     """
 
-    def __init__(self, parts: Parts, *, node: NodeName | None = None) -> None:
-        self.parts = parts
-        self._node = node
-        self.identity = Identity(parts)
+    def __init__(self, node: NodeWiring, *, name: NodeName | None = None) -> None:
+        self.node = node
+        self._name = name
+        self.identity = Identity(node)
 
     @cached_property
-    def settings(self) -> fleet.Fleet:
-        """The settings of bus and agent."""
-        return fleet.load(self.parts.settings, self.parts.documents)
-
-    @cached_property
-    def node(self) -> NodeName:
+    def name(self) -> NodeName:
         """This node's name."""
-        return self._node or self.parts.node_name()
+        return self._name or self.node.node_name()
 
     @cached_property
     def signer(self) -> "Signer":
@@ -65,7 +63,7 @@ class FleetParts:
             UnavailableError: It cannot be reached.
             InvalidInputError: It is not set up, or its library is not installed.
         """
-        found = self.settings.bus
+        found = self.node.fleet_settings.bus
         name = engine or found.engine
         if name == "sqlite":
             from localpuppet.bus.sqlite.store import open_sqlite
@@ -90,24 +88,31 @@ class FleetParts:
         finally:
             await kv.close()
 
-    def may(self, sender: NodeName) -> str | None:
-        """Return why a sender may not trigger this node; `None` if it may.
+    def requests(self, kv: "KeyValue") -> "RequestClient":
+        """Return what asks other nodes over a connected store."""
+        from localpuppet.requests.client import RequestClient
 
-        Where there is no policy, whoever has a key that this node trusts may: that is what the key
-        was trusted for. Requests are another matter (`reception`): there no policy denies.
-        """
-        from localpuppet.formats.names import SignerName
-        from localpuppet.trust.policy import decide
-        from localpuppet.trust.policy_file import read_policy
+        return RequestClient(kv, signer=self.signer, verifier=self.verifier, clock=self.node.clock)
 
-        try:
-            policy = read_policy(self.parts.settings.policy)
-        except LocalpuppetError as error:
-            return str(error)
-        if policy is None:
-            return None
-        decision = decide(policy, SignerName(sender).caller, "trigger")
-        return None if decision.allowed else decision.reason
+    def paths(self, run: str | None) -> "Iterable[tuple[NodeName, ...]]":
+        """Return along which paths a run may send triggers on; see `paths_of`."""
+        from localpuppet.triggers.sending import paths_of
+
+        return paths_of(self.node.records, run)
+
+    def ask_agent(
+        self, socket: Path, line: bytes, *, patience: float
+    ) -> "AsyncGenerator[bytes, None]":
+        """Send a line to the agent on this machine, and yield what it answers."""
+        from localpuppet.machine.unix_socket import ask
+
+        return ask(socket, line, patience=patience)
+
+    def guarded(self, command: "Sequence[str]", *, own_group: bool) -> "Guarded":
+        """Return a command that ends when we die or hang; see `Guarded`."""
+        from localpuppet.machine.guarded_command import Guarded
+
+        return Guarded(command, own_group=own_group)
 
 
 async def _open_etcd(servers: Servers, timeout: float, _who: str) -> "KeyValue":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import SignerName
 from localpuppet.trust.keys import OwnKey, TrustedKeys
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -21,14 +21,14 @@ class Identity:
     """The identity of this node, or of the person whose root it is.
 
     Args:
-        parts: The wiring.
+        node: The parts of the node.
     """
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._settings = parts.settings.identity
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+        self._settings = node.settings.identity
         self.own_key = OwnKey(self._settings.key)
-        self.trusted = TrustedKeys(parts.settings.trusted)
+        self.trusted = TrustedKeys(node.settings.trusted)
 
     def name(self) -> SignerName:
         """Return the name that it signs in: the setting, the certificate's, or the node's.
@@ -39,7 +39,7 @@ class Identity:
         """
         certificate = self.certificate()
         if certificate is None:
-            return self._settings.name or SignerName.parse(self._parts.node_name())
+            return self._settings.name or SignerName.parse(self._node.node_name())
         from localpuppet.trust.authority import certificate_name
 
         name = certificate_name(certificate)
@@ -116,7 +116,7 @@ class Identity:
         if own is None and settings.certificate is None and os.access(self.own_key.path, os.R_OK):
             own = (self.name(), self.own_key.load().public_key())
         authority = None if settings.ca is None else Authority(settings.ca, settings.crl)
-        return Verifier(self.trusted, authority, self._parts.clock, own=own)
+        return Verifier(self.trusted, authority, self._node.clock, own=own)
 
     def reception(self) -> "Reception":
         """Return where requests to this node are looked at.
@@ -127,13 +127,13 @@ class Identity:
         from localpuppet.requests.admission import Reception
         from localpuppet.trust.seen import Seen
 
-        parts = self._parts
+        node = self._node
         return Reception(
-            me=parts.node_name(),
+            me=node.node_name(),
             verifier=self.verifier(),
-            policy=parts.settings.policy,
-            seen=Seen(parts.settings.state / "seen.sqlite", parts.clock),
-            clock=parts.clock,
+            policy=node.settings.policy,
+            seen=Seen(node.settings.state / "seen.sqlite", node.clock),
+            clock=node.clock,
         )
 
     def public_key(self) -> str | None:

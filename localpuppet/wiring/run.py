@@ -1,152 +1,166 @@
-"""What every run needs before the supervisor gets it, whoever asks for the run.
+"""From the settings to a run: what prepares it, and what supervises it."""
 
-Shared by `localpuppet apply` and the agent's runs.
-"""
+from functools import partial
+from typing import TYPE_CHECKING
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from localpuppet import share
+from localpuppet.errors import PuppetMissingError
+from localpuppet.machine.files import refuse_foreign
+from localpuppet.wiring.node import NodeWiring
+from localpuppet.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
 
-from localpuppet.cli import render
-from localpuppet.enc.classify import node_document
-from localpuppet.enc.input import Source, read_input
-from localpuppet.formats.names import ReleasePath
-from localpuppet.releases.release import Release
-from localpuppet.runs.options import Wish
-from localpuppet.wiring.node import Parts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A run that is ready to be supervised.
-
-    Attributes:
-        source: The input.
-        release: Its release, on the node.
-        wish: How.
-    """
-
-    source: Source
-    release: Release
-    wish: Wish
+if TYPE_CHECKING:
+    from localpuppet.enc.command import EncCommand
+    from localpuppet.puppet.command import Call
+    from localpuppet.puppet.installation import Installation
+    from localpuppet.releases.catalogs import CatalogCompiler
+    from localpuppet.releases.classifier import Classifier
+    from localpuppet.releases.release import Release
+    from localpuppet.runs.observer import Observer
+    from localpuppet.runs.options import Wish
+    from localpuppet.runs.preparing import RunPreparation
+    from localpuppet.runs.supervisor import Supervisor
 
 
-def ready(
-    parts: Parts,
-    wish: Wish,
-    *,
-    source: str | None = None,
-    package: Path | None = None,
-    allow_rollback: bool = False,
-) -> Job:
-    """Read the input, bring its release onto the node, and refuse what can be refused by now.
+class RunWiring:
+    """The parts of a run.
 
     Args:
-        parts: The wiring.
-        wish: How it is to be run.
-        source: The input; the node's own for `None`.
-        package: A package to install first, and to take the release from.
-        allow_rollback: Whether the input may go back.
-
-    Raises:
-        LocalpuppetError: The input is refused, or the release cannot be had; nothing was locked,
-            and nothing recorded.
+        node: The parts of the node.
     """
-    read = read_input(
-        str(parts.settings.input) if source is None else source,
-        documents=parts.documents,
-        fetch=parts.fetch(),
-    )
-    read, wish = _overruled(parts, read, wish, own=source is None, allow_rollback=allow_rollback)
-    prepare(parts, read.input.app, package=package)
-    release = parts.release(read.input.app)
-    if parts.settings.enc is None and wish.document is None:
-        node_document(read, release, answer=None)
-    return Job(source=read, release=release, wish=wish)
 
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+        self._releases = ReleaseWiring(node)
 
-def _overruled(
-    parts: Parts, read: Source, wish: Wish, *, own: bool, allow_rollback: bool
-) -> tuple[Source, Wish]:
-    """Return what is to be run: the input, or what an operator rolled back to.
+    def preparation(self) -> "RunPreparation":
+        """Return what reads an input and provides its release."""
+        from localpuppet.runs.preparing import RunPreparation
 
-    A rollback holds until the node's own input changes; then it is over. Without one, a source
-    only goes forward.
-
-    Args:
-        parts: The wiring.
-        read: The input.
-        wish: How it is to be run.
-        own: Whether it is the node's own input, and not another that somebody named.
-        allow_rollback: Whether the input may go back.
-
-    Raises:
-        InvalidInputError: The input goes back, and nobody allowed it.
-    """
-    rollback = parts.ledger.rollback() if own else None
-    if rollback is not None and rollback.input_sha256 == read.sha256 and not allow_rollback:
-        from localpuppet.enc.document import NodeDocument
-
-        render.say(
-            f"# rolled back to {rollback.app} by {rollback.user} (run {rollback.run});"
-            " a changed input ends that",
-            err=True,
+        node = self._node
+        return RunPreparation(
+            own_input=node.settings.input,
+            documents=node.documents,
+            fetch=node.fetch(),
+            ledger=node.ledger,
+            releases=self._releases.provider(),
+            asks_enc=node.settings.enc is not None,
+            note=node.observe("").note,
         )
-        document = NodeDocument.from_dict(rollback.node_document)
-        source = replace(
-            read,
-            name=f"rollback to run {rollback.run}",
-            input=replace(read.input, app=rollback.app, layers=()),
+
+    def classifier(self) -> "Classifier":
+        """Return what computes node documents without a run.
+
+        Raises:
+            InvalidInputError: The setting `enc` is not a command.
+        """
+        from localpuppet.releases.classifier import Classifier
+
+        node = self._node
+        return Classifier(
+            documents=node.documents,
+            fetch=node.fetch(),
+            resolve=self._releases.resolve,
+            enc_command=enc_command(node),
+            certname=lambda: node.installed().settings["certname"],
+            processes=node.processes,
         )
-        return source, replace(wish, document=document)
-    if rollback is not None:
-        if not wish.noop:
-            parts.ledger.end_rollback()
-    elif not allow_rollback:
-        parts.ledger.check_forward(read.input.app)
-    return read, wish
+
+    def catalog_compiler(self) -> "CatalogCompiler":
+        """Return what compiles catalogs and applies nothing."""
+        from localpuppet.releases.catalogs import CatalogCompiler
+
+        node, settings = self._node, self._node.settings
+        return CatalogCompiler(
+            state=settings.state,
+            directories=settings.puppet_directories,
+            enc_script=settings.enc_script,
+            site_manifest=settings.site_manifest,
+            own_modules=OWN_MODULES,
+            installed=node.installed,
+            env=node.environment,
+            processes=node.processes,
+            timeout=settings.run_timeout,
+        )
+
+    def supervisor(self, observer: "Observer") -> "Supervisor":
+        """Return what runs Puppet on this node.
+
+        Raises:
+            InvalidInputError: A setting is refused.
+        """
+        from localpuppet.releases.interfaces import check_kept
+        from localpuppet.runs.supervisor import Node, Supervisor
+        from localpuppet.wiring.puppet_environment import telling
+
+        settings = self._node.settings
+        for script in (settings.enc_script, settings.site_manifest):
+            refuse_foreign(script)
+        node = Node(
+            state=settings.state,
+            installation=self._installation_or_problem(),
+            call=self._call,
+            reports=settings.reports,
+            lean_start=share.path("lean_start.rb"),
+            route_file=share.path("routes.yaml"),
+            env=self._node.environment,
+            enc_command=enc_command(self._node),
+            grace=settings.grace,
+            min_free=settings.min_free,
+            keep_runs=settings.keep_runs,
+            keep_days=settings.keep_days,
+            metrics=settings.metrics,
+            fits=partial(check_kept, self._releases.interfaces, partial(elsewhere, self._node)),
+            telling=telling(settings),
+        )
+        return Supervisor(
+            node,
+            clock=self._node.clock,
+            processes=self._node.processes,
+            documents=self._node.documents,
+            observer=observer,
+        )
+
+    def _installation_or_problem(self) -> "Installation | PuppetMissingError":
+        """Return Puppet, or why it cannot be used: that is for the record to say."""
+        try:
+            return self._node.installed()
+        except PuppetMissingError as error:
+            return error
+
+    def _call(
+        self, installation: "Installation", release: "Release", environment: str, wish: "Wish"
+    ) -> "Call":
+        """Return the `puppet apply` for a release."""
+        from localpuppet.puppet.command import Call
+
+        settings = self._node.settings
+        return Call(
+            command=installation.command,
+            own_directories=settings.puppet_directories,
+            enc_script=settings.enc_script,
+            node_document=settings.node_document,
+            environments=settings.state / "environments",
+            environment=environment,
+            # Our own modules come last: a site's module of the same name hides them.
+            modulepath=(*release.modulepath, OWN_MODULES),
+            hiera_config=release.hiera_config,
+            noop=wish.noop,
+            tags=wish.tags,
+            extra=wish.extra,
+            site_manifest=settings.site_manifest,
+        )
 
 
-def prepare(parts: Parts, app: str, *, package: Path | None) -> None:
-    """Make sure that a release is on the node and sound, as far as it can come from somewhere.
-
-    Args:
-        parts: The wiring.
-        app: What the input names.
-        package: A package to install first, and to stage from.
+def enc_command(node: NodeWiring) -> "EncCommand | None":
+    """Return the site's own ENC command, if it has one.
 
     Raises:
-        LocalpuppetError: The package is refused, or the release cannot be staged.
+        InvalidInputError: The setting is not a command.
     """
-    from localpuppet.wiring.interfaces import Approval
+    from localpuppet.enc.command import EncCommand
 
-    path, approve = ReleasePath.parse(app, where="app"), Approval(parts)
-    if package is not None:
-        parts.package_tools().install(package)
-        with parts.git_progress(f"staging {path}") as repository:
-            parts.importer(repository, approve).stage_installed(path)
-    elif path.is_tag and _somewhere(parts, path):
-        with parts.git_progress(f"staging {path}") as repository:
-            parts.importer(repository, approve).stage(path)
-    else:
-        return
-    if not approve.given:
-        _read_once(parts, path)
-
-
-def _read_once(parts: Parts, path: ReleasePath) -> None:
-    """Have Puppet's parser read a release that it has not read yet."""
-    from localpuppet.releases.interfaces import Interfaces
-    from localpuppet.wiring.interfaces import read_staged
-
-    if Interfaces(parts.settings.state).kept(parts.release(path)) is None:
-        read_staged(parts, path)
-
-
-def _somewhere(parts: Parts, path: ReleasePath) -> bool:
-    """Whether staging could find it; where it could not, the run itself says best what is wrong."""
-    from localpuppet.releases.packages.directory import find, find_pack
-
-    settings = parts.settings
-    if path.source in settings.sources or find(settings.packages, path) is not None:
-        return True
-    return find_pack(settings.packages, path) is not None
+    settings = node.settings
+    if settings.enc is None:
+        return None
+    return EncCommand.parse(settings.enc, timeout=settings.enc_timeout, env=node.environment)

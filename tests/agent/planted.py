@@ -60,7 +60,7 @@ def forgets_too_early() -> None:
 
 def two_at_once() -> None:
     """It starts a run while another is on."""
-    from localpuppet.agent import fork_runner
+    from localpuppet.agent import command_runner, fork_runner
 
     class Free:
         fd = 2
@@ -72,7 +72,8 @@ def two_at_once() -> None:
         def release(self) -> None:
             return
 
-    _plant(fork_runner, "Flock", Free)
+    for runner in (fork_runner, command_runner):
+        _plant(runner, "Flock", Free)
 
 
 def no_end_of_loops() -> None:

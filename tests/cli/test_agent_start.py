@@ -10,11 +10,11 @@ from tests.conftest import PATIENCE, REPOSITORY
 READ = """
 import sys
 from localpuppet.wiring.agent_child import learn
-from localpuppet.wiring.fleet import FleetParts
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.fleet import FleetWiring
+from localpuppet.wiring.node import NodeWiring
 learn(sys.argv[1])
-fleet = FleetParts(Parts(sys.argv[1]))
-print(fleet.settings.bus.engine, fleet.node)
+fleet = FleetWiring(NodeWiring(sys.argv[1]))
+print(fleet.node.fleet_settings.bus.engine, fleet.name)
 print(sorted({"yaml", "jsonschema", "sh"} & set(sys.modules)))
 """
 

@@ -10,7 +10,7 @@ from localpuppet.requests.messages import ask
 from localpuppet.requests.request import RunOnce
 from localpuppet.trust.signing import Kind
 from localpuppet.wiring.identity import Identity
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 from tests.certificates import Ca, pem, rsa_key, write
 from tests.conftest import Node
 from tests.identities import person
@@ -26,7 +26,7 @@ def web(node: Node) -> Node:
 
 def identity(node: Node) -> Identity:
     """Return the identity as a new process finds it."""
-    return Identity(Parts(str(node.root)))
+    return Identity(NodeWiring(str(node.root)))
 
 
 def test_with_nothing_configured_a_node_signs_and_believes_itself(web: Node) -> None:
@@ -45,8 +45,8 @@ def test_who_only_looks_makes_no_key(web: Node) -> None:
 def test_a_request_passes_through_the_settings(web: Node) -> None:
     alice = person("alice")
     found = identity(web)
-    clock = Parts(str(web.root)).clock
-    node = Parts(str(web.root)).node_name()
+    clock = NodeWiring(str(web.root)).clock
+    node = NodeWiring(str(web.root)).node_name()
 
     def received() -> object:
         return (

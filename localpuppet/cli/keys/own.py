@@ -8,7 +8,7 @@ from localpuppet.cli import render
 from localpuppet.cli.render_run import moment
 from localpuppet.errors import InvalidInputError
 from localpuppet.wiring.identity import Identity
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 @click.command(
@@ -24,11 +24,11 @@ Exit codes: 0 made, 1 the disk refused, 2 there is a key already.
 @click.option("--replace", is_flag=True, help="Also where there is a key; the old one is lost.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def init_command(parts: Parts, replace: bool, as_json: bool) -> None:
+def init_command(node: NodeWiring, replace: bool, as_json: bool) -> None:
     """Make this node's key, Ed25519, readable by root alone."""
     from localpuppet.trust.keys import fingerprint
 
-    identity = Identity(parts)
+    identity = Identity(node)
     if identity.certificate() is not None:
         raise InvalidInputError(
             "this node signs with its certificate (identity.certificate)",
@@ -60,9 +60,9 @@ Exit codes: 0 shown, 2 there is no key yet.
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def show_command(parts: Parts, as_json: bool) -> None:
+def show_command(node: NodeWiring, as_json: bool) -> None:
     """Print this node's public key, or its certificate, as 'keys trust' reads it."""
-    found = _own(Identity(parts))
+    found = _own(Identity(node))
     if as_json:
         render.emit_json({"schema": 1, **found})
         return

@@ -10,7 +10,7 @@ from localpuppet.errors import IntegrityError
 from localpuppet.formats.names import SignerName
 from localpuppet.machine.files import read_user_file
 from localpuppet.wiring.identity import Identity
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 @click.command(
@@ -37,7 +37,7 @@ Exit codes: 0 trusted now (or already), 2 NAME or FILE is refused, 3 another key
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def trust_command(
-    parts: Parts, name: str, file: str, replace: bool, wanted: str | None, as_json: bool
+    node: NodeWiring, name: str, file: str, replace: bool, wanted: str | None, as_json: bool
 ) -> None:
     """Pin the public key in FILE ('-' for standard input) as that of NAME.
 
@@ -55,7 +55,7 @@ def trust_command(
     found = fingerprint(key)
     if wanted is not None and wanted != found:
         raise IntegrityError(f"its fingerprint is {found}, not {wanted[:60]}", where=where)
-    changed = Identity(parts).trusted.pin(signer, key, replace=replace)
+    changed = Identity(node).trusted.pin(signer, key, replace=replace)
     if as_json:
         document = {"schema": 1, "name": signer, "fingerprint": found, "changed": changed}
         render.emit_json(document)
@@ -75,11 +75,11 @@ Exit codes: 0 listed, 2 a file is refused: the message names it.
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def list_command(parts: Parts, as_json: bool) -> None:
+def list_command(node: NodeWiring, as_json: bool) -> None:
     """Show whose keys are pinned on this node."""
     from localpuppet.trust.keys import fingerprint
 
-    trusted = Identity(parts).trusted
+    trusted = Identity(node).trusted
     rows = []
     for name in trusted.names():
         key = trusted.get(name)
@@ -108,11 +108,11 @@ Exit codes: 0 forgotten, 1 the disk refused, 2 no key of NAME is pinned.
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def revoke_command(parts: Parts, name: str, as_json: bool) -> None:
+def revoke_command(node: NodeWiring, name: str, as_json: bool) -> None:
     """Forget the pinned key of NAME: what it signs is refused from now on."""
     signer = SignerName.parse(name)
-    Identity(parts).trusted.remove(signer)
-    ca = parts.settings.identity.ca
+    Identity(node).trusted.remove(signer)
+    ca = node.settings.identity.ca
     if as_json:
         render.emit_json({"schema": 1, "name": signer, "certificates": ca is not None})
         return

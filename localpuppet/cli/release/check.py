@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.cli import render
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.releases.checking import Checked
@@ -27,41 +27,23 @@ signature are wrong, 69 when a repository cannot be had, 75 while another proces
 @click.argument("directory", metavar="APP_DIR", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def check_command(parts: Parts, directory: Path, as_json: bool) -> None:
+def check_command(node: NodeWiring, directory: Path, as_json: bool) -> None:
     """Check the release in the working copy APP_DIR; nothing in it is changed.
 
     Manifest and lock agree; every dependency, and theirs, is a tag that is still what was locked;
     Puppet parses every file; enc.yaml fits the classes and parameters that are there.
     """
-    checked = check(parts, directory)
+    from localpuppet.wiring.makers import MakerWiring
+    from localpuppet.wiring.releases import ReleaseWiring
+
+    releases = ReleaseWiring(node)
+    with releases.repository(f"checking {directory}") as repository:
+        checked = MakerWiring(node, releases).checker(repository).check(directory)
     if as_json:
         render.emit_json({"schema": 1, "directory": str(directory), **as_dict(checked)})
         return
     show(checked)
     render.emit(click.style("sound", fg="green"))
-
-
-def check(parts: Parts, directory: Path) -> "Checked":
-    """Check the release in a directory; see `closure.Checker`.
-
-    Raises:
-        LocalpuppetError: It is not fit to be tagged.
-    """
-    from localpuppet.releases.checking import Checker
-    from localpuppet.wiring.interfaces import parser
-
-    settings = parts.settings
-    with parts.git_progress(f"checking {directory}") as repository:
-        checker = Checker(
-            repository=repository,
-            store=parts.store,
-            state=settings.state,
-            sources=settings.sources,
-            documents=parts.documents,
-            parser=parser(parts),
-            allow_file=settings.allow_file_urls,
-        )
-        return checker.check(directory)
 
 
 def as_dict(checked: "Checked") -> dict[str, object]:

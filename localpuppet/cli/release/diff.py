@@ -1,15 +1,12 @@
 """`localpuppet release diff`: what a node would get from another release."""
 
-import secrets
-import shutil
-
 import click
 
 from localpuppet.cli import render
+from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.difference import Difference, compare, compare_catalogs
-from localpuppet.releases.release import Release
-from localpuppet.wiring.node import OWN_MODULES, Parts
-from localpuppet.wiring.run import prepare
+from localpuppet.wiring.node import NodeWiring
+from localpuppet.wiring.releases import ReleaseWiring
 
 SHOWN = 40
 
@@ -29,24 +26,34 @@ Exit code: 0, whether there are differences or not.
 @click.option("--catalog", metavar="INPUT", help="Compile this input's catalog with both, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def diff_command(parts: Parts, before: str, after: str, catalog: str | None, as_json: bool) -> None:
+def diff_command(
+    node: NodeWiring, before: str, after: str, catalog: str | None, as_json: bool
+) -> None:
     """Compare two releases: pins, files and, with --catalog, compiled resources.
 
     Releases that are not on this node are staged first. Catalogs are compiled with this node's
     facts; nothing is applied.
     """
+    from localpuppet.enc.classify import node_document
+    from localpuppet.enc.input import read_input
     from localpuppet.releases.comparing import files, pins
+    from localpuppet.wiring.run import RunWiring
 
-    for name in (before, after):
-        prepare(parts, name, package=None)
-    releases = [parts.release(name) for name in (before, after)]
+    provider = ReleaseWiring(node).provider()
+    paths = [ReleasePath.parse(name, where="app") for name in (before, after)]
+    releases = [provider.provide(path) for path in paths]
     pinned = [
-        pins(release, documents=parts.documents, allow_file=parts.settings.allow_file_urls)
+        pins(release, documents=node.documents, allow_file=node.settings.allow_file_urls)
         for release in releases
     ]
     found = {"dependencies": compare(*pinned), "files": compare(*map(files, releases))}
     if catalog is not None:
-        catalogs = [_catalog(parts, release, catalog) for release in releases]
+        read = read_input(catalog, documents=node.documents, fetch=node.fetch())
+        compiler = RunWiring(node).catalog_compiler()
+        catalogs = [
+            compiler.compile(release, node_document(read, release.enc, answer=None))
+            for release in releases
+        ]
         found["resources"] = compare_catalogs(*catalogs)
     if as_json:
         differences = {title: difference.to_dict() for title, difference in found.items()}
@@ -72,37 +79,3 @@ def _text(title: str, difference: Difference) -> str:
     if not rows:
         lines.append("  the same")
     return "\n".join(lines)
-
-
-def _catalog(parts: Parts, release: Release, source: str) -> dict[str, dict[str, str]]:
-    from localpuppet.enc.classify import node_document
-    from localpuppet.enc.input import read_input
-    from localpuppet.releases.comparing import compile_catalog, write_scratch
-
-    settings = parts.settings
-    read = read_input(source, documents=parts.documents, fetch=parts.fetch())
-    document = node_document(read, release, answer=None)
-    installation = parts.installed()
-    scratch = settings.state / f"diff-{secrets.token_hex(4)}"
-    try:
-        path = write_scratch(scratch, document.to_yaml())
-        (scratch / "environments" / document.environment).mkdir(parents=True)
-        command = [installation.command, "catalog", "compile", installation.settings["certname"]]
-        for name, directory in settings.puppet_directories.items():
-            command += [f"--{name}", str(directory)]
-        command += ["--node_terminus", "exec", "--external_nodes", str(settings.enc_script)]
-        command += ["--environmentpath", f"{scratch}/environments"]
-        command += ["--environment", document.environment, "--log_level", "err"]
-        command += ["--modulepath", ":".join(map(str, (*release.modulepath, OWN_MODULES)))]
-        if release.hiera_config:
-            command += ["--hiera_config", str(release.hiera_config)]
-        command += ["--manifest", str(settings.site_manifest), "--render-as", "json"]
-        return compile_catalog(
-            command,
-            env={**parts.environment, "LOCALPUPPET_NODE_DOCUMENT": str(path)},
-            processes=parts.processes,
-            timeout=settings.run_timeout,
-            where=release.app,
-        )
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)

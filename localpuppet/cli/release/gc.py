@@ -3,7 +3,7 @@
 import click
 
 from localpuppet.cli import render
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 @click.command(
@@ -17,26 +17,20 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def gc_command(parts: Parts, dry_run: bool, as_json: bool) -> None:
+def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
     """Remove staged releases and trees that are not needed any more.
 
     Kept are what runs, what input.yaml and inputs/ name, what was rolled back to, and the newest
     two applied releases of each source.
     """
-    from localpuppet.releases.garbage import Garbage
-    from localpuppet.releases.interfaces import Interfaces
+    from localpuppet.wiring.makers import MakerWiring
+    from localpuppet.wiring.releases import ReleaseWiring
 
-    staging = parts.staging(parts.git())
-    garbage = Garbage(
-        staging=staging,
-        store=parts.store,
-        ledger=parts.ledger,
-        records=parts.records,
-        interfaces=Interfaces(parts.settings.state),
-    )
-    lock = parts.store.exclusively()
+    releases = ReleaseWiring(node)
+    garbage = MakerWiring(node, releases).garbage()
+    lock = releases.store.exclusively()
     try:
-        removal = garbage.plan(parts.named_apps())
+        removal = garbage.plan(releases.named_apps())
         if not dry_run:
             garbage.remove(removal)
     finally:

@@ -7,11 +7,12 @@ import click
 
 from localpuppet.cli import render
 from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.formats.documents import Documents
 from localpuppet.machine.files import read_user_file, write_durably
 from localpuppet.releases.lockfile import MANIFEST, parse_manifest
 from localpuppet.releases.manifest import Manifest, Tagged
 from localpuppet.releases.puppetfile import Choice, Module, choose, parse
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.releases.git.names import Tag
@@ -43,7 +44,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print modules and findings as JSON.")
 @click.pass_obj
 def import_command(
-    parts: Parts, puppetfile: Path, output: Path | None, use_tags: bool, as_json: bool
+    node: NodeWiring, puppetfile: Path, output: Path | None, use_tags: bool, as_json: bool
 ) -> None:
     """Make a manifest from the git modules of an r10k or g10k PUPPETFILE.
 
@@ -51,10 +52,15 @@ def import_command(
     the same commit; the exit code is 2 then, and no manifest is made. The modulepath of a
     manifest.yaml that is there (FILE, or beside PUPPETFILE) is kept.
     """
-    modules = _read(parts, puppetfile)
-    old = _existing(parts, output or puppetfile.parent / MANIFEST)
+    from localpuppet.wiring.releases import ReleaseWiring
+
+    allow_file = node.settings.allow_file_urls
+    modules = _read(puppetfile, allow_file=allow_file)
+    old = _existing(
+        output or puppetfile.parent / MANIFEST, documents=node.documents, allow_file=allow_file
+    )
     asked = [module.url for module in modules if module.kind != "tag"]
-    with parts.git_progress("asking") as repository:
+    with ReleaseWiring(node).repository("asking") as repository:
         refs = repository.refs(asked) if asked else {}
     choices = [choose(module, refs.get(module.url, {})) for module in modules]
     findings = [choice for choice in choices if choice.tag is None]
@@ -85,26 +91,26 @@ def import_command(
         )
 
 
-def _read(parts: Parts, puppetfile: Path) -> tuple[Module, ...]:
+def _read(puppetfile: Path, *, allow_file: bool) -> tuple[Module, ...]:
     where = str(puppetfile)
     try:
         text = read_user_file(puppetfile).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InvalidInputError("is not UTF-8", where=where) from error
     try:
-        return parse(text, allow_file=parts.settings.allow_file_urls)
+        return parse(text, allow_file=allow_file)
     except LocalpuppetError as error:
         raise error.at(where) from error
 
 
-def _existing(parts: Parts, file: Path) -> Manifest:
+def _existing(file: Path, *, documents: Documents, allow_file: bool) -> Manifest:
     if not file.exists():
         return Manifest(modulepath=(), modules={})
     return parse_manifest(
         read_user_file(file),
-        documents=parts.documents,
+        documents=documents,
         where=str(file),
-        allow_file=parts.settings.allow_file_urls,
+        allow_file=allow_file,
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from localpuppet.cli import render
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 @click.command(
@@ -21,10 +21,18 @@ Examples:
 @click.option("--accept-moved", is_flag=True, help="Lock a tag again that is not what it was.")
 @click.option("--json", "as_json", is_flag=True, help="Print the lock as JSON.")
 @click.pass_obj
-def lock_command(parts: Parts, directory: Path, accept_moved: bool, as_json: bool) -> None:
+def lock_command(node: NodeWiring, directory: Path, accept_moved: bool, as_json: bool) -> None:
     """Resolve every tag in APP_DIR/manifest.yaml and write APP_DIR/manifest.lock."""
-    with parts.git_progress("locking") as repository:
-        lock = parts.locker(repository).lock(directory, accept_moved=accept_moved)
+    from localpuppet.wiring.makers import MakerWiring
+    from localpuppet.wiring.releases import ReleaseWiring
+
+    releases = ReleaseWiring(node)
+    with releases.repository("locking") as repository:
+        lock = (
+            MakerWiring(node, releases)
+            .locker(repository)
+            .lock(directory, accept_moved=accept_moved)
+        )
     if as_json:
         render.emit_json(lock.to_dict())
         return

@@ -6,7 +6,7 @@ import click
 
 from localpuppet.cli import render
 from localpuppet.formats.names import ReleasePath
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 @click.command(
@@ -39,20 +39,26 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def package_command(
-    parts: Parts, app: str | None, form: str, output: Path, version: str | None, as_json: bool
+    node: NodeWiring, app: str | None, form: str, output: Path, version: str | None, as_json: bool
 ) -> None:
     """Build a package of APP (default: the input's); stage it first when it is not here.
 
     The same release gives the same bytes. The package carries everything that a node needs, so
     that it needs no git; installing it switches nothing on.
     """
-    path = ReleasePath.parse(app, where="APP") if app else parts.input_app()
-    with parts.git_progress(f"packaging {path}") as repository:
-        staged = parts.importer(repository).stage(path)
-        built = parts.packager(repository).build(
-            staged, form=form, directory=output, version=version
+    from localpuppet.wiring.makers import MakerWiring
+    from localpuppet.wiring.releases import ReleaseWiring
+
+    releases = ReleaseWiring(node)
+    path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
+    with releases.repository(f"packaging {path}") as repository:
+        staged = releases.package_staging(repository).stage(path)
+        built = (
+            MakerWiring(node, releases)
+            .packager(repository)
+            .build(staged, form=form, directory=output, version=version)
         )
-    parts.documents.remember()
+    node.documents.remember()
     if as_json:
         render.emit_json(built.to_dict())
         return

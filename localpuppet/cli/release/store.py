@@ -5,9 +5,10 @@ import click
 from localpuppet.cli import render
 from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.ledger import Ledger
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staging import Staging
-from localpuppet.wiring.node import Parts
+from localpuppet.wiring.node import NodeWiring
 
 
 @click.command(
@@ -20,10 +21,13 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def list_command(parts: Parts, as_json: bool) -> None:
+def list_command(node: NodeWiring, as_json: bool) -> None:
     """List the releases that are staged on this node."""
-    staged = parts.staging(parts.git()).all()
-    applied = _applied(parts)
+    from localpuppet.wiring.releases import ReleaseWiring
+
+    releases = ReleaseWiring(node)
+    staged = releases.staging(releases.git()).all()
+    applied = _applied(node.ledger)
     if as_json:
         rows_of = [{**release.to_dict(), "applied": applied.get(release.app)} for release in staged]
         render.emit_json({"schema": 1, "releases": rows_of})
@@ -47,11 +51,11 @@ def list_command(parts: Parts, as_json: bool) -> None:
     )
 
 
-def _applied(parts: Parts) -> dict[str, str]:
+def _applied(ledger: Ledger) -> dict[str, str]:
     """Return which release of each source is the current and which the previous one."""
     found: dict[str, str] = {}
-    for source in parts.ledger.sources():
-        order = parts.ledger.order(source)
+    for source in ledger.sources():
+        order = ledger.order(source)
         found.update(zip(order[-2:][::-1], ("current", "previous"), strict=False))
     return found
 
@@ -72,14 +76,21 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def verify_command(
-    parts: Parts, app: str | None, everything: bool, quick: bool, as_json: bool
+    node: NodeWiring, app: str | None, everything: bool, quick: bool, as_json: bool
 ) -> None:
     """Hash every byte of APP (default: the input's) and compare with what was locked.
 
     Exits 3 when something is not what it was; 'localpuppet stage' repairs it.
     """
-    staging = parts.staging(parts.git())
-    found = staging.all() if everything else [_one(parts, staging, app)]
+    from localpuppet.wiring.releases import ReleaseWiring
+
+    releases = ReleaseWiring(node)
+    staging = releases.staging(releases.git())
+    if everything:
+        found = staging.all()
+    else:
+        path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
+        found = [_one(staging, path)]
     problems = {release.app: staging.problems(release, full=not quick) for release in found}
     broken = {name: list(texts) for name, texts in problems.items() if texts}
     if as_json:
@@ -99,8 +110,7 @@ def verify_command(
         )
 
 
-def _one(parts: Parts, staging: Staging, app: str | None) -> Staged:
-    path = ReleasePath.parse(app, where="APP") if app else parts.input_app()
+def _one(staging: Staging, path: ReleasePath) -> Staged:
     staged = staging.known(path)
     if staged is None:
         raise InvalidInputError(f"{path} is not staged here", hint="'localpuppet stage' does it")

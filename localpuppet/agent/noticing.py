@@ -1,0 +1,48 @@
+"""How the agent notices what others do on its node: runs and holds that are not the agent's own."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+# How often it is looked whether others have run Puppet here.
+LOOK = 5.0
+
+
+class Traces:
+    """What changes below the state directory when anybody runs Puppet on this node, or holds it.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._paths = (state / "lock", state / "runs", state / "holds")
+        self._seen = self._look()
+
+    def changed(self) -> bool:
+        """Return whether something has changed since the last call."""
+        before, self._seen = self._seen, self._look()
+        return before != self._seen
+
+    def _look(self) -> list[int]:
+        times = []
+        for path in self._paths:
+            try:
+                times.append(path.stat().st_mtime_ns)
+            except FileNotFoundError:
+                times.append(0)
+        return times
+
+
+async def notice(traces: Traces, changed: asyncio.Event, notify: Callable[[], None]) -> None:
+    """Call `notify` whenever others left traces; looks at once when `changed` is set."""
+    while True:
+        # Not wait_for: up to Python 3.11 it forgets a cancellation when what it waits for comes at
+        # the same time, and the agent would never end.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK):
+                await changed.wait()
+        changed.clear()
+        if traces.changed():
+            notify()

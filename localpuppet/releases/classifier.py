@@ -1,0 +1,83 @@
+"""From an input to its node document, without a run: what `enc` and `check` share.
+
+Owns: which node the site's own ENC command is asked about. Refuses to know: what becomes of the
+document.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localpuppet.enc.classify import node_document
+from localpuppet.enc.command import EncCommand
+from localpuppet.enc.document import NodeDocument
+from localpuppet.enc.input import Fetch, Source, read_input
+from localpuppet.formats.documents import Documents
+from localpuppet.formats.names import NodeName, ReleasePath
+from localpuppet.machine.ports import Processes
+from localpuppet.releases.release import Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classified:
+    """What an input comes to.
+
+    Attributes:
+        source: The checked input.
+        release: The release that it names.
+        document: The node document.
+    """
+
+    source: Source
+    release: Release
+    document: NodeDocument
+
+
+class Classifier:
+    """Computes node documents.
+
+    Args:
+        documents: Reads documents.
+        fetch: The https client.
+        resolve: Returns a release that is on the node.
+        enc_command: The site's own ENC command, if it has one.
+        certname: Returns the name of this node for that command.
+        processes: Starts that command.
+    """
+
+    def __init__(
+        self,
+        *,
+        documents: Documents,
+        fetch: Fetch,
+        resolve: Callable[[ReleasePath], Release],
+        enc_command: EncCommand | None,
+        certname: Callable[[], str],
+        processes: Processes,
+    ) -> None:
+        self._documents = documents
+        self._fetch = fetch
+        self._resolve = resolve
+        self._enc_command = enc_command
+        self._certname = certname
+        self._processes = processes
+
+    def classify(self, source: str, node: str | None) -> Classified:
+        """Return the checked input, its release and the node document.
+
+        Args:
+            source: Path, `-` or URL of the input.
+            node: The node that the site's own ENC command is asked about; `None` for this one.
+
+        Raises:
+            LocalpuppetError: Something is refused or cannot be asked.
+        """
+        read = read_input(source, documents=self._documents, fetch=self._fetch)
+        release = self._resolve(read.input.app)
+        answer = None
+        if self._enc_command is not None:
+            name = NodeName.parse(self._certname() if node is None else node)
+            answer = self._enc_command.ask(
+                name, processes=self._processes, documents=self._documents
+            )
+        document = node_document(read, release.enc, answer=answer)
+        return Classified(source=read, release=release, document=document)

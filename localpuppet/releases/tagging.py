@@ -1,0 +1,187 @@
+"""Tags what is committed in a work tree as a release, once everything is in order.
+
+    committed? nothing ignored that matters? a new name? -> check -> still committed? -> tag, push
+
+Owns: what is refused, and in which order. Refuses to know: git (`WorkTree`), how a release is
+checked (`releases.checking`). Invariant: when a step fails, no tag is left.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.checking import Checked
+from localpuppet.releases.git.names import Tag
+from localpuppet.releases.lockfile import LOCK, MANIFEST
+
+# What Puppet would read here, and nodes would not get, if git ignores it.
+_MATTERS = (
+    ":(glob)*/manifests/**",
+    ":(glob)*/functions/**",
+    ":(glob)*/types/**",
+    "enc.yaml",
+    "hiera.yaml",
+)
+
+
+class WorkTree(Protocol):
+    """The git work tree of somebody who makes a release; `releases.git.work_tree` implements it."""
+
+    @property
+    def commit(self) -> str:
+        """The commit that is checked out."""
+        ...
+
+    def changes(self) -> Sequence[str]:
+        """Return the paths that are not as the commit has them, untracked ones included."""
+        ...
+
+    def tracked(self, name: str) -> bool:
+        """Return whether the commit has the file `name`."""
+        ...
+
+    def ignored(self, *patterns: str) -> Sequence[str]:
+        """Return files that git ignores, and that a tag would therefore not have."""
+        ...
+
+    def has_tag(self, tag: Tag) -> bool:
+        """Return whether there is such a tag here."""
+        ...
+
+    def remote_has_tag(self, tag: Tag) -> bool:
+        """Return whether the remote has such a tag."""
+        ...
+
+    def make_tag(self, tag: Tag, *, commit: str, message: str, sign: bool) -> None:
+        """Make an annotated tag at a commit."""
+        ...
+
+    def is_signed(self, tag: Tag) -> bool:
+        """Return whether a tag carries a signature; the user's configuration may ask for one."""
+        ...
+
+    def remove_tag(self, tag: Tag) -> None:
+        """Remove a tag that was just made."""
+        ...
+
+    def push_tag(self, tag: Tag) -> None:
+        """Push a tag; one that is there already is not moved."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tagged:
+    """A release that was tagged.
+
+    Attributes:
+        tag: Its tag.
+        commit: Where the tag is.
+        signed: Whether the tag carries a signature.
+        checked: What was checked before.
+    """
+
+    tag: Tag
+    commit: str
+    signed: bool
+    checked: Checked
+
+
+def tag_release(
+    tree: WorkTree,
+    directory: Path,
+    tag: Tag,
+    *,
+    check: Callable[[], Checked],
+    message: str,
+    sign: bool,
+    push: bool,
+) -> Tagged:
+    """Tag what is committed as a release.
+
+    Args:
+        tree: The work tree.
+        directory: Where it is, for messages.
+        tag: The new tag.
+        check: Checks whether the working copy is fit to be a release.
+        message: The tag's message.
+        sign: Sign it.
+        push: Push it to the remote.
+
+    Raises:
+        LocalpuppetError: The work tree, the tag or the release is refused, or git failed; there is
+            no tag then.
+    """
+    commit = tree.commit
+    _refuse_uncommitted(tree, directory)
+    _refuse_existing(tree, tag, directory, push=push)
+    checked = check()
+    # What was checked is what is tagged, also when somebody typed on meanwhile.
+    _refuse_uncommitted(tree, directory)
+    tree.make_tag(tag, commit=commit, message=message, sign=sign)
+    done = False
+    try:
+        signed = tree.is_signed(tag)
+        if push:
+            tree.push_tag(tag)
+        done = True
+    finally:
+        if not done:
+            tree.remove_tag(tag)
+    return Tagged(tag=tag, commit=commit, signed=signed, checked=checked)
+
+
+def parse_release_tag(text: str) -> Tag:
+    """Return the tag of a release.
+
+    Raises:
+        InvalidInputError: It is outside the grammar, or cannot be the last part of an app's name.
+    """
+    tag = Tag.parse(text, where="TAG")
+    if "/" in tag:
+        raise InvalidInputError(
+            f"{tag!r} has a '/': a node could not name it as NAME/tags/TAG", where="TAG"
+        )
+    ReleasePath.parse(f"app/tags/{tag}", where="TAG")
+    return tag
+
+
+def _refuse_uncommitted(tree: WorkTree, directory: Path) -> None:
+    for name in (MANIFEST, LOCK):
+        if not tree.tracked(name):
+            made = "" if name == MANIFEST else f"'localpuppet release lock {directory}', "
+            raise InvalidInputError(
+                f"{name} is not committed", where=str(directory), hint=f"{made}git add, git commit"
+            )
+    changes = tree.changes()
+    if changes:
+        more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+        raise InvalidInputError(
+            f"the work tree is not clean: {changes[0]}{more}",
+            where=str(directory),
+            hint="commit, stash or ignore it: a tag holds what is committed",
+        )
+    ignored = tree.ignored(*_MATTERS)
+    if ignored:
+        raise InvalidInputError(
+            f"git ignores {ignored[0]}, which Puppet would read here and no node would have",
+            where=str(directory),
+            hint="commit it (git add -f), or remove it",
+        )
+
+
+def _refuse_existing(tree: WorkTree, tag: Tag, directory: Path, *, push: bool) -> None:
+    if tree.has_tag(tag):
+        raise InvalidInputError(
+            f"there is a tag {tag} already, and a release is never changed",
+            where=str(directory),
+            hint=f"take the next name; if it never left this machine: git tag -d {tag}",
+        )
+    if push and tree.remote_has_tag(tag):
+        raise InvalidInputError(
+            f"origin has a tag {tag} already, and a release is never changed",
+            where=str(directory),
+            hint="take the next name; 'git fetch --tags' shows what is there",
+        )

@@ -1,0 +1,140 @@
+"""Prepares a run, whoever asks for it: `localpuppet apply`, the agent, a rollout.
+
+    read the input -> rolled back? older? -> provide the release -> compute the node document
+
+Owns: what is refused before anything is locked or recorded, and that each step is done once: the
+release is resolved once, the node document computed once. Refuses to know: how Puppet is run.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from localpuppet.enc.classify import node_document
+from localpuppet.enc.document import NodeDocument
+from localpuppet.enc.input import Fetch, Source, read_input
+from localpuppet.formats.documents import Documents
+from localpuppet.releases.ledger import Ledger
+from localpuppet.releases.provider import ReleaseProvider
+from localpuppet.releases.release import Release
+from localpuppet.runs.options import Wish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun:
+    """A run that can be supervised.
+
+    Attributes:
+        source: The input.
+        release: The release that it names, on the node.
+        wish: How it is run.
+        document: The node document; `None` where the site's own ENC command is asked for a part
+            of it, which the supervisor does when the run is on record.
+    """
+
+    source: Source
+    release: Release
+    wish: Wish
+    document: NodeDocument | None
+
+
+class RunPreparation:
+    """Prepares runs of a node.
+
+    Args:
+        own_input: The node's own input.
+        documents: Reads documents.
+        fetch: The https client.
+        ledger: What was applied, and an operator's rollback.
+        releases: Provides releases.
+        asks_enc: Whether the site has an ENC command of its own.
+        note: Takes what a person should read.
+    """
+
+    def __init__(
+        self,
+        *,
+        own_input: Path,
+        documents: Documents,
+        fetch: Fetch,
+        ledger: Ledger,
+        releases: ReleaseProvider,
+        asks_enc: bool,
+        note: Callable[[str], None],
+    ) -> None:
+        self._own_input = own_input
+        self._documents = documents
+        self._fetch = fetch
+        self._ledger = ledger
+        self._releases = releases
+        self._asks_enc = asks_enc
+        self._note = note
+
+    def prepare(
+        self,
+        wish: Wish,
+        *,
+        source: str | None = None,
+        package: Path | None = None,
+        allow_rollback: bool = False,
+    ) -> PreparedRun:
+        """Read the input, provide its release, and refuse what can be refused by now.
+
+        Args:
+            wish: How it is to be run.
+            source: The input; the node's own for `None`.
+            package: A package to install first, and to take the release from.
+            allow_rollback: Whether the input may go back.
+
+        Raises:
+            LocalpuppetError: The input is refused, or the release cannot be had; nothing was
+                locked, and nothing recorded.
+        """
+        read = read_input(
+            str(self._own_input) if source is None else source,
+            documents=self._documents,
+            fetch=self._fetch,
+        )
+        read, wish = self._overruled(read, wish, own=source is None, allow_rollback=allow_rollback)
+        release = self._releases.provide(read.input.app, package=package)
+        document = wish.document
+        if document is None and not self._asks_enc:
+            document = node_document(read, release.enc, answer=None)
+        return PreparedRun(source=read, release=release, wish=wish, document=document)
+
+    def _overruled(
+        self, read: Source, wish: Wish, *, own: bool, allow_rollback: bool
+    ) -> tuple[Source, Wish]:
+        """Return what is to be run: the input, or what an operator rolled back to.
+
+        A rollback holds until the node's own input changes; then it is over. Without one, a source
+        only goes forward.
+
+        Args:
+            read: The input.
+            wish: How it is to be run.
+            own: Whether it is the node's own input, and not another that somebody named.
+            allow_rollback: Whether the input may go back.
+
+        Raises:
+            InvalidInputError: The input goes back, and nobody allowed it.
+        """
+        rollback = self._ledger.rollback() if own else None
+        if rollback is not None and rollback.input_sha256 == read.sha256 and not allow_rollback:
+            self._note(
+                f"rolled back to {rollback.app} by {rollback.user} (run {rollback.run});"
+                " a changed input ends that"
+            )
+            document = NodeDocument.from_dict(rollback.node_document)
+            source = replace(
+                read,
+                name=f"rollback to run {rollback.run}",
+                input=replace(read.input, app=rollback.app, layers=()),
+            )
+            return source, replace(wish, document=document)
+        if rollback is not None:
+            if not wish.noop:
+                self._ledger.end_rollback()
+        elif not allow_rollback:
+            self._ledger.check_forward(read.input.app)
+        return read, wish

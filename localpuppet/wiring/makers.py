@@ -1,0 +1,94 @@
+"""From the settings to the tools of whoever makes releases: lock, check, tag, package, gc."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.wiring.node import NodeWiring
+from localpuppet.wiring.releases import ReleaseWiring
+
+if TYPE_CHECKING:
+    from localpuppet.releases.checking import Checker
+    from localpuppet.releases.garbage import Garbage
+    from localpuppet.releases.git.repository import Repository
+    from localpuppet.releases.git.work_tree import WorkTree
+    from localpuppet.releases.locker import Locker
+    from localpuppet.releases.packages.building import Packager
+
+
+class MakerWiring:
+    """The parts with which releases are made and removed.
+
+    Args:
+        node: The parts of the node.
+        releases: The parts that have to do with releases on it.
+    """
+
+    def __init__(self, node: NodeWiring, releases: ReleaseWiring) -> None:
+        self._node = node
+        self._releases = releases
+
+    def locker(self, repository: "Repository") -> "Locker":
+        """Return what writes locks."""
+        from localpuppet.releases.locker import Locker
+
+        settings = self._node.settings
+        return Locker(
+            repository=repository,
+            store=self._releases.store,
+            sources=settings.sources,
+            documents=self._node.documents,
+            allow_file=settings.allow_file_urls,
+        )
+
+    def checker(self, repository: "Repository") -> "Checker":
+        """Return what checks whether a working copy is fit to be a release.
+
+        Raises:
+            PuppetMissingError: There is no Puppet, or no interpreter for it.
+        """
+        from localpuppet.releases.checking import Checker
+
+        settings = self._node.settings
+        return Checker(
+            repository=repository,
+            store=self._releases.store,
+            state=settings.state,
+            sources=settings.sources,
+            documents=self._node.documents,
+            parser=self._releases.parser(self._node.installed()),
+            allow_file=settings.allow_file_urls,
+        )
+
+    def work_tree(self, directory: Path) -> "WorkTree":
+        """Return the git work tree of a release's maker.
+
+        Raises:
+            InvalidInputError: The directory is not a work tree of git.
+        """
+        from localpuppet.releases.git.work_tree import WorkTree
+
+        return WorkTree(directory, timeout=self._node.settings.git_timeout)
+
+    def packager(self, repository: "Repository") -> "Packager":
+        """Return what makes packages."""
+        from localpuppet.releases.packages.building import Packager
+
+        return Packager(
+            staging=self._releases.staging(repository),
+            store=self._releases.store,
+            repository=repository,
+            tools=self._releases.package_tools(),
+            directories=self._node.settings.packages,
+        )
+
+    def garbage(self) -> "Garbage":
+        """Return what removes releases that nobody will go back to."""
+        from localpuppet.releases.garbage import Garbage
+
+        return Garbage(
+            staging=self._releases.staging(self._releases.git()),
+            store=self._releases.store,
+            ledger=self._node.ledger,
+            in_use=self._node.records.apps_in_use,
+            interfaces=self._releases.interfaces,
+        )

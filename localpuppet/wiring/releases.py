@@ -1,0 +1,215 @@
+"""From the settings to the parts that bring releases onto a node: git, store, staging, parser."""
+
+from contextlib import contextmanager
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet import share
+from localpuppet.errors import PuppetMissingError
+from localpuppet.releases.store import Store
+from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from localpuppet.formats.names import ReleasePath
+    from localpuppet.puppet.installation import Installation
+    from localpuppet.releases.git.mirrors import Git
+    from localpuppet.releases.git.repository import Repository
+    from localpuppet.releases.interfaces import Interfaces, Parser
+    from localpuppet.releases.packages.staging import Importer
+    from localpuppet.releases.packages.tools import SystemPackageTools
+    from localpuppet.releases.provider import ReleaseProvider
+    from localpuppet.releases.reading import InterfaceReader
+    from localpuppet.releases.release import Release
+    from localpuppet.releases.staging import Approve, Staging
+
+# What every Puppet run of ours finds behind the release: types, functions, classes.
+OWN_MODULES = share.path("modules/localpuppet")
+
+
+class ReleaseWiring:
+    """The parts that have to do with releases on a node.
+
+    Args:
+        node: The parts of the node.
+    """
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+
+    @cached_property
+    def store(self) -> Store:
+        """The content store."""
+        return Store(self._node.settings.state)
+
+    @cached_property
+    def interfaces(self) -> "Interfaces":
+        """The interfaces of the staged releases."""
+        from localpuppet.releases.interfaces import Interfaces
+
+        return Interfaces(self._node.settings.state)
+
+    def resolve(self, path: "ReleasePath") -> "Release":
+        """Return a release that is on this node.
+
+        Raises:
+            InvalidInputError: The release is refused, or is not there.
+        """
+        from localpuppet.releases.release import resolve
+
+        settings = self._node.settings
+        return resolve(
+            path,
+            modules=settings.modules,
+            store=settings.state,
+            allow_file=settings.allow_file_urls,
+            documents=self._node.documents,
+            immutable_only=settings.immutable_only,
+        )
+
+    def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
+        """Return git, with `progress` told of fetches."""
+        from localpuppet.releases.git.mirrors import Git
+
+        settings = self._node.settings
+        return Git(
+            settings.state / "mirrors",
+            env=self._node.environment,
+            allow_file=settings.allow_file_urls,
+            timeout=settings.git_timeout,
+            progress=progress or (lambda _done, _all: None),
+        )
+
+    @contextmanager
+    def repository(self, title: str) -> "Iterator[Git]":
+        """Lend git, and show under a title how far its fetches are."""
+        progress = self._node.observe(title)
+        progress.begin()
+        try:
+            yield self.git(progress.count)
+        finally:
+            progress.close()
+
+    def staging(self, repository: "Repository", approve: "Approve | None" = None) -> "Staging":
+        """Return the releases on this node; see `Staging` for `approve`."""
+        from localpuppet.releases.staging import Staging
+
+        settings = self._node.settings
+        return Staging(
+            state=settings.state,
+            modules=settings.modules,
+            store=self.store,
+            repository=repository,
+            sources=settings.sources,
+            documents=self._node.documents,
+            allow_file=settings.allow_file_urls,
+            approve=approve,
+        )
+
+    def package_staging(
+        self, repository: "Repository", approve: "Approve | None" = None
+    ) -> "Importer":
+        """Return what stages releases from git, installed packages and packs."""
+        from localpuppet.releases.packages.staging import Importer
+
+        settings = self._node.settings
+        return Importer(
+            staging=self.staging(repository, approve),
+            store=self.store,
+            directories=settings.packages,
+            sources=settings.sources,
+            documents=self._node.documents,
+            allow_file=settings.allow_file_urls,
+        )
+
+    def package_tools(self) -> "SystemPackageTools":
+        """Return the programs that build and install packages."""
+        from localpuppet.releases.packages.tools import SystemPackageTools
+
+        return SystemPackageTools(
+            env=self._node.environment, timeout=self._node.settings.git_timeout
+        )
+
+    def provider(self) -> "ReleaseProvider":
+        """Return what provides the release that an input names."""
+        from localpuppet.releases.provider import ReleaseProvider
+
+        settings = self._node.settings
+        return ReleaseProvider(
+            sources=settings.sources,
+            directories=settings.packages,
+            resolve=self.resolve,
+            repository=self.repository,
+            staging=self.package_staging,
+            tools=self.package_tools,
+            reader=self.reader,
+        )
+
+    def parser(self, installation: "Installation") -> "Parser":
+        """Return the parser of the installed Puppet.
+
+        Raises:
+            PuppetMissingError: There is no interpreter for it.
+        """
+        from localpuppet.puppet.installation import find_ruby
+        from localpuppet.releases.interfaces import Parser
+
+        env = self._node.environment
+        ruby = find_ruby(Path(installation.command), env["PATH"])
+        if ruby is None:
+            raise PuppetMissingError(
+                "its Ruby was not found beside it, in its first line or in PATH",
+                where=installation.command,
+            )
+        return Parser(
+            ruby=ruby,
+            script=share.path("interface.rb"),
+            env=env,
+            version=installation.version,
+            processes=self._node.processes,
+        )
+
+    def reader(self) -> "InterfaceReader":
+        """Return what has Puppet's parser read releases."""
+        from localpuppet.releases.reading import InterfaceReader
+
+        return InterfaceReader(
+            self.interfaces,
+            store=self.store,
+            installed=self._node.installed,
+            parser=self.parser,
+            elsewhere=partial(elsewhere, self._node),
+            observe=self._node.observe,
+        )
+
+    def input_app(self) -> "ReleasePath":
+        """Return the release that the node's input names.
+
+        Raises:
+            InvalidInputError: The input is refused.
+        """
+        return self._app_of(self._node.settings.input)
+
+    def named_apps(self) -> "list[ReleasePath]":
+        """Return the releases that the inputs in the root name.
+
+        Raises:
+            InvalidInputError: An input is refused: what it names could not be kept.
+        """
+        settings = self._node.settings
+        inputs = [settings.input, *sorted(settings.inputs.glob("*.yaml"))]
+        return [self._app_of(path) for path in inputs if path.exists()]
+
+    def _app_of(self, path: Path) -> "ReleasePath":
+        from localpuppet.enc.input import read_input
+
+        node = self._node
+        return read_input(str(path), documents=node.documents, fetch=node.fetch()).input.app
+
+
+def elsewhere(node: NodeWiring) -> "tuple[Path, Sequence[Path]]":
+    """Return what may define classes or hold data outside of a release; see `Elsewhere`."""
+    installation = node.installation(ask=True)
+    return node.settings.site_manifest, installation.hiera_files if installation else []
