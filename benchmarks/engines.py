@@ -9,7 +9,7 @@ from typing import Any
 
 from fleets import make_server, url_of
 
-from tests.bus.servers import NEW_NATS, OLD_NATS, Server
+from tests.rigs.servers import NEW_NATS, OLD_NATS, Server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

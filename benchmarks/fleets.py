@@ -26,7 +26,7 @@ from localpuppet.formats.names import NodeName, SignerName
 from localpuppet.machine.clock import SystemClock
 from localpuppet.triggers import sending as bus_sending
 from localpuppet.trust.signing import Signer
-from tests.bus.servers import OLD_NATS, EtcdServer, NatsServer, Server
+from tests.rigs.servers import OLD_NATS, EtcdServer, NatsServer, Server
 
 REPOSITORY = Path(__file__).parent.parent
 WORKERS = 4

@@ -26,8 +26,8 @@ from localpuppet.trust.authority import Authority  # noqa: E402 - the clone's, w
 from localpuppet.trust.keys import OwnKey, TrustedKeys  # noqa: E402
 from localpuppet.trust.seen import Seen  # noqa: E402
 from localpuppet.trust.signing import Kind, Signer, Verifier  # noqa: E402
-from tests.certificates import Ca, rsa_key, write  # noqa: E402
-from tests.fakes import FakeClock  # noqa: E402
+from tests.doubles.certificates import Ca, rsa_key, write  # noqa: E402
+from tests.doubles.ports import FakeClock  # noqa: E402
 
 ALICE = SignerName.parse("alice")
 PAYLOAD = b'{"any": 1}' * 42  # as long as a trigger to three nodes

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.fleet import Fleet
-from tests.agent.member import Member, open_fifo, read_line
-from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Done
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member, open_fifo, read_line
+from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Done
 
 POLICY = "policy default deny\nallow\tchoria=a.example.com\t*\t*\t*\n"
 

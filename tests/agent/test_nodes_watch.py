@@ -8,10 +8,10 @@ from typing import TextIO
 
 import pytest
 
-from tests.agent.fleet import Fleet
-from tests.agent.member import Member
-from tests.agent.waiting import wait_until
-from tests.conftest import PATIENCE
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+from tests.rigs.node import PATIENCE
+from tests.rigs.waiting import wait_until
 
 
 class Watch:

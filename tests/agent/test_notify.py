@@ -20,9 +20,9 @@ from localpuppet.triggers.cause import Kind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.trust.keys import TrustedKeys
 from localpuppet.trust.signing import Verifier
-from tests.agent.split import NETWORK, Split
-from tests.conftest import COMMAND, PATIENCE
-from tests.fakes import FakeLog
+from tests.doubles.ports import FakeLog
+from tests.rigs.node import COMMAND, PATIENCE
+from tests.rigs.split_member import NETWORK, Split
 
 A = NodeName.parse("a.example.com")
 WATCHDOG = 0.3

@@ -19,8 +19,8 @@ from localpuppet.bus.key_value import (
     Put,
 )
 from localpuppet.errors import InvalidInputError, UnavailableError
-from tests.bus.engines import Engine
-from tests.bus.following import Follower
+from tests.rigs.engines import Engine
+from tests.rigs.following import Follower
 
 ALL_BYTES = bytes(range(256))
 

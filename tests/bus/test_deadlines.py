@@ -16,9 +16,9 @@ from localpuppet.bus.key_value import KeyValue
 from localpuppet.bus.nats.connection import Credentials, NatsConnection
 from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
-from tests.bus.engines import ServerEngine
-from tests.bus.following import Follower
-from tests.bus.servers import EtcdServer, NatsServer
+from tests.rigs.engines import ServerEngine
+from tests.rigs.following import Follower
+from tests.rigs.servers import EtcdServer, NatsServer
 
 TIMEOUT = 2.0
 # Of the timeout. etcd's client asks three times: for a lease, for the write, and as that took long

@@ -12,8 +12,8 @@ from localpuppet.bus.etcd.protobuf import encode
 from localpuppet.bus.etcd.store import open_etcd
 from localpuppet.bus.key_value import MAX_VALUE, KeyValue
 from localpuppet.bus.nats.store import open_nats
-from tests.bus.following import Follower
-from tests.bus.servers import NEW_NATS, OLD_NATS, PATIENCE, EtcdServer, NatsServer
+from tests.rigs.following import Follower
+from tests.rigs.servers import NEW_NATS, OLD_NATS, PATIENCE, EtcdServer, NatsServer
 
 TIMEOUT = 2.0
 HELLO = b'CONNECT {"verbose": false, "headers": true, "no_responders": true}\r\n'

@@ -11,9 +11,9 @@ from localpuppet.bus.nats.client import TolerantClient
 from localpuppet.bus.nats.link import NatsLink
 from localpuppet.bus.tls import tls_context
 from localpuppet.bus.transports import READ, read_little
-from tests.bus.certificates import Authority
-from tests.bus.engines import ServerEngine
-from tests.bus.servers import EtcdServer, NatsServer
+from tests.rigs.engines import ServerEngine
+from tests.rigs.servers import EtcdServer, NatsServer
+from tests.rigs.tls import Authority
 
 
 def sizes(transport: asyncio.BaseTransport | None) -> set[int]:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.conftest import COMMAND, REPOSITORY, Done, Node
+from tests.rigs.node import COMMAND, REPOSITORY, Done, Node
 
 CASES = yaml.safe_load((Path(__file__).parent.parent / "data" / "bad-inputs.yaml").read_text())[
     "cases"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY, Node
+from tests.rigs.node import REPOSITORY, Node
 
 BARE = ["env", "-i", "PATH=/usr/bin:/bin"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.certificates import Ca, pem, rsa_key, write
-from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Done, Node, make_node
+from tests.doubles.certificates import Ca, pem, rsa_key, write
+from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Done, Node, make_node
 
 VERBS = ("init", "list", "revoke", "show", "trust")
 PRINT = r"SHA256:[A-Za-z0-9+/]{43}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Node
+from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.machine.files import remove_tree
-from tests.conftest import COMMAND, PATIENCE, REPOSITORY, Node
-from tests.releases.conftest import Forge, klass, release
+from tests.rigs.forge import Forge, klass, release
+from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node
 
 FULL = os.environ.get("CRASH_FULL") == "1"
 # How many calls of each kind are tried with the tests, spread over all that stage makes.

@@ -1,8 +1,8 @@
 """release diff: pins, files and compiled resources."""
 
 from localpuppet.releases.difference import compare_catalogs, resources
-from tests.conftest import Node
-from tests.releases.conftest import Forge, klass, release
+from tests.rigs.forge import Forge, klass, release
+from tests.rigs.node import Node
 
 
 def test_pins_files_and_resources_that_differ(site: Node, forge: Forge) -> None:

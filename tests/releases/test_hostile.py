@@ -14,7 +14,7 @@ from localpuppet.releases.lockfile import parse_lock, to_text
 from localpuppet.releases.store import Store
 from localpuppet.releases.tree import check_link, check_path
 from tests.cli.test_bad_inputs import CASES, cases, content, judge
-from tests.conftest import Node
+from tests.rigs.node import Node
 
 PWNED = Path("/tmp/localpuppet-pwned")
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Node
-from tests.releases.conftest import Forge, klass, make
+from tests.rigs.forge import Forge, klass, make
+from tests.rigs.node import Node
 
 
 @pytest.fixture

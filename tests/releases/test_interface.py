@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import REPOSITORY, Node
-from tests.releases.conftest import Forge, release
+from tests.rigs.forge import Forge, release
+from tests.rigs.node import REPOSITORY, Node
 
 WEB = """\
 # Serves.

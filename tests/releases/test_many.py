@@ -5,8 +5,8 @@ import shutil
 import pytest
 
 from localpuppet.releases.git.mirrors import TREES_AT_ONCE
-from tests.conftest import Node
-from tests.releases.conftest import Forge, klass, make
+from tests.rigs.forge import Forge, klass, make
+from tests.rigs.node import Node
 
 COUNT = TREES_AT_ONCE + 3
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.conftest import Node
-from tests.releases.conftest import Forge, klass, manifest, release
+from tests.rigs.forge import Forge, klass, manifest, release
+from tests.rigs.node import Node
 
 
 def lock(node: Node, forge: Forge, files: Mapping[str, str]) -> None:

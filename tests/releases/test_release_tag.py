@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Done, Node
-from tests.releases.conftest import IDENTITY, Forge, Repo
+from tests.rigs.forge import IDENTITY, Forge, Repo
+from tests.rigs.node import Done, Node
 
 # The identity comes from the user's own configuration file.
 USER = {"GIT_CONFIG_NOSYSTEM": "1"}

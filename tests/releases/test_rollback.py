@@ -2,8 +2,8 @@
 
 import json
 
-from tests.conftest import Node
-from tests.releases.conftest import Forge, release
+from tests.rigs.forge import Forge, release
+from tests.rigs.node import Node
 
 
 def point_at(node: Node, tag: str) -> None:

@@ -6,8 +6,8 @@ import re
 import shutil
 import subprocess
 
-from tests.conftest import REPOSITORY, Node, shell
-from tests.releases.conftest import Forge, klass, make, manifest, release
+from tests.rigs.forge import Forge, klass, make, manifest, release
+from tests.rigs.node import REPOSITORY, Node, shell
 
 
 def test_a_release_is_fetched_verified_and_applied(site: Node, forge: Forge) -> None:

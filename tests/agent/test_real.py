@@ -1,0 +1,40 @@
+"""What agents do, as real processes on each bus: what breaks them is in the scenarios."""
+
+import json
+
+from tests.rigs.fleet import Fleet
+
+
+def test_a_trigger_makes_another_node_run(any_fleet: Fleet) -> None:
+    a, b = any_fleet.add("a", "b")
+    any_fleet.start()
+    (uuid,) = any_fleet.send(a, b)
+    b.wait_log("history .*ended")
+    events = any_fleet.settle()
+    runs = [event for event in events if event["what"] == "started"]
+    assert [(run["node"], run["causes"], run["cause"]) for run in runs] == [
+        (b.name, (f"{a.name}/{uuid}",), f"trigger from {a.name}")
+    ]
+
+
+def test_puppets_own_hold_counts_where_nobody_has_asked_puppet_yet(fleet: Fleet) -> None:
+    a, b = fleet.add("a", "b")
+    (b.root / "var" / "cache" / "puppet.json").unlink()
+    hold = b.node.write("puppet/var/state/agent_disabled.lock", '{"disabled_message": "by hand"}')
+    fleet.start()
+    a.wait_nodes({a.name: "idle", b.name: "on hold"})
+    (uuid,) = fleet.send(a, b)
+    fleet.accepted(b, uuid)
+    hold.unlink()
+    events = fleet.settle()
+    runs = [event for event in events if event["what"] == "started"]
+    assert [run["causes"] for run in runs] == [(f"{a.name}/{uuid}",)]
+
+
+def test_an_agent_that_signs_in_another_name_says_so(fleet: Fleet) -> None:
+    a, b = fleet.add("a", "b")
+    settings = json.loads((b.root / "localpuppet.yaml").read_text())
+    b.node.write("localpuppet.yaml", json.dumps({**settings, "identity": {"name": "alice"}}))
+    b.start()
+    b.wait_log("it signs as alice: nobody believes what it says of b.example.com")
+    a.wait_nodes({b.name: "not trusted"})

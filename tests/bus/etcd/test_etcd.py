@@ -1,0 +1,211 @@
+"""What is etcd's own: TLS, users, endpoints, quorum, lost data, leases, versions, the codec."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localpuppet.bus.etcd import protobuf
+from localpuppet.bus.etcd.store import open_etcd, weakness
+from localpuppet.bus.key_value import Listing
+from localpuppet.errors import InvalidInputError, UnavailableError
+from tests.rigs.following import Follower, lose_all
+from tests.rigs.servers import EtcdServer, etcd_cluster
+from tests.rigs.tls import Authority
+
+TIMEOUT = 2.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EtcdServer]:
+    made = EtcdServer(tmp_path / "etcd")
+    made.start()
+    yield made
+    made.stop()
+
+
+async def test_tls_with_a_client_certificate_that_carries_a_name(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    node = authority.node("web01.example.com")
+    server = EtcdServer(tmp_path / "etcd", tls=authority.server())
+    server.start()
+    try:
+        store = await open_etcd(
+            [server.url],
+            timeout=TIMEOUT,
+            ca=authority.path,
+            certificate=node.certificate,
+            key=node.key,
+        )
+        revision = await store.put("/a", b"1")
+        follower = Follower(store, "/a/")
+        await follower.listed()
+        await store.put("/a/b", b"2")
+        await follower.until_state({"/a/b": b"2"})
+        await follower.stop()
+        assert revision > 0
+        await store.close()
+        with pytest.raises(UnavailableError):  # no certificate
+            await open_etcd([server.url], timeout=TIMEOUT, ca=authority.path)
+        with pytest.raises(UnavailableError, match="TLS"):  # not a server that we trust
+            await open_etcd([server.url], timeout=TIMEOUT)
+    finally:
+        server.stop()
+
+
+async def test_users_and_tokens_that_expire(tmp_path: Path) -> None:
+    server = EtcdServer(tmp_path / "etcd", options=["--auth-token-ttl=1"])
+    server.start()
+    try:
+        for line in (
+            "user add root:secret",
+            "user grant-role root root",
+            "role add node",
+            "role grant-permission node readwrite --prefix=true /mine/",
+            "user add web01:word",
+            "user grant-role web01 node",
+            "auth enable",
+        ):
+            server.ctl(*line.split())
+        store = await open_etcd([server.url], timeout=TIMEOUT, user="web01", password="word")
+        await store.put("/mine/a", b"1", ttl=60.0)
+        with pytest.raises(UnavailableError, match=r"permission denied .*role"):
+            await store.put("/other/a", b"1")
+        with pytest.raises(UnavailableError):
+            await anext(store.watch("/other/"))
+        follower = Follower(store, "/mine/")
+        await follower.listed()
+        # Users are changed, and the token's time is over: both make it worthless.
+        server.ctl("--user=root:secret", "user", "add", "web02:word")
+        await asyncio.sleep(2.5)
+        await store.put("/mine/b", b"2")
+        await follower.until_state({"/mine/a": b"1", "/mine/b": b"2"})
+        await follower.stop()
+        await store.close()
+        with pytest.raises(UnavailableError, match="authentication failed"):
+            wrong = await open_etcd([server.url], timeout=TIMEOUT, user="web01", password="x")
+            await wrong.get("/mine/a")
+    finally:
+        server.stop()
+
+
+async def test_members_are_tried_in_turn_and_a_minority_answers_nothing(tmp_path: Path) -> None:
+    members = etcd_cluster(tmp_path, 3)
+    for member in members:
+        member.start(wait=False)
+    for member in members:
+        member.wait_healthy()
+    try:
+        # The first may lead: on a busy machine the others take seconds to choose another leader,
+        # and each is given a quarter of the time.
+        store = await open_etcd([member.url for member in members], timeout=12.0)
+        await store.put("/a/b", b"1")
+        members[0].kill()
+        entry = await store.get("/a/b")
+        assert entry is not None
+        assert entry.value == b"1"
+        follower = Follower(store, "/a/")
+        await follower.listed()
+        members[1].kill()
+        for call in (store.get("/a/b"), store.list("/a/"), store.put("/a/b", b"2")):
+            with pytest.raises(UnavailableError):
+                await asyncio.wait_for(call, 60.0)
+        await follower.stop()
+        await store.close()
+    finally:
+        for member in members:
+            member.stop()
+
+
+async def test_a_server_that_lost_its_data(server: EtcdServer) -> None:
+    store = await open_etcd([server.url], timeout=TIMEOUT)
+    for i in range(20):
+        await store.put(f"/a/{i}", b"")
+    follower = Follower(store, "/a/")
+    await follower.listed()
+    await lose_all(server, follower)
+    other = await open_etcd([server.url], timeout=TIMEOUT)
+    await other.put("/a/new", b"1")
+    again = Follower(store, "/a/", follower.revision)
+    await again.until_state({"/a/new": b"1"})
+    assert any(isinstance(change, Listing) for change in again.changes)
+    await again.stop()
+    await store.close()
+    await other.close()
+
+
+async def test_a_replay_tells_no_write_that_is_over(server: EtcdServer) -> None:
+    store = await open_etcd([server.url], timeout=TIMEOUT)
+    seen = await store.put("/a/old", b"1")
+    await store.put("/a/expired", b"1", ttl=1.0)
+    await store.put("/a/replaced", b"1")
+    await store.put("/a/replaced", b"2")
+    while await store.get("/a/expired") is not None:
+        await asyncio.sleep(0.05)
+    follower = Follower(store, "/a/", seen)
+    await follower.until(lambda: bool(follower.gone) and bool(follower.puts))
+    assert [(put.entry.key, put.entry.value) for put in follower.puts] == [("/a/replaced", b"2")]
+    assert [gone.key for gone in follower.gone] == ["/a/expired"]
+    await follower.stop()
+    await store.close()
+
+
+async def test_a_weak_version_is_told(server: EtcdServer) -> None:
+    store = await open_etcd([server.url], timeout=TIMEOUT)
+    (warning,) = store.warnings
+    assert "lets any of its users read every key" in warning
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "weak"),
+    [
+        ("3.4.99", True),
+        ("3.5.32", True),
+        ("3.5.33", False),
+        ("3.6.13", True),
+        ("3.6.14", False),
+        ("3.7.0", False),
+        ("4.0.0", False),
+        ("3.5.33-rc.1", False),
+        ("\x1b[2J", True),
+    ],
+)
+def test_versions(version: str, weak: bool) -> None:
+    said = weakness(version)
+    assert (said is not None) is weak
+    assert "\x1b" not in (said or "")
+
+
+@pytest.mark.parametrize(
+    "url", ["etcd1:2379", "ftp://a", "http://u:p@a", "http://a:x", "http://a/b"]
+)
+async def test_what_is_no_server_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        await open_etcd([url], timeout=TIMEOUT)
+    assert "u:p" not in str(caught.value)
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.binary(max_size=300))
+def test_the_wire_format_comes_back(number: int, blob: bytes) -> None:
+    fields = protobuf.decode(protobuf.encode((1, number), (64, blob)))
+    assert protobuf.number(fields, 1) == number
+    assert protobuf.blob(fields, 64) == blob
+
+
+@given(st.binary(max_size=60))
+def test_rubbish_is_refused_or_read_and_nothing_else(data: bytes) -> None:
+    try:
+        protobuf.decode(data)
+    except ValueError:
+        return
+
+
+@given(st.binary(min_size=1, max_size=60), st.data())
+def test_a_message_that_is_cut_off_is_refused(blob: bytes, data: st.DataObject) -> None:
+    whole = protobuf.encode((1, blob))
+    with pytest.raises(ValueError, match="cut off"):
+        protobuf.decode(whole[: data.draw(st.integers(1, len(whole) - 1))])

@@ -1,0 +1,12 @@
+"""Where things lie on the bus, and which names they may have there."""
+
+import pytest
+
+from localpuppet.bus import layout
+from localpuppet.errors import InvalidInputError
+
+
+@pytest.mark.parametrize("name", ["", "a/b", ".x", "-x", "a b", "x" * 101, "ä", "a\n"])
+def test_names_of_leases(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="is no name of a lease"):
+        layout.parse_lease_name(name)

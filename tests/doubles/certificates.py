@@ -1,0 +1,168 @@
+"""A certificate authority as Puppet Server makes one: a root, an intermediate, lists of both."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from tests.doubles.ports import FakeClock
+
+NOW = FakeClock().now()
+DAY = timedelta(days=1)
+# Puppet Server writes this extension into each certificate: Netscape's comment.
+COMMENT = x509.UnrecognizedExtension(
+    x509.ObjectIdentifier("2.16.840.1.113730.1.13"), b"\x16\x1cPuppet Server Internal Certificate"
+)
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+
+
+@lru_cache(maxsize=8)
+def rsa_key(number: int = 0, bits: int = 2048) -> rsa.RSAPrivateKey:
+    """Return an RSA key; the same for the same number, since each takes its time."""
+    return rsa.generate_private_key(65537, bits)
+
+
+def named(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def usage(*, signs: bool, authority: bool = False) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=signs,
+        key_encipherment=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def pem(key: PrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+@dataclass
+class Issued:
+    """A certificate with its key."""
+
+    certificate: x509.Certificate
+    key: PrivateKey
+
+    @property
+    def der(self) -> bytes:
+        return self.certificate.public_bytes(Encoding.DER)
+
+    @property
+    def text(self) -> bytes:
+        return self.certificate.public_bytes(Encoding.PEM)
+
+
+@dataclass
+class Ca:
+    """A CA; `parent` makes it an intermediate one."""
+
+    name: str = "Puppet CA: ca.example.com"
+    parent: "Ca | None" = None
+    key: PrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+    since: datetime = NOW - 500 * DAY
+    until: datetime = NOW + 1000 * DAY
+    certificate: x509.Certificate = field(init=False)
+
+    def __post_init__(self) -> None:
+        issuer = self.parent or self
+        self.certificate = (
+            x509.CertificateBuilder()
+            .subject_name(named(self.name))
+            .issuer_name(named(issuer.name))
+            .public_key(self.key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(self.since)
+            .not_valid_after(self.until)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(usage(signs=False, authority=True), critical=True)
+            .sign(issuer.key, hashes.SHA256())
+        )
+
+    @property
+    def text(self) -> bytes:
+        return self.certificate.public_bytes(Encoding.PEM)
+
+    def issue(
+        self,
+        name: str,
+        *,
+        key: PrivateKey | None = None,
+        since: datetime = NOW - DAY,
+        until: datetime = NOW + 100 * DAY,
+        authority: bool = False,
+        signs: bool = True,
+        purpose: x509.ObjectIdentifier = ExtendedKeyUsageOID.CLIENT_AUTH,
+        subject: x509.Name | None = None,
+        critical: bool = False,
+        dns: Sequence[str] = (),
+    ) -> Issued:
+        """Return a certificate as Puppet Server issues it, but for what the test wants."""
+        key = key or ec.generate_private_key(ec.SECP256R1())
+        builder = x509.CertificateBuilder()
+        if dns:
+            names = x509.SubjectAlternativeName([x509.DNSName(one) for one in dns])
+            builder = builder.add_extension(names, critical=False)
+        certificate = (
+            builder.subject_name(subject or named(name))
+            .issuer_name(named(self.name))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(since)
+            .not_valid_after(until)
+            .add_extension(COMMENT, critical=critical)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
+                critical=False,
+            )
+            .add_extension(
+                x509.BasicConstraints(ca=authority, path_length=None),
+                critical=True,
+            )
+            .add_extension(
+                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, purpose])
+                if purpose != ExtendedKeyUsageOID.SERVER_AUTH
+                else x509.ExtendedKeyUsage([purpose]),
+                critical=True,
+            )
+            .add_extension(usage(signs=signs), critical=True)
+            .sign(self.key, hashes.SHA256())
+        )
+        return Issued(certificate, key)
+
+    def revoke(self, *certificates: x509.Certificate, next_update: datetime = NOW + DAY) -> bytes:
+        """Return this CA's revocation list."""
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(named(self.name))
+            .last_update(NOW - DAY)
+            .next_update(next_update)
+        )
+        for certificate in certificates:
+            builder = builder.add_revoked_certificate(
+                x509.RevokedCertificateBuilder()
+                .serial_number(certificate.serial_number)
+                .revocation_date(NOW - DAY)
+                .build()
+            )
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def write(path: Path, *parts: bytes, mode: int = 0o644) -> Path:
+    path.write_bytes(b"".join(parts))
+    path.chmod(mode)
+    return path

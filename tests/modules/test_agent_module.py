@@ -1,0 +1,318 @@
+"""The module `localpuppet` with the real Puppet: leader(), cluster_lock and the agent's classes."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.rigs.agent_peer import Answer, Question, agree
+from tests.rigs.bench import MODULES, Bench
+
+
+def test_leader_is_the_name_of_the_holder_or_false(bench: Bench) -> None:
+    def answer(question: Question) -> Answer:
+        mine = question["name"] == "mine"
+        return {"ok": True, "holder": "web01.example.com" if mine else None, "mine": mine}
+
+    agent = bench.listen(answer)
+    done = bench.apply(
+        """
+        if leader('mine', 30) == 'web01.example.com' { notice('it is us') }
+        if leader('nobody') =~ Boolean[false] { notice('it is nobody') }
+        """
+    )
+    assert done.code == 0, done.text
+    assert "it is us" in done.text
+    assert "it is nobody" in done.text
+    assert agent.questions == [
+        {"verb": "leader", "name": "mine", "ttl": 30, "take": True},
+        {"verb": "leader", "name": "nobody", "ttl": 60, "take": True},
+    ]
+
+
+def test_a_leader_that_is_not_known_compiles_no_catalog(bench: Bench) -> None:
+    done = bench.apply("notify { \"${leader('db')}\": }", LOCALPUPPET_COMMAND="no-such")
+    assert done.code == 1
+    assert len(done.errors) == 1
+    assert "no-such: cannot be run: No such file or directory, and nobody listens" in done.errors[0]
+    bench.listen(lambda _: {"ok": True, "holder": ["a"]})
+    done = bench.apply("notify { \"${leader('db')}\": }")
+    assert done.code == 1
+    assert "the agent's answer to leader('db') is no node name" in done.errors[0]
+
+
+def test_a_catalog_that_is_only_compiled_takes_no_lease(bench: Bench) -> None:
+    agent = bench.listen()
+    site = bench.directory / "site.pp"
+    site.write_text("node default { notify { leader('db'): } }")
+    done = subprocess.run(
+        [
+            *("puppet", "catalog", "compile", "node1", "--confdir", "conf", "--vardir", "var"),
+            *("--modulepath", str(MODULES), "--manifest", str(site)),
+        ],
+        cwd=bench.directory,
+        env={"PATH": "/usr/bin:/bin", "LOCALPUPPET_SOCKET": str(agent.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "web01.example.com" in done.stdout
+    assert [question["take"] for question in agent.questions] == [False]
+
+
+def test_a_lock_is_held_from_its_place_to_the_end_of_the_catalog(bench: Bench) -> None:
+    ran = bench.directory / "ran"
+    seen: list[tuple[str, str, bool]] = []
+
+    def answer(question: Question) -> Answer:
+        seen.append((question["verb"], question["name"], ran.exists()))
+        return agree(question)
+
+    agent = bench.listen(answer)
+    done = bench.apply(
+        f"""
+        cluster_lock {{ 'first': wait => 5 }}
+        -> cluster_lock {{ 'second': }}
+        -> exec {{ '/bin/touch {ran}': creates => '{ran}' }}
+        -> exec {{ '/bin/false': }}
+        """,
+        LOCALPUPPET_RUN="run-1",
+    )
+    assert done.code == 6, done.text
+    assert seen == [
+        ("lock", "first", False),
+        ("lock", "second", False),
+        ("unlock", "second", True),
+        ("unlock", "first", True),
+    ]
+    assert agent.questions[0] == {"verb": "lock", "name": "first", "wait": 5, "run": "run-1"}
+    assert agent.questions[1]["wait"] == 60
+    assert agent.questions[3] == {"verb": "unlock", "name": "first", "run": "run-1"}
+
+
+def test_holding_a_lock_is_no_change(bench: Bench) -> None:
+    agent = bench.listen()
+    done = bench.apply("cluster_lock { 'x': } ~> trigger { 't': hosts => ['a'] }")
+    assert done.code == 0, done.text
+    assert done.report["status"] == "unchanged"
+    assert [question["verb"] for question in agent.questions] == ["lock", "unlock"]
+
+
+def test_a_lock_that_cannot_be_had_fails_what_needs_it(bench: Bench) -> None:
+    def answer(question: Question) -> Answer:
+        if question["verb"] == "lock" and question["name"] == "held":
+            return {"ok": False, "error": "held: web02.example.com has it, waited 1 s"}
+        if question["verb"] == "lock" and question["name"] == "unclear":
+            return ""
+        if question["name"] == "lost":
+            return agree(question) if question["verb"] == "lock" else {"ok": False, "error": "gone"}
+        return agree(question)
+
+    agent = bench.listen(answer)
+    done = bench.apply(
+        """
+        cluster_lock { 'held': wait => 1 } -> notify { 'needs it': }
+        cluster_lock { 'unclear': }
+        cluster_lock { 'lost': }
+        notify { 'another': }
+        """
+    )
+    assert done.code == 6, done.text
+    main = "Error: /Stage[main]/Main/Cluster_lock"
+    text = "held: web02.example.com has it, waited 1 s"
+    assert f"{main}[held]: Could not evaluate: {text}" in done.lines
+    assert "Error: Cluster_lock[lost]: could not be released: gone" in done.lines
+    assert done.resource("Cluster_lock[held]")["failed"]
+    assert done.resource("Notify[needs it]")["skipped"]
+    assert done.resource("Notify[another]")["changed"]
+    # Where the answer got lost we may have it; where it was refused we have not.
+    assert [question["name"] for question in agent.asked("unlock")] == ["lost", "unclear"]
+
+
+def test_a_lock_is_given_back_when_puppet_is_ended(bench: Bench) -> None:
+    agent = bench.listen()
+    puppet = bench.start(
+        f"""
+        cluster_lock {{ 'x': }}
+        -> exec {{ 'wait': command => '/bin/sh -c "touch {bench.directory}/started; sleep 600"' }}
+        """
+    )
+    try:
+        wait_for(bench.directory / "started", puppet)
+        puppet.send_signal(signal.SIGTERM)
+        done = bench.finish(puppet)
+    finally:
+        puppet.kill()
+    assert done.code != 0
+    assert [question["verb"] for question in agent.questions] == ["lock", "unlock"]
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until a file is there or the process has ended."""
+    while not path.exists() and process.poll() is None:
+        try:
+            process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def test_what_is_no_lock_is_refused(bench: Bench) -> None:
+    done = bench.apply("cluster_lock { 'x/y': }")
+    assert done.code == 1
+    assert "must be up to 100 letters, digits and '_ . -'" in done.text
+    done = bench.apply("cluster_lock { 'x': wait => '60' }")
+    assert done.code == 1
+    assert "Parameter wait failed on Cluster_lock[x]: must be an integer" in done.text
+
+
+def agent_class(bench: Bench, *more: str, services: bool = False) -> str:
+    """Return the class with everything in the test's own directory."""
+    command = bench.program("lp", 'echo "[Unit]"; echo "# $*"')
+    (bench.directory / "units").mkdir(exist_ok=True)
+    parameters = ",\n".join(
+        (
+            f"config => '{bench.directory}/agent.yaml'",
+            f"unit_directory => '{bench.directory}/units'",
+            f"command => '{command}'",
+            f"manage_service => {json.dumps(services)}",
+            # The users of the machine that runs the tests are not ours to make.
+            *(() if services else ("manage_user => false",)),
+            *more,
+        )
+    )
+    return f"class {{ 'localpuppet::agent':\n{parameters}\n}}"
+
+
+def test_the_agents_class_installs_configuration_and_units(bench: Bench) -> None:
+    config = bench.directory / "agent.yaml"
+    units = bench.directory / "units"
+    done = bench.apply(agent_class(bench), "--show_diff")
+    assert done.code == 2, done.text
+    assert json.loads(config.read_text()) == {"bus": "sqlite", "agent": {"every": "30m"}}
+    assert config.stat().st_mode & 0o777 == 0o600
+    unit = units / "localpuppet-agent.service"
+    assert unit.read_text() == "[Unit]\n# units localpuppet-agent.service\n"
+    assert bench.apply(agent_class(bench)).code == 0
+
+    done = bench.apply(
+        agent_class(
+            bench,
+            "split => true",
+            "group => 'root'",
+            "node => 'Web01.Example.com'",
+            "run_cmd => 'puppet agent --test'",
+            "every => false",
+            "bus => nats",
+            "buses => { nats => { servers => ['nats://n'], ca => undef,"
+            ' user => Sensitive("s3cret\\u2028\\n: x") } }',
+        ),
+        "--show_diff",
+    )
+    assert done.code == 2, done.text
+    assert config.stat().st_mode & 0o777 == 0o640
+    assert "s3cret" not in done.text
+    assert "s3cret" not in json.dumps(done.report)
+    assert "\\u2028\\n: x" in config.read_text()
+    assert json.loads(config.read_text()) == {
+        "node": "web01.example.com",
+        "bus": "nats",
+        "buses": {"nats": {"servers": ["nats://n"], "user": "s3cret\u2028\n: x"}},
+        "agent": {"every": False, "run_cmd": "puppet agent --test"},
+    }
+    assert sorted(path.name for path in units.iterdir()) == [
+        "localpuppet-agent-net.service",
+        "localpuppet-agent-run.service",
+        "localpuppet-agent-run.socket",
+    ]
+
+    assert bench.apply(agent_class(bench, "ensure => absent")).code == 2
+    assert not config.exists()
+    assert list(units.iterdir()) == []
+
+
+def test_the_services_fit_the_form(bench: Bench) -> None:
+    done = bench.apply(agent_class(bench, services=True), "--noop")
+    assert done.code == 0, done.text
+    one = "Service[localpuppet-agent.service]"
+    two = ("Service[localpuppet-agent-run.socket]", "Service[localpuppet-agent-net.service]")
+    changes = {
+        name for name, status in done.report["resource_statuses"].items() if status["events"]
+    }
+    assert {name for name in changes if name.startswith("Service")} == {one}
+
+    done = bench.apply(
+        agent_class(bench, "split => true", "group => 'root'", services=True), "--noop"
+    )
+    assert done.code == 0, done.text
+    changes = {
+        name for name, status in done.report["resource_statuses"].items() if status["events"]
+    }
+    assert {name for name in changes if name.startswith("Service")} == set(two)
+    # Whoever runs the tests may have that user already.
+    assert {"User[localpuppet]", "Group[localpuppet]"} <= set(done.report["resource_statuses"])
+
+
+def test_a_localpuppet_that_is_not_installed_is_said(bench: Bench) -> None:
+    code = agent_class(bench).replace(f"{bench.directory}/bin/lp", "/no/such")
+    done = bench.apply(code)
+    assert done.code == 1
+    text = "/no/such units localpuppet-agent.service: cannot be run: No such file or directory"
+    assert done.errors == [f"Error: {text}"]
+
+
+def test_the_watchers_class_is_the_agent_on_etcd(bench: Bench) -> None:
+    agent_class(bench)
+    data = {
+        "localpuppet::agent::config": f"{bench.directory}/agent.yaml",
+        "localpuppet::agent::unit_directory": f"{bench.directory}/units",
+        "localpuppet::agent::command": f"{bench.directory}/bin/lp",
+        "localpuppet::agent::manage_service": False,
+    }
+    hiera = bench.directory / "hiera"
+    hiera.mkdir()
+    (hiera / "common.yaml").write_text(json.dumps(data))
+    levels = [{"name": "all", "path": "common.yaml", "data_hash": "yaml_data", "datadir": "hiera"}]
+    (bench.directory / "hiera.yaml").write_text(json.dumps({"version": 5, "hierarchy": levels}))
+    options = ("--hiera_config", str(bench.directory / "hiera.yaml"))
+
+    old = bench.program("etcdwatch", "exit 0")
+    code = f"""
+        include trigger
+        class {{ 'trigger::watch::etcd':
+          trigger_hostname => 'LB01.example.com',
+          etcdctl_cmd      => '/usr/bin/etcdctl',
+          etcdctl_prefix   => '/other/hosts',
+          run_cmd          => 'puppet apply manifest.pp',
+          etcdwatch_pwd    => '{old}',
+        }}
+        """
+    # Not applied: what it removes besides is in /etc/init.d of the machine that runs the tests.
+    done = bench.apply(code, *options, "--noop")
+    assert done.code == 0, done.text
+    assert sum("etcdctl_cmd is ignored" in line for line in done.lines) == 1
+    assert sum("etcdwatch_pwd only says" in line for line in done.lines) == 1
+    assert f"File[{old}]/ensure: current_value 'file', should be 'absent' (noop)" in done.text
+
+    done = bench.apply(code, *options, "--tags", "localpuppet::agent")
+    assert done.code == 2, done.text
+    config = bench.directory / "agent.yaml"
+    assert json.loads(config.read_text()) == {
+        "node": "lb01.example.com",
+        "bus": "etcd",
+        "buses": {"etcd": {"servers": ["http://127.0.0.1:2379"]}},
+        "agent": {
+            "every": "30m",
+            "run_cmd": "puppet apply manifest.pp",
+            "keyprefix": "/other",
+        },
+    }
+
+    done = bench.apply("include trigger::watch::etcd", *options, "--noop")
+    assert "ignored" not in done.text
+    assert "Warning: Scope" not in done.text
+    done = bench.apply(
+        "class { 'trigger::watch::etcd': etcdctl_prefix => '/x' }", *options, "--noop"
+    )
+    assert done.code == 1
+    assert "etcdctl_prefix must end in /hosts" in done.errors[0]

@@ -1,0 +1,32 @@
+"""Names of leases: Puppet takes those that the agent takes, and refuses the others by itself."""
+
+import pytest
+
+from localpuppet.bus.layout import parse_lease_name
+from localpuppet.errors import InvalidInputError
+from tests.rigs.bench import Bench
+
+GOOD = ["db", "_x", "9", "a.b-c_D", "x" * 100]
+BAD = ["a@b", "a:b", "-x", ".x", "x" * 101]
+
+
+def test_names_that_both_take(bench: Bench) -> None:
+    agent = bench.listen()
+    for name in GOOD:
+        assert parse_lease_name(name) == name
+    done = bench.apply(
+        "\n".join(f"leader('{name}')\ncluster_lock {{ '{name}': }}" for name in GOOD)
+    )
+    assert done.code == 0, done.text
+    assert {question["name"] for question in agent.asked("lock")} == set(GOOD)
+    assert {question["name"] for question in agent.asked("leader")} == set(GOOD)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_names_that_both_refuse(bench: Bench, name: str) -> None:
+    agent = bench.listen()
+    with pytest.raises(InvalidInputError):
+        parse_lease_name(name)
+    for code in (f"leader('{name}')", f"cluster_lock {{ '{name}': }}"):
+        assert bench.apply(code).code == 1
+    assert agent.questions == []

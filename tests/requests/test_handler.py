@@ -1,0 +1,140 @@
+"""What is done for a request, and what its caller is told."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.formats.names import NodeName
+from localpuppet.requests.admission import Reception
+from localpuppet.requests.handler import Actions, Desk
+from localpuppet.requests.messages import ask, read_answer
+from localpuppet.requests.request import Arguments, Disable, Nothing, RunOnce
+from localpuppet.runs.holds import Holds
+from localpuppet.trust.seen import Seen
+from tests.doubles.certificates import write
+from tests.doubles.identities import person, verifier
+from tests.doubles.ports import FakeClock, FakeLog
+
+NODE = NodeName.parse("lb01.example.net")
+POLICY = b"policy default deny\nallow\tchoria=alice\t*\t*\t*\nallow\tchoria=bob\tenable\t*\t*\n"
+
+
+class Site:
+    """A desk, and two people before it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = FakeClock()
+        self.log = FakeLog()
+        self.alice, self.bob, self.node = person("alice"), person("bob"), person(NODE)
+        self.runs: list[tuple[str, bool, Sequence[str]]] = []
+        self.changes = 0
+        self.problem: str | None = None
+        self.holds = Holds(directory / "holds", None, self.clock)
+        self.verifier = verifier(directory, self.alice, self.bob, self.node)
+        policy = directory / "policies" / "puppet.policy"
+        policy.parent.mkdir()
+        write(policy, POLICY)
+        self.desk = Desk(
+            reception=Reception(
+                me=NODE,
+                verifier=self.verifier,
+                policy=policy,
+                seen=Seen(directory / "seen.sqlite", self.clock),
+                clock=self.clock,
+            ),
+            signer=self.node.signer,
+            holds=lambda: self.holds,
+            actions=Actions(
+                status=lambda: {"state": "idle"},
+                last_run=lambda: {"id": "1"},
+                run=self.run,
+                changed=self.change,
+            ),
+            clock=self.clock,
+            log=self.log,
+        )
+
+    def run(self, caller: str, noop: bool, only: Sequence[str]) -> str | None:
+        self.runs.append((caller, noop, only))
+        return self.problem
+
+    def change(self) -> None:
+        self.changes += 1
+
+    async def ask(self, action: str, args: Arguments, *, who: str = "alice") -> Any:
+        """Return the result, or the text of the error."""
+        signer = (self.alice if who == "alice" else self.bob).signer
+        request, token = ask(signer, NODE, action, args, clock=self.clock)
+        served = await self.desk.serve(token)
+        assert served is not None
+        caller, identifier, answer = served
+        assert (caller, identifier) == (who, request.jti)
+        reply = read_answer(self.verifier, answer, request, clock=self.clock)
+        return dict(reply.result) if reply.ok else reply.error
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_what_is_only_asked(site: Site) -> None:
+    assert await site.ask("status", Nothing()) == {"state": "idle"}
+    assert await site.ask("last_run_summary", Nothing()) == {"id": "1"}
+    assert "asked for status by choria=alice" in site.log.text
+    assert site.changes == 0
+
+
+async def test_a_run(site: Site) -> None:
+    assert await site.ask("runonce", RunOnce(noop=True, tags=("web",))) == {"accepted": True}
+    assert site.runs == [("choria=alice", True, ("web",))]
+    site.problem = "20000 causes wait for a run already"
+    assert await site.ask("runonce", RunOnce()) == site.problem
+
+
+async def test_a_hold_and_its_end(site: Site) -> None:
+    found = await site.ask("disable", Disable(message="migration", length="2h"))
+    assert found["hold"]["owner"] == "choria=alice"
+    assert found["hold"]["until"] == "2026-11-20T16:00:00.000000Z"
+    assert [hold.reason for hold in site.holds.active()] == ["migration"]
+    again = await site.ask("disable", Disable(message="for ever"))
+    assert again["hold"]["until"] is None
+    assert [hold.reason for hold in site.holds.active()] == ["for ever"], "one an owner"
+    ended = await site.ask("enable", Nothing(), who="bob")
+    assert ended["ended"] == []
+    assert [hold["reason"] for hold in ended["holds"]] == ["for ever"], "only one's own"
+    ended = await site.ask("enable", Nothing())
+    assert [hold["reason"] for hold in ended["ended"]] == ["for ever"]
+    assert site.holds.active() == []
+    assert site.changes == 4
+
+
+async def test_what_the_policy_denies_is_told(site: Site) -> None:
+    denied = await site.ask("runonce", RunOnce(), who="bob")
+    assert "denied by policy" in denied
+    assert site.runs == []
+    assert "refused a request: denied by policy" in site.log.text
+
+
+async def test_a_disk_that_refuses_is_told(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "holds").write_text("no directory")
+    error = await site.ask("disable", Disable(message="migration"))
+    assert isinstance(error, str)
+    assert error.isprintable()
+
+
+async def test_nobody_is_answered_who_cannot_be_believed(site: Site) -> None:
+    request, token = ask(site.alice.signer, NODE, "runonce", RunOnce(), clock=site.clock)
+    forged = ask(person("alice").signer, NODE, "runonce", RunOnce(), clock=site.clock)[1]
+    elsewhere = ask(
+        site.alice.signer, NodeName("x.example.net"), "runonce", RunOnce(), clock=site.clock
+    )[1]
+    for bad in (b"", b"rubbish", token[:-3], forged, elsewhere):
+        assert await site.desk.serve(bad) is None
+    assert await site.desk.serve(token) is not None
+    assert await site.desk.serve(token) is None, "a second time"
+    assert len(site.runs) == 1
+    assert json.dumps(request.to_dict())

@@ -1,0 +1,96 @@
+"""A bench for our Puppet modules: `puppet apply` by itself, no supervisor around it."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.rigs.agent_peer import Answer, Peer, Question, agree
+from tests.rigs.node import PATIENCE, REPOSITORY
+
+MODULES = REPOSITORY / "modules" / "localpuppet"
+ROUTES = REPOSITORY / "localpuppet" / "share" / "routes.yaml"
+
+
+@dataclass
+class Applied:
+    """A `puppet apply` that ended."""
+
+    code: int
+    lines: list[str]
+    report: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def errors(self) -> list[str]:
+        return [line for line in self.lines if line.startswith("Error: ")]
+
+    def resource(self, reference: str) -> dict[str, Any]:
+        status: dict[str, Any] = self.report["resource_statuses"][reference]
+        return status
+
+
+@dataclass
+class Bench:
+    """A directory in which Puppet runs with our modules."""
+
+    directory: Path
+    peers: list[Peer] = field(default_factory=list)
+
+    def listen(self, answer: Callable[[Question], Answer] = agree) -> Peer:
+        """Be the agent, until the test ends."""
+        self.peers.append(Peer(answer))
+        return self.peers[-1]
+
+    def program(self, name: str, text: str) -> Path:
+        """Write a shell script into a directory that is first on Puppet's PATH."""
+        path = self.directory / "bin" / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return path
+
+    def start(self, code: str, *options: str, **env: str) -> subprocess.Popen[str]:
+        """Start Puppet on a manifest; the newest peer, if any, is its agent."""
+        (self.directory / "site.pp").write_text(code)
+        path = f"{self.directory / 'bin'}:{os.environ['PATH']}"
+        socket = str(self.peers[-1].path) if self.peers else str(self.directory / "none.sock")
+        return subprocess.Popen(
+            [
+                *("puppet", "apply", "--detailed-exitcodes", "--color=false"),
+                *("--confdir", "conf", "--vardir", "var", "--publicdir", "public"),
+                *("--route_file", str(ROUTES), "--lastrunreport", "report.json", "--report"),
+                *("--reports", "none", "--modulepath", str(MODULES), *options, "site.pp"),
+            ],
+            cwd=self.directory,
+            env={
+                "PATH": path,
+                "HOME": str(self.directory),
+                "LOCALPUPPET_SOCKET": socket,
+                **env,
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def finish(self, puppet: subprocess.Popen[str]) -> Applied:
+        try:
+            out, _ = puppet.communicate(timeout=PATIENCE)
+        finally:
+            puppet.kill()
+        report = self.directory / "report.json"
+        # Facter complains of what a container does not let it read.
+        lines = [line for line in out.splitlines() if "Facter" not in line]
+        return Applied(
+            puppet.returncode, lines, json.loads(report.read_text()) if report.exists() else {}
+        )
+
+    def apply(self, code: str, *options: str, **env: str) -> Applied:
+        return self.finish(self.start(code, *options, **env))

@@ -1,0 +1,100 @@
+"""The buses that fleets of real agents are tested over, and what a root's settings say of each."""
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from localpuppet.bus.etcd.store import open_etcd
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.nats.store import open_nats
+from localpuppet.bus.sqlite.store import open_sqlite
+from tests.rigs.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer, etcd_cluster
+
+LOCAL = "127.0.0.1"
+TIMEOUT = 2.0  # of each call, of agents and tests
+
+
+class Bus:
+    """A store, and how agents are told of it.
+
+    Attributes:
+        engine: Its name in settings.
+        servers: Those that can be killed.
+    """
+
+    def __init__(
+        self, engine: str, where: Path | None, servers: list[EtcdServer] | list[NatsServer]
+    ) -> None:
+        self.engine = engine
+        self.where = where
+        self.servers: list[EtcdServer | NatsServer] = [*servers]
+
+    @property
+    def server(self) -> EtcdServer | NatsServer:
+        return self.servers[0]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What `localpuppet.yaml` says."""
+        known: dict[str, Any] = {"servers": [server.url for server in self.servers]}
+        if self.engine == "sqlite":
+            known = {"path": str(self.where)}
+        return {"bus": self.engine, "buses": {self.engine: known, "timeout": TIMEOUT}}
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[KeyValue, None]:
+        """Lend a client."""
+        urls = [server.url for server in self.servers]
+        if self.engine == "sqlite":
+            assert self.where is not None
+            store: KeyValue = await open_sqlite(self.where, timeout=TIMEOUT)
+        elif self.engine == "etcd":
+            store = await open_etcd(urls, timeout=TIMEOUT)
+        else:
+            store = await open_nats(urls, timeout=TIMEOUT)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+def _running(bus: Bus, host: str) -> Iterator[Bus]:
+    for server in bus.servers:
+        server.host = host
+        server.start(wait=False)
+    for server in bus.servers:
+        server.wait_healthy()
+    yield bus
+    for server in bus.servers:
+        server.stop()
+
+
+def sqlite(directory: Path) -> Iterator[Bus]:
+    """A file."""
+    yield Bus("sqlite", directory / "bus" / "bus.sqlite", list[EtcdServer]())
+
+
+def etcd(directory: Path, *, host: str = LOCAL) -> Iterator[Bus]:
+    """One member."""
+    yield from _running(Bus("etcd", None, [EtcdServer(directory / "etcd")]), host)
+
+
+def etcd_three(directory: Path) -> Iterator[Bus]:
+    """Three members."""
+    yield from _running(Bus("etcd", None, etcd_cluster(directory, 3)), LOCAL)
+
+
+def nats(directory: Path, *, host: str = LOCAL, program: Path = NEW_NATS) -> Iterator[Bus]:
+    """The current server, unless another is asked for."""
+    server = NatsServer(directory / "nats", program=program)
+    yield from _running(Bus("nats", None, [server]), host)
+
+
+SERVED: dict[str, Callable[..., Iterator[Bus]]] = {
+    "etcd": etcd,
+    "nats-2.9": partial(nats, program=OLD_NATS),
+    "nats": nats,
+}
+BUSES: dict[str, Callable[..., Iterator[Bus]]] = {"sqlite": sqlite, **SERVED}

@@ -1,0 +1,146 @@
+"""The engines that the contract is tested over: how to open each, and to break its server."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from localpuppet.bus.etcd.store import open_etcd
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.nats.store import open_nats
+from localpuppet.bus.proxy.server import Relay
+from localpuppet.bus.proxy.store import RelayKeyValue
+from localpuppet.bus.sqlite.store import open_sqlite
+from localpuppet.machine.unix_socket import listen_to
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.rigs.servers import NEW_NATS, EtcdServer, NatsServer, Server
+
+TIMEOUT = 5.0
+
+
+class Engine:
+    """One store; every test has a prefix of its own in it."""
+
+    name = ""
+    # Whether a new client that comes with a revision hears the changes since, not a listing.
+    remembers = True
+
+    async def connect(self, timeout: float) -> KeyValue:
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def open(self, timeout: float = TIMEOUT) -> AsyncGenerator[KeyValue, None]:
+        """Return a client of its own."""
+        store = await self.connect(timeout)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    def prefix(self) -> str:
+        """Return a prefix that no other test uses."""
+        return f"/test/{os.urandom(6).hex()}/"
+
+
+class ServerEngine(Engine):
+    """A store with a server that can be killed."""
+
+    server: Server
+
+    def compact(self) -> None:
+        """Make the server forget what it can of its history."""
+        raise NotImplementedError
+
+
+class EtcdEngine(ServerEngine):
+    """One member."""
+
+    name = "etcd"
+
+    def __init__(self, directory: Path) -> None:
+        self.server: EtcdServer = EtcdServer(directory)
+
+    async def connect(self, timeout: float) -> KeyValue:
+        return await open_etcd([self.server.url], timeout=timeout)
+
+    def compact(self) -> None:
+        self.server.compact()
+
+
+class NatsEngine(ServerEngine):
+    """One server of a given version."""
+
+    remembers = False
+
+    def __init__(self, directory: Path, *, program: Path = NEW_NATS) -> None:
+        self.server: NatsServer = NatsServer(directory, program=program)
+
+    async def connect(self, timeout: float) -> KeyValue:
+        return await open_nats([self.server.url], timeout=timeout)
+
+    def compact(self) -> None:
+        """Nothing to do: of each key there is never more than its last message."""
+
+
+class SqliteEngine(Engine):
+    """A file."""
+
+    name = "sqlite"
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "private" / "bus.sqlite"
+
+    async def connect(self, timeout: float) -> KeyValue:
+        return await open_sqlite(self.path, timeout=timeout)
+
+
+class RelayEngine(Engine):
+    """The bus as a run side has it: lent by another process, here over SQLite."""
+
+    name = "relay"
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.below = SqliteEngine(directory)
+
+    async def connect(self, timeout: float) -> KeyValue:
+        store = await self.below.connect(timeout)
+
+        @asynccontextmanager
+        async def lend(engine: str | None) -> AsyncGenerator[KeyValue, None]:
+            assert engine is None
+            yield store
+
+        socket = self.directory / f"{os.urandom(6).hex()}.sock"
+        server = await listen_to(socket, Relay(lend).answer, users=())
+        return _Lent(socket, timeout, server, store)
+
+
+class _Lent(RelayKeyValue):
+    """Ends the lender, too."""
+
+    def __init__(
+        self, socket: Path, timeout: float, server: asyncio.Server, store: KeyValue
+    ) -> None:
+        super().__init__(socket, timeout=timeout)
+        self._server = server
+        self._store = store
+
+    async def close(self) -> None:
+        await super().close()
+        self._server.close()
+        await self._store.close()
+
+
+class MemoryEngine(Engine):
+    """The fake that is used above the port: it is held against the contract like the others."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+
+    async def connect(self, timeout: float) -> KeyValue:
+        _ = timeout
+        return MemoryKeyValue(self.store)

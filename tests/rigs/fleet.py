@@ -1,0 +1,240 @@
+"""A fleet of real agents on one machine: roots of their own, keys trusted crosswise, one bus.
+
+Agents are processes that are started, killed and frozen by their ids. What happened is in one log
+a node (`reading.py`); `Fleet.settle` waits until the history is whole and holds it against what
+docs/triggers.md guarantees.
+"""
+
+import asyncio
+import shutil
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from localpuppet.bus import layout
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.layout import KEYPREFIX
+from localpuppet.errors import UnavailableError
+from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.inventory import presence
+from localpuppet.machine.clock import SystemClock
+from localpuppet.triggers import sending
+from localpuppet.triggers.trigger import Trigger
+from localpuppet.trust.keys import TrustedKeys
+from localpuppet.trust.signing import Kind, Signer, claimed_payload
+from tests.rigs.buses import Bus
+from tests.rigs.member import RUN_COMMAND, Member
+from tests.rigs.node import Node, make_node
+from tests.rigs.waiting import PATIENCE, wait_until
+from tests.simulation.history import check, check_arrivals
+
+
+async def _until_taken(call: sending.Call, kv: KeyValue, signer: Signer) -> sending.Sent:
+    while True:
+        try:
+            return await sending.send(
+                call,
+                kv=kv,
+                signer=signer,
+                paths=[()],
+                clock=SystemClock(),
+                uuid=str(uuid.uuid4()),
+            )
+        except UnavailableError:
+            await asyncio.sleep(0.05)
+
+
+class Fleet:
+    """Nodes on one bus.
+
+    Args:
+        directory: For their roots.
+        sockets: For their sockets: a short name.
+        bus: The bus.
+        probe: What is known of Puppet.
+    """
+
+    def __init__(self, directory: Path, sockets: Path, bus: Bus, probe: str) -> None:
+        self.directory = directory
+        self.sockets = sockets
+        self.bus = bus
+        self.probe = probe
+        self.members: list[Member] = []
+
+    def add(self, *names: str, **settings: Any) -> list[Member]:
+        """Make nodes, whose keys all others trust; see `add_one`."""
+        return [self.add_one(name, **settings) for name in names]
+
+    def add_one(
+        self, name: str, *, puppet: bool = False, trusted: bool = True, **settings: Any
+    ) -> Member:
+        """Make a node NAME.example.com.
+
+        Args:
+            name: The first part of its name.
+            puppet: Whether its runs are Puppet's; otherwise `run_script.py` is run.
+            trusted: Whether the others trust its key.
+            settings: More of its settings.
+        """
+        root = self.directory / name
+        node = make_node(root, self.probe) if puppet else Node(root)
+        member = Member(NodeName.parse(f"{name}.example.com"), node)
+        member.root.mkdir(exist_ok=True)
+        if not puppet:  # but `disable` asks for its directories
+            (root / "var" / "cache").mkdir(parents=True, mode=0o700)
+            node.write("var/cache/puppet.json", self.probe.replace("@ROOT@", str(root)), 0o600)
+            (root / "puppet" / "var" / "state").mkdir(parents=True)
+        agent = {"every": False, **({} if puppet else {"run_cmd": RUN_COMMAND})}
+        node.settings(
+            node=str(member.name),
+            socket=str(self.sockets / name),
+            agent={**agent, **settings.pop("agent", {})},
+            **self.bus.settings,
+            **settings,
+        )
+        member.behave()
+        key = member.key.make(replace=False).public_key()
+        for other in self.members if trusted else ():
+            TrustedKeys(other.root / "trusted").pin(SignerName(member.name), key)
+        for other in self.members:
+            TrustedKeys(member.root / "trusted").pin(
+                SignerName(other.name), other.key.load().public_key()
+            )
+        self.members.append(member)
+        return member
+
+    def start(self) -> None:
+        """Start all agents that do not run, and wait until each is on the bus."""
+        for member in self.members:
+            if member.process is None:
+                member.start()
+        self.present(*self.members)
+
+    def present(self, *members: Member) -> None:
+        """Wait until these are on the bus."""
+
+        async def wait() -> None:
+            async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
+                while not {member.name for member in members} <= set(await presence.nodes(kv)):
+                    await asyncio.sleep(0.02)
+
+        asyncio.run(wait())
+
+    def send(
+        self, sender: Member, *to: Member, ttl: int = 180, count: int = 1, late: bool = False
+    ) -> list[str]:
+        """Send triggers as `sender` would, by hand, again while the bus is away.
+
+        Returns their uuids.
+
+        Args:
+            sender: In whose name.
+            to: The receivers.
+            ttl: For how long they are good.
+            count: How many, each with a uuid of its own.
+            late: Whether the receivers may be away for longer than that.
+        """
+        return asyncio.run(self._send(sender, to, ttl, count, late=late))
+
+    async def _send(
+        self, sender: Member, to: Sequence[Member], ttl: int, count: int, *, late: bool
+    ) -> list[str]:
+        call = sending.Call(
+            hosts=tuple(member.name for member in to),
+            tags=(),
+            ttl=ttl,
+            keyprefix=KEYPREFIX,
+            keyttl=ttl,
+        )
+        signer = Signer(SignerName(sender.name), sender.key.load())
+        slots = asyncio.Semaphore(sending.AT_ONCE)
+        async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
+
+            async def one() -> str:
+                async with slots:
+                    sent = await _until_taken(call, kv, signer)
+                    for node in sent.sent:
+                        sender.say(
+                            what="sent",
+                            run=None,
+                            to=node,
+                            uuid=sent.uuid,
+                            path=[sender.name],
+                            late=late,
+                        )
+                    return sent.uuid
+
+            return list(await asyncio.gather(*(one() for _ in range(count))))
+
+    def replace(self, sender: Member, to: Member) -> str:
+        """Wait for a trigger, and replace it by one that was sent in the same second."""
+
+        async def work() -> str:
+            async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
+                key = layout.triggers_for(to.name, KEYPREFIX) + sender.name
+                while (entry := await kv.get(key)) is None:
+                    await asyncio.sleep(0.01)
+                before = Trigger.parse(claimed_payload(entry.value))
+                after = replace(before, uuid=str(uuid.uuid4()))
+                signer = Signer(SignerName(sender.name), sender.key.load())
+                token = signer.sign(after.to_payload(), Kind.TRIGGER)
+                await kv.put(key, token, ttl=after.ttl)
+                return after.uuid
+
+        return asyncio.run(work())
+
+    def until_expired(self, sender: Member, to: Member) -> None:
+        """Wait until the bus has forgotten a trigger, and its ttl of one second has passed."""
+        late = time.time() + 2.0  # its timestamp is a whole second
+
+        async def wait() -> None:
+            async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
+                key = layout.triggers_for(to.name, KEYPREFIX) + sender.name
+                while await kv.get(key) or time.time() < late:
+                    await asyncio.sleep(0.05)
+
+        asyncio.run(wait())
+
+    def accepted(self, member: Member, uuid: str) -> None:
+        """Wait until a node has accepted a trigger."""
+        member.wait_log(rf"accepted a .*\({uuid}\)")
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return the events of all nodes."""
+        events = [event for member in self.members for event in member.events()]
+        paths = {
+            (event["node"], event["id"]): event["path"]
+            for event in events
+            if event["what"] in ("accepted", "refused")
+        }
+        for event in events:
+            if event["what"] == "sent":
+                event["id"] = f"{event['node']}/{event['uuid']}"
+                event.setdefault("path", paths.get((event["to"], event["id"])))
+        return events
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the history as it stands."""
+        events = self.history()
+        return [*check(events), *check_arrivals(events)]
+
+    def settle(self) -> list[dict[str, Any]]:
+        """Wait until nothing is left to do, end all agents, and judge; return the history."""
+        wait_until(
+            lambda: not self.problems(),
+            lambda: "\n".join([*self.problems(), *(member.log for member in self.members)]),
+        )
+        for member in self.members:
+            if member.process is not None:
+                assert member.stop() == 0, member.log
+        assert self.problems() == []
+        return self.history()
+
+    def clean(self) -> None:
+        """End everything."""
+        for member in self.members:
+            member.clean()
+        shutil.rmtree(self.sockets)

@@ -1,0 +1,62 @@
+"""Fleets of real agents, over each bus."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.buses import BUSES, SERVED, Bus, etcd_three, sqlite
+from tests.rigs.fleet import Fleet
+from tests.rigs.split_member import Split, two_sides
+
+
+def fleet_on(directory: Path, bus: Bus, probe: str) -> Iterator[Fleet]:
+    """Lend a fleet on a bus."""
+    # A socket's name may have 107 bytes: too few for what pytest makes.
+    fleet = Fleet(directory, Path(tempfile.mkdtemp(prefix="fleet")), bus, probe)
+    yield fleet
+    fleet.clean()
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, puppet_probe: str) -> Iterator[Fleet]:
+    """Nodes on the bus that needs no server."""
+    for bus in sqlite(tmp_path):
+        yield from fleet_on(tmp_path, bus, puppet_probe)
+
+
+@pytest.fixture(params=BUSES)
+def any_fleet(request: pytest.FixtureRequest, tmp_path: Path, puppet_probe: str) -> Iterator[Fleet]:
+    """Nodes on each bus in turn."""
+    for bus in BUSES[request.param](tmp_path):
+        yield from fleet_on(tmp_path, bus, puppet_probe)
+
+
+@pytest.fixture(params=SERVED)
+def served_fleet(
+    request: pytest.FixtureRequest, tmp_path: Path, puppet_probe: str
+) -> Iterator[Fleet]:
+    """Nodes on each bus that has a server."""
+    for bus in SERVED[request.param](tmp_path):
+        yield from fleet_on(tmp_path, bus, puppet_probe)
+
+
+@pytest.fixture
+def nats_fleet(tmp_path: Path, puppet_probe: str) -> Iterator[Fleet]:
+    """Nodes on the current NATS server: no file of the bus is written by an agent."""
+    for bus in SERVED["nats"](tmp_path):
+        yield from fleet_on(tmp_path, bus, puppet_probe)
+
+
+@pytest.fixture
+def quorum_fleet(tmp_path: Path, puppet_probe: str) -> Iterator[Fleet]:
+    """Nodes on three members of etcd."""
+    for bus in etcd_three(tmp_path):
+        yield from fleet_on(tmp_path, bus, puppet_probe)
+
+
+@pytest.fixture
+def split(puppet_probe: str) -> Iterator[Split]:
+    """Two nodes on one SQLite bus, one of them with two sides; nothing runs yet."""
+    yield from two_sides(puppet_probe)

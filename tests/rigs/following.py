@@ -1,0 +1,98 @@
+"""What a test does with a watch: fold its changes, wait for what should come."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncGenerator, Callable, Mapping
+
+from localpuppet.bus.key_value import Change, Gone, KeyValue, Listing, Put
+from localpuppet.errors import LocalpuppetError
+from tests.rigs.servers import Server
+
+
+class Follower:
+    """Folds the changes of one watch in a task; never more than what was told."""
+
+    def __init__(self, store: KeyValue, prefix: str, after: int | None = None) -> None:
+        self.prefix = prefix
+        self.changes: list[Change] = []
+        self.state: dict[str, bytes] = {}
+        self.revision = after or 0
+        self.error: Exception | None = None
+        self._news = asyncio.Condition()
+        self._task = asyncio.create_task(self._follow(store.watch(prefix, after=after)))
+
+    async def _follow(self, watch: AsyncGenerator[Change, None]) -> None:
+        try:
+            async for change in watch:
+                self._take(change)
+                async with self._news:
+                    self._news.notify_all()
+        except (LocalpuppetError, AssertionError) as error:
+            self.error = error
+        finally:
+            await watch.aclose()
+            async with self._news:
+                self._news.notify_all()
+
+    def _take(self, change: Change) -> None:
+        self.changes.append(change)
+        if isinstance(change, Listing):
+            self.state = {entry.key: entry.value for entry in change.entries}
+            self.revision = change.revision
+            return
+        revision = change.entry.revision if isinstance(change, Put) else change.revision
+        assert revision > self.revision, "out of order, or told twice"
+        self.revision = revision
+        if isinstance(change, Put):
+            self.state[change.entry.key] = change.entry.value
+        else:
+            self.state.pop(change.key, None)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for the changes to make `condition` true."""
+        async with self._news:
+            await self._news.wait_for(lambda: condition() or self.error is not None)
+        if not condition():
+            assert self.error is not None
+            raise self.error
+
+    async def until_state(self, state: Mapping[str, bytes]) -> None:
+        """Wait for these keys and values, and no others."""
+        await self.until(lambda: self.state == state)
+
+    async def until_keys(self, count: int) -> None:
+        """Wait for so many keys."""
+        await self.until(lambda: len(self.state) == count)
+
+    async def listed(self) -> Listing:
+        """Return the first listing."""
+        await self.until(lambda: any(isinstance(change, Listing) for change in self.changes))
+        return next(change for change in self.changes if isinstance(change, Listing))
+
+    async def failed(self) -> Exception:
+        """Return the error that ends the watch."""
+        async with self._news:
+            await self._news.wait_for(lambda: self.error is not None)
+        assert self.error is not None
+        return self.error
+
+    @property
+    def puts(self) -> list[Put]:
+        return [change for change in self.changes if isinstance(change, Put)]
+
+    @property
+    def gone(self) -> list[Gone]:
+        return [change for change in self.changes if isinstance(change, Gone)]
+
+    async def stop(self) -> None:
+        """End the watch."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+
+async def lose_all(server: Server, follower: Follower) -> None:
+    """Kill a server, and start it again without its data."""
+    server.kill()
+    await follower.failed()
+    shutil.rmtree(server.directory / "data")
+    server.start()

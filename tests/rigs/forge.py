@@ -1,0 +1,129 @@
+"""Real git repositories, made by the tests, and the releases that stand in them."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.rigs.node import Done, Node
+
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "Release",
+    "GIT_AUTHOR_EMAIL": "release@example.net",
+    "GIT_COMMITTER_NAME": "Release",
+    "GIT_COMMITTER_EMAIL": "release@example.net",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_AUTHOR_DATE": "2026-11-20T12:00:00Z",
+    "GIT_COMMITTER_DATE": "2026-11-20T12:00:00Z",
+}
+
+
+@dataclass
+class Repo:
+    """A repository with a work tree."""
+
+    path: Path
+
+    @property
+    def url(self) -> str:
+        return f"file://{self.path}"
+
+    def git(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=self.path,
+            env={**os.environ, **IDENTITY, "HOME": str(self.path.parent)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def write(self, files: Mapping[str, str]) -> None:
+        for name, text in files.items():
+            path = self.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def commit(self, files: Mapping[str, str], tag: str | None = None) -> str:
+        """Commit files, tag the commit if asked to; return the commit."""
+        self.write(files)
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", tag or "work")
+        if tag:
+            self.git("tag", "-a", "-m", tag, tag)
+        return self.git("rev-parse", "HEAD")
+
+
+@dataclass
+class Forge:
+    """Where the repositories are."""
+
+    path: Path
+
+    def repo(self, name: str) -> Repo:
+        """Return the repository `name`, made if need be."""
+        path = self.path / name
+        if not path.exists():
+            path.mkdir(parents=True)
+            repo = Repo(path)
+            repo.git("init", "-q", "-b", "main")
+            return repo
+        return Repo(path)
+
+
+def klass(name: str, text: str) -> str:
+    return f"class {name} {{ notify {{ '{text}': }} }}\n"
+
+
+def manifest(forge: Forge, ntp: str = "v1", dist: str = "r7") -> str:
+    return (
+        f"modulepath: [dist/tags/{dist}]\n"
+        f"modules:\n  ntp: {{git: '{forge.repo('ntp').url}', tag: {ntp}}}\n"
+    )
+
+
+def make(node: Node, *arguments: str) -> Done:
+    """Run `release …` on the machine of those who make releases: another state directory."""
+    maker = node.root / "maker"
+    maker.mkdir(exist_ok=True)
+    shutil.copy(node.root / "localpuppet.yaml", maker)
+    return node.run("--root", str(maker), "release", *arguments)
+
+
+def release(node: Node, forge: Forge, tag: str, **manifest_of: str) -> str:
+    """Write, lock and tag a release of `web`; return its commit."""
+    web = forge.repo("web")
+    web.write(
+        {
+            "manifest.yaml": manifest(forge, **manifest_of),
+            "web/manifests/init.pp": klass("web", f"web {tag}"),
+        }
+    )
+    locked = make(node, "lock", str(web.path))
+    assert locked.code == 0, locked.err
+    return web.commit({}, tag)
+
+
+def licensed(site: Node, forge: Forge) -> None:
+    """Make r1 a release with everything that is hard to pack."""
+    web = forge.repo("web")
+    web.write(
+        {
+            "LICENSE": "be nice\n",
+            "web/files/with space & 100%{x}": "a\n",
+            "web/files/run.sh": "#!/usr/bin/env ruby\n",
+            "web/files/back\\slash": "b\n",
+            f"web/files/{'long' * 40}/{'name' * 40}": "c\n",
+            "web/NOTICE.txt": "noted\n",
+        }
+    )
+    (web.path / "web/files/run.sh").chmod(0o755)
+    (web.path / "web/files/link").symlink_to("./run.sh")
+    (web.path / os.fsdecode(b"web/files/latin-\xe9")).write_text("d\n")
+    web.commit({})
+    web.git("tag", "-f", "-a", "-m", "r1", "r1")

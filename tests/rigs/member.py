@@ -1,0 +1,208 @@
+"""One node of a fleet: its root, its agent as a process, its log as a history."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from localpuppet.formats.names import NodeName
+from localpuppet.trust.keys import OwnKey
+from tests.rigs.node import COMMAND, REPOSITORY, Done, Node
+from tests.rigs.reading import LogReader
+from tests.rigs.waiting import PATIENCE, wait_until
+
+RUN_SCRIPT = Path(__file__).with_name("run_script.py")
+RUN_COMMAND = [sys.executable, "-I", "-S", str(RUN_SCRIPT)]
+
+
+def open_fifo(path: Path) -> None:
+    """Let go on whoever reads there, or will."""
+
+    def opened() -> int:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody does yet
+            return 0
+
+    os.close(wait_until(opened, lambda: f"nobody reads {path}"))
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    """Return the next line that a command prints."""
+    lines: list[str] = []
+    stream = process.stdout
+    assert stream is not None
+    reader = threading.Thread(target=lambda: lines.append(stream.readline()), daemon=True)
+    reader.start()
+    reader.join(PATIENCE)
+    assert lines, "it prints nothing"
+    return lines[0]
+
+
+@dataclass
+class Member:
+    """One node of a fleet.
+
+    Attributes:
+        name: Its full name.
+        node: Its root.
+        command: What its agent is started with.
+    """
+
+    name: NodeName
+    node: Node
+    command: list[str] = field(default_factory=lambda: [*COMMAND])
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def root(self) -> Path:
+        return self.node.root
+
+    @property
+    def log_file(self) -> Path:
+        return self.root / "log"
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text("utf-8") if self.log_file.exists() else ""
+
+    @property
+    def key(self) -> OwnKey:
+        return OwnKey(self.root / "var" / "keys" / "node.pem")
+
+    def behave(self, **how: Any) -> None:
+        """Say what runs do from now on: see `run_script.py`."""
+        kill = how.pop("kill", None)
+        if kill:
+            (self.root / f"kill-{kill}").touch()
+        if how.get("gate") and not (self.root / "gate").exists():
+            os.mkfifo(self.root / "gate")
+        self.node.write("behaviour.json.new", json.dumps(how)).replace(self.root / "behaviour.json")
+
+    def open_gate(self) -> None:
+        """Let the run that waits, or will, go on."""
+        open_fifo(self.root / "gate")
+
+    def start(self, *, before: Sequence[str] = (), debug: bool = True) -> None:
+        """Start the agent.
+
+        Args:
+            before: Words in front of its command line.
+            debug: Whether every line is logged: what a history is read from.
+        """
+        assert self.process is None
+        options = ["--debug"] if debug else []
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*before, *self.command, "agent", *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=self.node.environment(PYTHONPATH=str(REPOSITORY)),
+            )
+
+    def say(self, **event: Any) -> None:
+        """Write an event into the history."""
+        with self.log_file.open("a") as log:
+            log.write(f"history {json.dumps(event)}\n")
+
+    def kill(self) -> None:
+        """End the agent as a crash would."""
+        self._end(signal.SIGKILL)
+        self.say(what="killed")
+
+    def killed(self) -> None:
+        """Wait until something else has killed the agent."""
+        assert self.process is not None
+        code = self.process.wait(PATIENCE)
+        assert code in (-signal.SIGKILL, 128 + signal.SIGKILL), self.log
+        self.process = None
+
+    def stop(self) -> int:
+        """End the agent in good order; return its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE)
+        self.process = None
+        return code
+
+    def freeze(self) -> None:
+        """Let the agent hang."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let the agent go on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def wait_log(self, pattern: str, count: int = 1) -> list[str]:
+        """Wait until so many matches are in the log; return all."""
+        found: list[str] = wait_until(
+            lambda: (
+                matches
+                if len(matches := re.findall(pattern, self.log, re.MULTILINE)) >= count
+                else None
+            ),
+            lambda: f"{self.name}: nothing like {pattern!r} in\n{self.log}",
+        )
+        return found
+
+    def events(self) -> list[dict[str, Any]]:
+        return list(LogReader(self.name).events(self.log))
+
+    def count(self, what: str) -> int:
+        return sum(event["what"] == what for event in self.events())
+
+    def memory(self, field: str = "VmRSS") -> int:
+        """Return the agent's memory in bytes."""
+        assert self.process is not None
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.findall(rf"{field}:\s+(\d+) kB", status)[0]) * 1024
+
+    def run(self, *arguments: str, **more: str) -> Done:
+        """Run the command line."""
+        return self.node.run(*arguments, **more)
+
+    def wait_nodes(self, states: Mapping[str, str]) -> None:
+        """Wait until `nodes` shows these nodes in these states, and no others."""
+        seen: list[dict[str, str]] = [{}]
+
+        def look() -> bool:
+            found = self.run("nodes", "--json").json["nodes"]
+            seen[0] = {node["node"]: node["state"] for node in found}
+            return seen[0] == states
+
+        wait_until(look, lambda: f"not {states}, but {seen[0]}")
+
+    def clean(self) -> None:
+        """End what is left of the agent, of its runs, and of commands."""
+        if self.process is not None:
+            self.thaw()
+            self.kill()
+        for event in self.events():
+            if event["what"] == "started" and "cause" in event:  # a run of run_script.py
+                _kill_run(int(event["run"].partition("-")[0]), self.root)
+        for process in self.node.running:
+            process.kill()
+            process.communicate()
+
+
+def _kill_run(pid: int, root: Path) -> None:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return
+    if f"LOCALPUPPET_ROOT={root}".encode() in environment:
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,154 @@
+"""A node for each test: its own root, its own Puppet directories, the real Puppet."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "localpuppet"]
+# Enough for Puppet on a busy machine; a test that needs longer is broken.
+PATIENCE = 120.0
+
+
+@dataclass
+class Done:
+    """A finished command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads(self.out)
+        return value
+
+
+def shell(text: str) -> str:
+    """Run a line as a user would paste it; return what it printed, errors included."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", text],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return done.stdout
+
+
+@dataclass
+class Node:
+    """A root in a directory of its own."""
+
+    root: Path
+    running: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def state(self) -> Path:
+        return self.root / "var"
+
+    def write(self, name: str, text: str, mode: int = 0o644) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+        path.chmod(mode)
+        return path
+
+    def settings(self, **more: Any) -> None:
+        puppet = {
+            "confdir": "puppet/conf",
+            "vardir": "puppet/var",
+            **more.pop("puppet", {}),
+        }
+        self.write("localpuppet.yaml", json.dumps({"puppet": puppet, **more}))
+
+    def app(self, code: str, *, name: str = "app", **body: Any) -> None:
+        """Make `app/trunk` with a class of that name, and an input that applies it."""
+        self.write(f"modules/{name}/trunk/manifest.yaml", "modulepath: []\n")
+        self.write(
+            f"modules/{name}/trunk/{name}/manifests/init.pp", f"class {name} {{\n{code}\n}}\n"
+        )
+        self.write("input.yaml", json.dumps({"app": f"{name}/trunk", "classes": {name: body}}))
+
+    def environment(self, **more: str) -> dict[str, str]:
+        base = {key: os.environ[key] for key in ("PATH", "TMPDIR") if key in os.environ}
+        return {**base, "LOCALPUPPET_ROOT": str(self.root), "LC_ALL": "C.UTF-8", **more}
+
+    def start(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            cwd="/",
+            env=self.environment(PYTHONPATH=str(REPOSITORY), **more),
+        )
+        self.running.append(process)
+        return process
+
+    def finish(self, process: subprocess.Popen[str]) -> Done:
+        out, err = process.communicate(timeout=PATIENCE)
+        self.running.remove(process)
+        return Done(process.returncode, out, err)
+
+    def run(self, *arguments: str, **more: str) -> Done:
+        return self.finish(self.start(*arguments, **more))
+
+    def status(self) -> dict[str, Any]:
+        run: dict[str, Any] = self.run("status", "--json").json["run"]
+        return run
+
+    def runs(self) -> list[str]:
+        directory = self.state / "runs"
+        return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+
+    def wait_until(self, condition: Callable[[], Any]) -> Any:
+        """Return the first true value of `condition`, looking again and again."""
+        deadline = time.monotonic() + PATIENCE
+        while not (value := condition()):
+            if time.monotonic() > deadline:
+                raise AssertionError("the condition did not come true")
+            time.sleep(0.02)
+        return value
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the newest status.json as it stands on disk; empty before there is one."""
+        return self.recorded_in(self.state)
+
+    def recorded_in(self, state: Path) -> dict[str, Any]:
+        """Return the same of another state directory."""
+        found = sorted(state.glob("runs/*/status.json"))
+        value: dict[str, Any] = json.loads(found[-1].read_text()) if found else {}
+        return value
+
+    def wait_running(self) -> dict[str, Any]:
+        """Wait until Puppet runs; return the record."""
+        found: dict[str, Any] = self.wait_until(
+            lambda: (record := self.recorded()).get("state") == "running" and record
+        )
+        return found
+
+
+def make_node(root: Path, probe: str | None) -> Node:
+    """Make a node with the sample modules; `probe` is what is known of Puppet."""
+    node = Node(root)
+    for name in ("modules/foo", "modules/dist", "enc", "manifests"):
+        shutil.copytree(REPOSITORY / name, root / name)
+    (root / "puppet" / "conf").mkdir(parents=True)
+    (root / "puppet" / "var" / "state").mkdir(parents=True)
+    node.settings()
+    node.write("input.yaml", (REPOSITORY / "input.yaml").read_text())
+    if probe is not None:
+        (root / "var" / "cache").mkdir(parents=True, mode=0o700)
+        node.write("var/cache/puppet.json", probe.replace("@ROOT@", str(root)), 0o600)
+    return node

@@ -1,0 +1,178 @@
+"""A node whose agent is two processes of two users, and another node that talks to it.
+
+pytest's own directories are root's alone, so these nodes live in one that others may enter. The
+tests need root, as the agent does: they start processes as `daemon` and `nobody`.
+"""
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node, make_node
+
+NETWORK = pwd.getpwnam("daemon")
+STRANGER = pwd.getpwnam("nobody")
+
+
+@dataclass
+class Service:
+    """A process of an agent."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def said(self) -> str:
+        return self.log.read_text("utf-8")
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE)
+
+
+@dataclass
+class Split:
+    """A node with both sides, and `other`, whom it trusts."""
+
+    node: Node
+    other: Node
+    services: list[Service] = field(default_factory=list)
+
+    @property
+    def run_socket(self) -> Path:
+        return self.node.root / "run" / "localpuppet" / "run.sock"
+
+    @property
+    def spool(self) -> Path:
+        return self.node.root / "run" / "localpuppet-net" / "spool"
+
+    @property
+    def bus(self) -> Path:
+        return self.node.root.parent / "bus" / "bus.sqlite"
+
+    def start(
+        self,
+        *words: str,
+        user: pwd.struct_passwd | None = None,
+        pass_fds: Collection[int] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> Service:
+        """Start a service; `user` is root unless it is said."""
+        log = self.node.root.parent / f"service{len(self.services)}.log"
+        who: dict[str, Any] = {}
+        if user is not None:
+            who = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        with log.open("wb") as stream:
+            process: subprocess.Popen[bytes] = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                cwd="/",
+                env=self.node.environment(PYTHONPATH=str(REPOSITORY), **(env or {})),
+                pass_fds=pass_fds,
+                **who,
+            )
+        self.services.append(Service(process, log))
+        return self.services[-1]
+
+    def run_side(self) -> Service:
+        service = self.start(*COMMAND, "agent", "--side", "run", "--debug")
+        self.wait_for(service, "for the network side of daemon")
+        return service
+
+    def network_side(self) -> Service:
+        words = [*COMMAND, "agent", "--side", "network", "--debug"]
+        service = self.start(*words, user=NETWORK)
+        self.wait_for(service, "network side of a.example.com on sqlite")
+        return service
+
+    def wait_for(self, service: Service, text: str, times: int = 1) -> None:
+        """Wait until a service has said something, so many times."""
+
+        def said() -> bool:
+            code = service.process.poll()
+            assert code is None or text in service.said(), f"exit {code}: {service.said()}"
+            return service.said().count(text) >= times
+
+        self.node.wait_until(said)
+
+    def ask(self, line: bytes) -> dict[str, Any]:
+        """Put a line before the run side, as root."""
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.settimeout(PATIENCE)
+            peer.connect(str(self.run_socket))
+            peer.sendall(line)
+            with peer.makefile("rb") as stream:
+                answer: dict[str, Any] = json.loads(stream.readline())
+                return answer
+
+    def spooled(self, name: str, data: bytes, *, owner: pwd.struct_passwd = NETWORK) -> Path:
+        """Leave a file in the spool, as the network side could."""
+        self.spool.mkdir(mode=0o700, exist_ok=True)
+        path = self.spool / name
+        path.write_bytes(data)
+        os.chown(path, owner.pw_uid, owner.pw_gid)
+        return path
+
+
+def two_sides(puppet_probe: str) -> Iterator[Split]:
+    """Two nodes on one SQLite bus, which belongs to the network side; nothing runs yet."""
+    assert os.geteuid() == 0, "these tests start processes of other users: run them as root"
+    top = Path(tempfile.mkdtemp(prefix="lp-", dir="/tmp"))
+    top.chmod(0o755)
+    readable = subprocess.run(
+        [sys.executable, "-c", "import localpuppet"],
+        cwd="/",
+        env={"PYTHONPATH": str(REPOSITORY)},
+        user=NETWORK.pw_uid,
+        check=False,
+    )
+    assert readable.returncode == 0, f"{NETWORK.pw_name} must be able to read {REPOSITORY}"
+    nodes = {}
+    for name in ("a", "b"):
+        root = top / name
+        root.mkdir()
+        nodes[name] = make_node(root, puppet_probe)
+        nodes[name].settings(
+            node=f"{name}.example.com",
+            bus="sqlite",
+            buses={"sqlite": {"path": str(top / "bus" / "bus.sqlite")}},
+            agent={"every": False, "network": {"user": NETWORK.pw_name}},
+        )
+        root.chmod(0o755)
+    made = Split(nodes["a"], nodes["b"])
+    made.bus.parent.mkdir(mode=0o700)
+    network = made.spool.parent
+    network.mkdir(mode=0o700, parents=True)
+    for path in (made.bus.parent, network):
+        os.chown(path, NETWORK.pw_uid, NETWORK.pw_gid)
+    _acquaint(made)
+    made.node.app("notify { 'hello': }")
+    yield made
+    for service in made.services:
+        if service.process.poll() is None:
+            service.end(signal.SIGKILL)
+    for node in nodes.values():
+        for process in node.running:
+            process.kill()
+            process.communicate()
+    shutil.rmtree(top)
+
+
+def _acquaint(split: Split) -> None:
+    """Make keys, and have each node trust the other's."""
+    for one, other in ((split.node, split.other), (split.other, split.node)):
+        assert one.run("keys", "init").code == 0
+        key = one.write("key.pem", one.run("keys", "show").out)
+        name = json.loads((one.root / "localpuppet.yaml").read_text())["node"]
+        assert other.run("keys", "trust", name, str(key)).code == 0

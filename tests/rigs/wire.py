@@ -1,0 +1,277 @@
+"""The servers exactly as docs/examples has them: only paths, ports and names are the test's own.
+
+Certificates come from a CA of the test's. `Wire` is one server with its permissions, and the ways
+to reach it as somebody: through our own store, and below it.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from localpuppet.bus.etcd.store import open_etcd
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.nats.permissions import API
+from localpuppet.bus.nats.store import open_nats
+from localpuppet.bus.nats.subjects import inbox_of
+from tests.doubles.certificates import DAY, Ca, pem, write
+from tests.rigs.servers import ETCDCTL, NEW_NATS, EtcdServer, NatsServer, Server, Tls, free_port
+from tests.rigs.tls import Identity
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+ROSTER = EXAMPLES / "roster.yaml"
+TIMEOUT = 5.0
+WEB01, WEB02, LB01 = "web01.example.com", "web02.example.com", "lb01.example.com"
+ALICE = "alice"
+
+
+def permissions(engine: str, roster: Path = ROSTER) -> str:
+    """Return what the verb prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "localpuppet", "permissions", engine, str(roster)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def rendered(name: str, changes: Mapping[str, str]) -> str:
+    """Return an example with a machine's own paths and ports; each must be in it."""
+    text = (EXAMPLES / name).read_text()
+    for documented, own in changes.items():
+        assert documented in text, f"{name} does not have {documented} any more"
+        text = text.replace(documented, own)
+    return text
+
+
+class Site:
+    """The CA of a site as Puppet Server makes one, valid now: certificates with a CN alone."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._now = datetime.now(UTC)
+        since, until = self._now - DAY, self._now + DAY
+        root = Ca("Puppet Root CA: 1", since=since, until=until)
+        self._ca = Ca("Puppet CA: ca.example.com", root, since=since, until=until)
+        self.path = write(directory / "ca.pem", self._ca.text, root.text)
+
+    def issue(self, name: str, *dns: str) -> Identity:
+        """Return the files of a certificate; with `dns` it has these names, too."""
+        issued = self._ca.issue(name, since=self._now - DAY, until=self._now + DAY, dns=dns)
+        file = "-".join([name, *dns])
+        return Identity(
+            write(self._directory / f"{file}.pem", issued.text),
+            write(self._directory / f"{file}.key", pem(issued.key), mode=0o600),
+        )
+
+    def server(self, *dns: str) -> Tls:
+        """Return the files of a server."""
+        identity = self.issue("server", *dns)
+        return Tls(ca=self.path, certificate=identity.certificate, key=identity.key)
+
+
+class Wire:
+    """A server, set up as documented."""
+
+    engine = ""
+    server: Server
+    # Who may do everything, by certificate.
+    admin = ""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        # The names in it are short on purpose: 127.0.0.1 is a wrong name for this server.
+        self.authority = Site(directory)
+        self.tls = self.authority.server("localhost")
+        self._identities: dict[str, Identity] = {}
+
+    def identity(self, name: str) -> Identity:
+        """Return somebody's certificate, as a Puppet CA would issue it: the name is its CN."""
+        if name not in self._identities:
+            self._identities[name] = self.authority.issue(name)
+        return self._identities[name]
+
+    @property
+    def url(self) -> str:
+        raise NotImplementedError
+
+    async def connect(
+        self,
+        name: str | None,
+        *,
+        url: str = "",
+        ca: Path | None = None,
+        identity: Identity | None = None,
+    ) -> KeyValue:
+        """Return the store as somebody reaches it; without a certificate for `None`."""
+        own = identity or (self.identity(name) if name else None)
+        return await self.open(name or "nobody", url or self.url, ca or self.authority.path, own)
+
+    async def open(self, name: str, url: str, ca: Path, own: Identity | None) -> KeyValue:
+        raise NotImplementedError
+
+    def settings(self, name: str) -> dict[str, object]:
+        """Return `buses.ENGINE` of somebody's localpuppet.yaml."""
+        own = self.identity(name)
+        return {
+            "servers": [self.url],
+            "ca": str(self.authority.path),
+            "certificate": str(own.certificate),
+            "key": str(own.key),
+        }
+
+    def start(self) -> None:
+        """Start the server, with permissions."""
+        self.server.start()
+
+
+class _ExampleNats(NatsServer):
+    def __init__(self, directory: Path, program: Path, tls: Tls, accounts: str) -> None:
+        super().__init__(directory, program=program)
+        self.accounts = accounts
+        self.example = {
+            "0.0.0.0:4222": f"127.0.0.1:{self.port}",
+            "127.0.0.1:8222": f"127.0.0.1:{self.health}",
+            "/var/lib/nats/jetstream": str(directory / "data"),
+            "/etc/nats/tls/server.pem": str(tls.certificate),
+            "/etc/nats/tls/server.key": str(tls.key),
+            "/etc/nats/tls/ca.pem": str(tls.ca),
+        }
+
+    def command(self) -> Sequence[str]:
+        path = self.directory / "nats.conf"
+        path.write_text(rendered("nats-server.conf", self.example))
+        (self.directory / "accounts.conf").write_text(self.accounts)
+        return [str(self.program), "--config", str(path)]
+
+
+class NatsWire(Wire):
+    """NATS."""
+
+    engine = "nats"
+    admin = "bus-admin"
+
+    def __init__(self, directory: Path, program: Path = NEW_NATS) -> None:
+        super().__init__(directory)
+        self.server: _ExampleNats = _ExampleNats(
+            directory / "nats", program, self.tls, permissions("nats")
+        )
+
+    @property
+    def url(self) -> str:
+        return f"tls://localhost:{self.server.port}"
+
+    def api(self, name: str) -> str:
+        return "$JS.API" if name == self.admin else API
+
+    async def open(self, name: str, url: str, ca: Path, own: Identity | None) -> KeyValue:
+        return await open_nats(
+            [url],
+            timeout=TIMEOUT,
+            ca=ca,
+            certificate=own.certificate if own else None,
+            key=own.key if own else None,
+            inbox=inbox_of(name),
+            api=self.api(name),
+        )
+
+    def settings(self, name: str) -> dict[str, object]:
+        return {**super().settings(name), "api": self.api(name)}
+
+
+class _ExampleEtcd(EtcdServer):
+    def __init__(self, directory: Path, tls: Tls, peers: Tls) -> None:
+        super().__init__(directory, name="etcd1", tls=tls)
+        self.peer_port = free_port()
+        self.example = {
+            "https://0.0.0.0:2379": f"https://127.0.0.1:{self.port}",
+            "https://etcd1.example.com:2379": self.url,
+            "https://0.0.0.0:2380": f"https://127.0.0.1:{self.peer_port}",
+            "https://etcd1.example.com:2380": f"https://localhost:{self.peer_port}",
+            "http://127.0.0.1:2381": f"http://127.0.0.1:{self.health}",
+            "/var/lib/etcd/bus": str(directory / "data"),
+            "/etc/etcd/tls/server.pem": str(tls.certificate),
+            "/etc/etcd/tls/server.key": str(tls.key),
+            "/etc/etcd/tls/ca.pem": str(tls.ca),
+            "/etc/etcd/tls/peer.pem": str(peers.certificate),
+            "/etc/etcd/tls/peer.key": str(peers.key),
+            "/etc/etcd/tls/peer-ca.pem": str(peers.ca),
+        }
+
+    @property
+    def url(self) -> str:
+        return f"https://localhost:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        path = self.directory / "etcd.yaml"
+        path.write_text(rendered("etcd.conf.yaml", self.example))
+        return ["/usr/bin/etcd", "--config-file", str(path)]
+
+
+class EtcdWire(Wire):
+    """etcd."""
+
+    engine = "etcd"
+    admin = "root"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        peers = Site(directory / "peers").server("localhost")
+        self.server: _ExampleEtcd = _ExampleEtcd(directory / "etcd", self.tls, peers)
+
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    def start(self) -> None:
+        super().start()
+        self.permit()
+
+    def permit(self, roster: Path = ROSTER) -> str:
+        """Do what the documentation says: run what the verb prints. Return what it said."""
+        done = subprocess.run(
+            ["sh"],
+            input=permissions("etcd", roster),
+            env=self.environment(self.admin),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Return what tells etcdctl who somebody is."""
+        own = self.identity(name)
+        return {
+            "PATH": os.environ["PATH"],
+            "ETCDCTL_API": "3",
+            "ETCDCTL_ENDPOINTS": self.url,
+            "ETCDCTL_CACERT": str(self.authority.path),
+            "ETCDCTL_CERT": str(own.certificate),
+            "ETCDCTL_KEY": str(own.key),
+        }
+
+    def ctl(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run etcdctl as somebody."""
+        return subprocess.run(
+            [str(ETCDCTL), *arguments],
+            env=self.environment(name),
+            capture_output=True,
+            text=True,
+            timeout=30.0,
+            check=False,
+        )
+
+    async def open(self, name: str, url: str, ca: Path, own: Identity | None) -> KeyValue:
+        return await open_etcd(
+            [url],
+            timeout=TIMEOUT,
+            ca=ca,
+            certificate=own.certificate if own else None,
+            key=own.key if own else None,
+        )

@@ -1,0 +1,302 @@
+"""`localpuppet apply` with the real Puppet: what the user asked for is what happened."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+from tests.rigs.node import REPOSITORY, Node, shell
+
+ESCAPES = "\x1b[31mRED\x1b]0;pwn\x07"
+
+
+def test_the_sample_is_applied_and_recorded(node: Node) -> None:
+    done = node.run("apply")
+    assert done.code == 0, done.err
+    first, *_ = done.out.splitlines()
+    modules = f"{node.root}/modules"
+    assert first.startswith("# /usr/bin/puppet apply ")
+    assert "--node_terminus exec --external_nodes " in first
+    assert f"--modulepath {modules}/foo/trunk:{modules}/dist/trunk" in first
+    assert first.endswith("/default.pp")
+    assert "Notice: I notify you!" in done.out
+    assert "Notice: platform class" in done.out
+    status = node.status()
+    assert (status["state"], status["outcome"], status["exit_code"]) == ("finished", "changed", 2)
+    assert status["resources"]["changed"] == 2
+    run = node.state / "runs" / status["id"]
+    assert {path.name for path in run.iterdir()} == {
+        "log",
+        "report.json",
+        "request.json",
+        "status.json",
+    }
+    assert "I notify you!" in (run / "log").read_text()
+    request = json.loads((run / "request.json").read_text())
+    assert request["node_document"]["classes"] == {"foo": {}, "platform": {}}
+    open_to_others = {path.name for path in node.state.iterdir() if path.stat().st_mode & 0o007}
+    assert open_to_others == {"metrics.prom"}
+    assert run.stat().st_mode & 0o777 == 0o700
+    assert (node.root / "node.yaml").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_printed_line_can_be_pasted_and_leaves_the_record_alone(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    first = node.run("apply")
+    before = {path: path.read_bytes() for path in node.state.rglob("*") if path.is_file()}
+    pasted = shell(first.out.splitlines()[0].removeprefix("# "))
+    assert "Notice: hello" in pasted
+    assert {path: path.read_bytes() for path in node.state.rglob("*") if path.is_file()} == before
+
+
+def test_values_reach_puppet_unchanged_and_the_terminal_unharmed(node: Node) -> None:
+    target = node.root / "result"
+    node.app(
+        f"file {{ '{target}': content => $text }}\nnotify {{ $text: }}".replace(
+            "$text", "$app::text"
+        )
+    )
+    init = node.root / "modules/app/trunk/app/manifests/init.pp"
+    init.write_text(init.read_text().replace("class app {", "class app ($text) {"))
+    text = f"{ESCAPES} no 012 1:30 é 😀 \u2028"
+    node.write(
+        "input.yaml",
+        json.dumps({"app": "app/trunk", "classes": {"app": {"text": text}}}).replace(
+            "\\ud83d\\ude00", "😀"
+        ),
+    )
+    done = node.run("apply")
+    assert done.code == 0, done.err
+    assert target.read_text() == text
+    assert "\x1b" not in done.out
+    assert "\\x1b[31mRED" in done.out
+    for verb in ("logs", "why", "status", "history"):
+        shown = node.run(verb).out
+        assert "\x1b" not in shown
+        assert "\x07" not in shown
+
+
+def test_noop_changes_nothing_and_says_what_is_pending(node: Node) -> None:
+    target = node.root / "result"
+    node.app(f"file {{ '{target}': content => 'x' }}")
+    done = node.run("apply", "--noop", "--detailed-exitcodes")
+    assert done.code == 0
+    assert not target.exists()
+    status = node.status()
+    assert (status["outcome"], status["noop"], status["noop_pending"]) == ("unchanged", True, True)
+    assert "1 would change" in done.out
+
+
+def test_detailed_exit_codes_are_puppets(node: Node) -> None:
+    target = node.root / "result"
+    node.app(f"file {{ '{target}': content => 'x' }}")
+    assert node.run("apply", "--detailed-exitcodes").code == 2
+    assert node.run("apply", "--detailed-exitcodes").code == 0
+    node.app(f"file {{ '{target}': content => 'y' }} exec {{ '/bin/false': }}")
+    assert node.run("apply", "--detailed-exitcodes").code == 6
+    assert node.run("apply", "--detailed-exitcodes").code == 4
+    assert node.run("apply").code == 1
+
+
+def test_tags_and_options_for_puppet(node: Node) -> None:
+    node.app("notify { 'one': tag => 'a' } notify { 'two': tag => 'b' }")
+    done = node.run("apply", "--tags", "a", "--", "--debug")
+    assert "Notice: one" in done.out
+    assert "Notice: two" not in done.out
+    assert "Debug: " in done.out
+    for option in ("--modulepath=/tmp", "--lastrunreport", "-e", "--no-detailed-exitcodes"):
+        refused = node.run("apply", "--", option)
+        assert refused.code == 2
+        assert "sets" in refused.err
+
+
+def test_json_is_one_document_and_nothing_else(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    done = node.run("apply", "--json")
+    assert done.json["outcome"] == "changed"
+    assert done.code == 0
+
+
+def test_input_from_standard_input_and_a_named_file(node: Node, tmp_path: Path) -> None:
+    node.app("notify { 'hello': }")
+    other = node.write("other.yaml", (node.root / "input.yaml").read_text())
+    node.write("input.yaml", "app: none/trunk\n")
+    assert node.run("check", str(other)).code == 0
+    assert node.run("check").code == 2
+    environment = f"LOCALPUPPET_ROOT={node.root} PYTHONPATH={REPOSITORY}"
+    piped = shell(f"cat {other} | {environment} {sys.executable} -m localpuppet check -")
+    assert "standard input" in piped
+
+
+def test_detach_survives_its_caller_and_status_waits(node: Node) -> None:
+    node.app("exec { '/bin/sleep 3': }")
+    started = node.run("apply", "--detach")
+    run = started.out.strip()
+    assert started.code == 0
+    assert node.recorded()["state"] in ("queued", "running")
+    assert node.status()["id"] == run
+    busy = node.run("apply")
+    assert busy.code == 75
+    assert run in busy.err
+    waited = node.run("status", "--wait", run, "--json")
+    assert waited.code == 0
+    assert waited.json["run"]["outcome"] == "changed"
+    assert "executed successfully" in node.run("logs", run).out
+
+
+def test_follow_shows_the_log_to_its_end(node: Node) -> None:
+    node.app("notify { 'early': } -> exec { '/bin/sleep 2': } -> notify { 'late': }")
+    node.run("apply", "--detach")
+    followed = node.run("logs", "--follow")
+    assert "early" in followed.out
+    assert "Notice: late" in followed.out
+
+
+def test_layers_and_parameters_of_the_release_reach_puppet(node: Node) -> None:
+    node.write(
+        "modules/app/trunk/app/manifests/init.pp", 'class app ($m) { notify { "${m} ${dc}": } }\n'
+    )
+    node.write("modules/app/trunk/manifest.yaml", "")
+    node.write(
+        "modules/app/trunk/enc.yaml",
+        "classes: {app: {m: 'in %{dc}'}}\nlayers:\n  ams: {parameters: {dc: amsterdam}}\n",
+    )
+    node.write("input.yaml", "app: app/trunk\nlayers: [ams]\n")
+    done = node.run("apply")
+    assert "Notice: in amsterdam amsterdam" in done.out
+    node.write("input.yaml", "app: app/trunk\nlayers: [fra]\n")
+    refused = node.run("apply")
+    assert refused.code == 2
+    assert "no layer 'fra'" in refused.err
+
+
+def test_the_releases_hiera_is_used(node: Node) -> None:
+    node.app("")
+    node.write("modules/app/trunk/app/manifests/init.pp", "class app ($m) { notify { $m: } }\n")
+    node.write(
+        "modules/app/trunk/hiera.yaml",
+        "version: 5\nhierarchy: [{name: common, path: common.yaml}]\n"
+        "defaults: {datadir: data, data_hash: yaml_data}\n",
+    )
+    node.write("modules/app/trunk/data/common.yaml", "app::m: from hiera\n")
+    assert "Notice: from hiera" in node.run("apply").out
+
+
+def test_an_environment_of_the_input_does_not_restart_the_run(node: Node) -> None:
+    node.app('notify { "in ${environment}": }')
+    text = json.loads((node.root / "input.yaml").read_text())
+    node.write("input.yaml", json.dumps({**text, "environment": "canary"}))
+    done = node.run("apply")
+    assert done.code == 0, done.err
+    assert "Notice: in canary" in done.out
+    assert "restarting" not in done.out
+
+
+def test_what_puppet_starts_sees_the_callers_environment(node: Node) -> None:
+    node.app(f"exec {{ '/usr/bin/env > {node.root}/env': path => '/bin', provider => shell }}")
+    assert node.run("apply", RUBYOPT="-W0", RUBY_GC_HEAP_GROWTH_FACTOR="1.5").code == 0
+    lines = dict(line.partition("=")[::2] for line in (node.root / "env").read_text().splitlines())
+    assert lines["RUBYOPT"] == "-W0"
+    assert lines["RUBY_GC_HEAP_GROWTH_FACTOR"] == "1.5"
+    assert "RUBY_GC_HEAP_INIT_SLOTS" not in lines
+    assert not [name for name in lines if name.startswith("LOCALPUPPET_UNSET")]
+
+
+def test_what_puppet_starts_gets_the_callers_umask(node: Node) -> None:
+    node.app(f"exec {{ '/usr/bin/touch {node.root}/made': }}")
+    assert node.run("apply").code == 0
+    assert (node.root / "made").stat().st_mode & 0o777 == 0o644
+
+
+def test_the_textfile_keeps_the_last_success_over_a_failure(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    node.run("apply")
+    first = metrics(node)
+    assert first["localpuppet_last_run_success"] == "1"
+    node.app("fail('no')")
+    node.run("apply")
+    node.run("disable", "-m", "x")
+    second = metrics(node)
+    assert second["localpuppet_last_run_success"] == "0"
+    assert second['localpuppet_last_run_outcome{outcome="failed"}'] == "1"
+    name = "localpuppet_last_success_timestamp_seconds"
+    assert second[name] == first[name]
+    assert second["localpuppet_holds"] == "1"
+    assert (node.state / "metrics.prom").stat().st_mode & 0o777 == 0o644
+
+
+def metrics(node: Node) -> dict[str, str]:
+    lines = (node.state / "metrics.prom").read_text().splitlines()
+    return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+
+
+def test_retention(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    node.settings(keep={"runs": 2})
+    for _ in range(3):
+        node.run("apply")
+    assert len(node.runs()) == 2
+
+
+def test_ctrl_c_ends_puppet_and_is_recorded(node: Node) -> None:
+    node.app("exec { '/bin/sleep 60': }")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        process = node.start("apply")
+        puppet = node.wait_running()["puppet"]["pid"]
+        process.send_signal(number)
+        done = node.finish(process)
+        assert done.code == 1
+        status = node.status()
+        assert status["outcome"] == "cancelled"
+        assert not Path(f"/proc/{puppet}").exists()
+
+
+def test_a_lost_terminal_does_not_end_the_run(node: Node) -> None:
+    node.app("notify { 'early': } -> exec { '/bin/sleep 2': } -> notify { 'late': }")
+    process = node.start("apply")
+    node.wait_running()
+    process.send_signal(signal.SIGHUP)
+    assert process.stdout
+    process.stdout.close()
+    process.stdout = None
+    assert node.finish(process).code == 0, "nobody reads, but the run succeeded"
+    assert node.status()["outcome"] == "changed"
+    assert "Notice: late" in node.run("logs").out
+
+
+def test_a_hold_keeps_us_and_a_puppet_agent_from_running(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    assert node.run("disable", "-m", "db migration", "--for", "2h", "--owner", "alice").code == 0
+    held = node.run("apply")
+    assert held.code == 75
+    assert "db migration" in held.err
+    assert "alice" in held.err
+    assert node.runs() == []
+    agent = shell(
+        f"puppet agent --test --noop --confdir {node.root}/puppet/conf"
+        f" --vardir {node.root}/puppet/var --server 127.0.0.1 --masterport 1"
+    )
+    assert "db migration" in agent
+    assert "held by alice" in node.run("status").out
+    assert "ended: db migration" in node.run("enable").out
+    assert node.run("apply").code == 0
+
+
+def test_a_disabled_puppet_agent_keeps_us_from_running(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    directories = f"--confdir {node.root}/puppet/conf --vardir {node.root}/puppet/var"
+    shell(f"puppet agent --disable 'by the agent' {directories}")
+    held = node.run("apply")
+    assert held.code == 75
+    assert "by the agent" in held.err
+    assert node.run("enable").code == 0
+    assert node.run("apply").code == 0
+
+
+def test_puppets_run_lock_is_taken_while_we_run(node: Node) -> None:
+    lock = node.root / "puppet/var/state/agent_catalog_run.lock"
+    node.app(f"exec {{ '/bin/cp {lock} {node.root}/seen': }}")
+    assert node.run("apply").code == 0
+    status = node.status()
+    assert (node.root / "seen").read_text() == str(status["puppet"]["pid"])
+    assert not lock.exists()

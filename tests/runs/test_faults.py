@@ -1,0 +1,262 @@
+"""What breaks, and what the record says of it: every fault on the real Puppet.
+
+After each fault the record must be true and a following run must work.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rigs.node import Node
+
+SLEEP = "exec { '/bin/sleep 60': }"
+
+
+def heals(node: Node) -> None:
+    """Hold the node to the last rule: the next run works."""
+    node.app("notify { 'healed': }")
+    done = node.run("apply")
+    assert done.code == 0, done.err + done.out
+    assert node.status()["outcome"] == "changed"
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def kill_supervisor(node: Node) -> dict[str, Any]:
+    process = node.start("apply")
+    record = node.wait_running()
+    process.kill()
+    node.finish(process)
+    return record
+
+
+def test_a_killed_supervisor_leaves_the_node_locked_until_puppet_is_gone(node: Node) -> None:
+    node.app("notify { 'a': } -> exec { '/bin/sleep 4': } -> notify { 'b': }")
+    record = kill_supervisor(node)
+    puppet = record["puppet"]["pid"]
+    status = node.status()
+    assert status["outcome"] == "interrupted"
+    assert not gone(puppet)
+    busy = node.run("apply")
+    assert busy.code == 75
+    assert record["id"] in busy.err
+    node.wait_until(lambda: gone(puppet))
+    report = node.state / "runs" / record["id"] / "report.json"
+    assert "defined 'message' as 'b'" in report.read_text(), "its run ended as it should"
+    assert node.status()["outcome"] == "interrupted", "but nobody saw it end"
+    heals(node)
+    assert node.run("status", record["id"], "--json").json["run"]["outcome"] == "interrupted"
+
+
+def test_a_daemon_that_puppet_started_does_not_keep_the_node_locked(node: Node) -> None:
+    node.app("$x = generate('/bin/sh', '-c', 'sleep 30 >/dev/null 2>&1 & echo $!')\nnotify { $x: }")
+    assert node.run("apply").code == 0
+    heals(node)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_killed_puppet_is_a_failed_run(node: Node, number: signal.Signals) -> None:
+    node.app(SLEEP)
+    process = node.start("apply")
+    record = node.wait_running()
+    puppet = record["puppet"]["pid"]
+    children = Path(f"/proc/{puppet}/task/{puppet}/children")
+    sleeping = node.wait_until(lambda: children.read_text().split())
+    os.kill(puppet, number)
+    done = node.finish(process)
+    assert done.code == 1
+    status = node.status()
+    assert status["outcome"] == "failed"
+    if number is signal.SIGKILL:  # of a SEGV Ruby makes an ABRT of its own
+        assert (status["signal"], status["exit_code"]) == (9, None)
+    assert f"signal {status['signal']}" in status["reason"]
+    node.wait_until(lambda: all(gone(int(pid)) for pid in sleeping))
+    heals(node)
+
+
+def test_a_run_past_its_timeout_is_ended_with_all_it_started(node: Node) -> None:
+    node.app("exec { '/bin/sh -c \"sleep 61 & sleep 62\"': }")
+    done = node.run("apply", "--timeout", "4")
+    assert done.code == 1
+    status = node.status()
+    assert status["outcome"] == "timed_out"
+    assert "4" in status["reason"]
+    left = subprocess.run(["pgrep", "-f", "sleep 6[12]$"], stdout=subprocess.PIPE, check=False)
+    assert left.stdout == b""
+    heals(node)
+
+
+def test_a_puppet_that_ignores_term_is_killed(node: Node) -> None:
+    node.settings(timeouts={"grace": 1})
+    node.app("$x = generate('/bin/sh', '-c', 'trap \"\" TERM; kill -STOP $PPID; sleep 1')")
+    done = node.run("apply", "--timeout", "12")  # long enough for Puppet to have stopped itself
+    assert done.code == 1
+    status = node.status()
+    assert (status["outcome"], status["signal"]) == ("timed_out", 9)
+    heals(node)
+
+
+def test_a_compile_error_after_a_success_is_no_success(node: Node) -> None:
+    heals(node)
+    node.app("fail('on purpose')")
+    assert node.run("apply").code == 1
+    status = node.status()
+    assert (status["outcome"], status["exit_code"]) == ("failed", 1)
+    assert "before it applied anything" in status["reason"]
+    assert "on purpose" in status["reason"]
+    assert status["resources"] is None
+    assert not (node.state / "runs" / status["id"] / "report.json").exists()
+    assert "on purpose" in node.run("logs").out
+    heals(node)
+
+
+def test_a_failing_resource_is_a_failed_run(node: Node) -> None:
+    node.app("exec { '/bin/false': } notify { 'other': }")
+    assert node.run("apply").code == 1
+    status = node.status()
+    assert (status["outcome"], status["exit_code"]) == ("failed", 6)
+    assert status["resources"]["failed"] == 1
+    assert "1 resource failed" in status["reason"]
+    heals(node)
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo broken pipe to the CMDB >&2; exit 3", "exited 3: broken pipe to the CMDB"),
+        ("exec sleep 600", "timed out after 1 s"),
+        ("kill -9 $$", "was killed by signal 9"),
+        ("echo 'classes: {a: b}'", "classes.a: must be a mapping"),
+        ("head -c 2000000 /dev/zero", "answered more than 1048576 bytes"),
+        (":", "answered nothing"),
+    ],
+)
+def test_a_broken_enc_is_a_failed_run_that_never_started(
+    node: Node, script: str, reason: str
+) -> None:
+    heals(node)
+    command = node.write("my-enc", f"#!/bin/sh\n{script}\n", 0o755)
+    node.settings(enc=str(command), timeouts={"enc": 1})
+    done = node.run("apply")
+    assert done.code == 1
+    assert reason in done.err
+    status = node.status()
+    assert (status["outcome"], status["puppet_started"]) == ("failed", False)
+    assert reason in status["reason"]
+    node.settings()
+    heals(node)
+
+
+def test_the_enc_command_is_asked_for_this_node_and_loses_to_the_input(node: Node) -> None:
+    node.write(
+        "modules/app/trunk/app/manifests/init.pp",
+        'class app ($a, $b) { notify { "${a} ${b}": } }\n',
+    )
+    node.write("modules/app/trunk/manifest.yaml", "")
+    node.write("input.yaml", "app: app/trunk\nclasses: {app: {b: input}}\n")
+    command = node.write("my-enc", '#!/bin/sh\necho "classes: {app: {a: $1, b: enc}}"\n', 0o755)
+    node.settings(enc=str(command))
+    certname = os.uname().nodename.lower()
+    out = node.run("apply").out
+    assert f"Notice: {certname}" in out
+    assert " input" in out
+
+
+def test_of_twenty_applies_one_runs_and_the_others_name_it(node: Node) -> None:
+    node.app("exec { '/bin/sleep 8': }")
+    processes = [node.start("apply") for _ in range(20)]
+    done = [node.finish(process) for process in processes]
+    assert sorted(each.code for each in done) == [0] + [75] * 19
+    runs = node.runs()
+    assert len(runs) == 1
+    assert all(runs[0] in each.err for each in done if each.code == 75)
+    heals(node)
+
+
+@pytest.fixture
+def small_disk(node: Node) -> Iterator[Path]:
+    """A state directory on a tmpfs of its own, of 24 MiB."""
+    mount = node.root / "small"
+    mount.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=700", "tmpfs", mount], check=True)
+    node.settings(state="small", min_free_mib=8)
+    yield mount
+    subprocess.run(["umount", "-l", mount], check=True)
+
+
+def test_a_full_disk_refuses_before_puppet_starts(node: Node, small_disk: Path) -> None:
+    node.app("notify { 'hello': }")
+    assert node.run("apply").code == 0
+    runs = len(list((small_disk / "runs").iterdir()))
+    (small_disk / "ballast").write_bytes(b"\0" * 18 * 1024 * 1024)
+    done = node.run("apply")
+    assert done.code == 1
+    assert "MiB" in done.err
+    assert "Puppet was not started" in done.err
+    assert "Notice" not in done.out
+    assert len(list((small_disk / "runs").iterdir())) == runs
+    (small_disk / "ballast").unlink()
+    heals(node)
+
+
+def test_a_disk_that_fills_up_during_the_run_is_recorded_as_what_it_is(
+    node: Node, small_disk: Path
+) -> None:
+    fill = f"/bin/sh -c 'cat /dev/zero > {small_disk}/ballast; true'"
+    node.app(
+        f'exec {{ "{fill}": }}\n'
+        "-> exec { '/usr/bin/seq 1 9000': logoutput => true }\n-> notify { 'z': }"
+    )
+    done = node.run("apply")
+    assert "Notice: z" in done.out, "the run goes on to its end, and the reader gets it all"
+    assert done.code == 1, "without Puppet's report there is no second witness"
+    status = node.recorded_in(small_disk)
+    assert (status["state"], status["outcome"]) == ("finished", "failed")
+    assert "left no report" in status["reason"]
+    assert "the log is cut" in status["reason"]
+    (small_disk / "ballast").unlink()
+    heals(node)
+
+
+def test_a_read_only_state_directory_refuses_before_puppet_starts(
+    node: Node, small_disk: Path
+) -> None:
+    node.app("notify { 'hello': }")
+    assert node.run("apply").code == 0
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    done = node.run("apply")
+    assert done.code == 1
+    assert "read-only" in done.err.lower()
+    assert "Notice" not in done.out
+    assert node.run("status").code == 0, "what was recorded can still be read"
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    heals(node)
+
+
+def test_a_missing_puppet_is_named(node: Node) -> None:
+    node.settings(puppet={"command": "/nonexistent/puppet"})
+    done = node.run("apply")
+    assert done.code == 1
+    assert "/nonexistent/puppet: Puppet was not found" in done.err
+    node.settings()
+    heals(node)
+
+
+def test_much_output_does_not_stop_the_run_or_grow_the_supervisor(node: Node) -> None:
+    node.app("exec { '/usr/bin/seq 1 60000': logoutput => true }")
+    process = node.start("apply")
+    node.wait_running()
+    done = node.finish(process)
+    assert done.code == 0
+    assert "returns: 60000" in done.out
+    assert "returns: 60000" in node.run("logs").out

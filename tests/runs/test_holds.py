@@ -1,0 +1,138 @@
+"""Holds: owners, deadlines, and the agreement with Puppet's own agent."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from localpuppet.errors import BusyError, OnHoldError, StateError
+from localpuppet.formats.times import show_time
+from localpuppet.puppet.run_lock import AgentLock
+from localpuppet.runs.hold import Hold
+from localpuppet.runs.holds import Holds
+from tests.doubles.ports import FakeClock, FakeProcesses
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def disable_file(tmp_path: Path) -> Path:
+    return tmp_path / "agent_disabled.lock"
+
+
+@pytest.fixture
+def holds(tmp_path: Path, disable_file: Path, clock: FakeClock) -> Holds:
+    return Holds(tmp_path / "holds", disable_file, clock)
+
+
+def hold(owner: str, clock: FakeClock, until: str | None = None) -> Hold:
+    return Hold(owner=owner, reason=f"for {owner}", since=show_time(clock.now()), until=until)
+
+
+def test_a_hold_stops_runs_and_agents_until_it_is_removed(
+    holds: Holds, disable_file: Path, clock: FakeClock
+) -> None:
+    holds.check()
+    holds.add(hold("alice", clock))
+    with pytest.raises(OnHoldError, match=r"for alice .*held by alice"):
+        holds.check()
+    assert "for alice" in json.loads(disable_file.read_text())["disabled_message"]
+    assert [ended.owner for ended in holds.remove(None)] == ["alice"]
+    holds.check()
+    assert not disable_file.exists()
+
+
+def test_a_hold_ends_at_its_deadline(holds: Holds, disable_file: Path, clock: FakeClock) -> None:
+    until = clock.now().replace(hour=15)
+    holds.add(hold("alice", clock, show_time(until)))
+    clock.advance(3599)
+    with pytest.raises(OnHoldError):
+        holds.check()
+    clock.advance(1)
+    holds.settle()
+    holds.check()
+    assert not disable_file.exists()
+
+
+def test_owners_do_not_end_each_others_holds(holds: Holds, clock: FakeClock) -> None:
+    holds.add(hold("alice", clock))
+    clock.advance(1)
+    holds.add(hold("rollout-42", clock))
+    assert [ended.owner for ended in holds.remove("alice")] == ["alice"]
+    assert [found.owner for found in holds.active()] == ["rollout-42"]
+
+
+def test_a_disabled_puppet_agent_holds_us_and_only_enable_ends_it(
+    holds: Holds, disable_file: Path, clock: FakeClock
+) -> None:
+    disable_file.write_text('{"disabled_message": "by \\u001b[31mhand"}')
+    with pytest.raises(OnHoldError, match=r"by \\x1b\[31mhand .*puppet agent --disable"):
+        holds.check()
+    holds.add(hold("alice", clock))
+    holds.remove("alice")
+    assert disable_file.exists(), "what Puppet's own command made is not ours to end"
+    holds.remove(None)
+    assert not disable_file.exists()
+
+
+def test_a_disable_file_that_cannot_be_read_still_disables(
+    holds: Holds, disable_file: Path
+) -> None:
+    disable_file.write_text("not json")
+    with pytest.raises(OnHoldError, match="no reason given"):
+        holds.check()
+
+
+def test_a_damaged_hold_is_no_permission_to_run(
+    holds: Holds, clock: FakeClock, tmp_path: Path
+) -> None:
+    holds.add(hold("alice", clock))
+    path = next((tmp_path / "holds").iterdir())
+    path.write_text("{")
+    with pytest.raises(StateError, match="damaged"):
+        holds.check()
+
+
+def test_holds_that_cannot_be_looked_at_are_no_permission_to_run(
+    holds: Holds, tmp_path: Path
+) -> None:
+    (tmp_path / "holds").write_text("no directory")
+    with pytest.raises(StateError, match="Not a directory"):
+        holds.check()
+
+
+def test_a_run_of_a_puppet_agent_is_respected(tmp_path: Path) -> None:
+    path = tmp_path / "agent_catalog_run.lock"
+    processes = FakeProcesses()
+    lock = AgentLock(path, processes)
+    path.write_text("4242")
+    processes.command_lines[4242] = ["/usr/bin/ruby", "/usr/bin/puppet", "agent"]
+    with pytest.raises(BusyError, match="pid 4242"):
+        lock.take()
+    assert path.read_text() == "4242"
+
+
+@pytest.mark.parametrize("content", ["4242", "", "rubbish"])
+def test_a_stale_lock_is_taken_over(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "agent_catalog_run.lock"
+    processes = FakeProcesses()
+    processes.command_lines[4242] = ["/usr/sbin/nginx"]
+    path.write_text(content)
+    lock = AgentLock(path, processes)
+    lock.take()
+    lock.hand_to(99)
+    assert path.read_text() == "99"
+    lock.release()
+    assert not path.exists()
+
+
+def test_a_lock_that_became_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "agent_catalog_run.lock"
+    lock = AgentLock(path, FakeProcesses())
+    lock.take()
+    path.write_text("4242")
+    lock.release()
+    assert path.read_text() == "4242"

@@ -1,0 +1,76 @@
+"""A node whose key is trusted, and whose agent was taken over: what its words do to the others."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from localpuppet.formats.names import SignerName
+from localpuppet.inventory import presence
+from localpuppet.trust.signing import Kind, Signer
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+
+GOOD: dict[str, Any] = {"schema": 1, "state": "idle", "waiting": 0, "holds": [], "last": None}
+ESCAPE = "\x1b]0;owned\x07\nweb99.example.com  idle"
+
+
+def announce(fleet: Fleet, member: Member, said: dict[str, Any]) -> None:
+    """Tell others, as the agent of `member` would, what it never does."""
+    signer = Signer(SignerName(member.name), member.key.load())
+    token = signer.sign(json.dumps({"node": member.name, **said}).encode(), Kind.PRESENCE)
+
+    async def write() -> None:
+        async with fleet.bus.open() as kv:
+            await presence.announce(kv, member.name, token)
+
+    asyncio.run(write())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"last": "yesterday"},
+        {"last": {"finished_at": "yesterday"}},
+        {"last": {"finished_at": "2026-01-01T00:00:00"}},
+        {"last": {"outcome": ["changed"]}},
+        {"holds": {"reason": "x"}},
+        {"holds": ["x"]},
+        {"holds": [{"reason": 1}]},
+        {"waiting": "many"},
+        {"state": None},
+        {"state": {"idle": True}},
+        {"cause": []},
+    ],
+    ids=str,
+)
+def test_a_presence_of_another_form_hides_nobody(fleet: Fleet, odd: dict[str, Any]) -> None:
+    a, b, eve = fleet.add("a", "b", "eve")
+    announce(fleet, b, GOOD)
+    announce(fleet, eve, {**GOOD, **odd})
+    shown = a.run("nodes")
+    assert (shown.code, shown.err) == (0, "")
+    states = {row.split()[0]: " ".join(row.split()[1:3]) for row in shown.out.splitlines()[1:]}
+    assert states[b.name] == "idle"
+    assert states[eve.name] == "not trusted"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"state": ESCAPE},
+        {"state": "applying", "cause": ESCAPE},
+        {"holds": [{"reason": ESCAPE}]},
+        {"last": {"outcome": ESCAPE}},
+        {"last": {"app": ESCAPE}},
+    ],
+    ids=["state", "cause", "hold", "outcome", "release"],
+)
+def test_no_node_writes_to_the_terminal_of_who_looks(fleet: Fleet, odd: dict[str, Any]) -> None:
+    a, eve = fleet.add("a", "eve")
+    announce(fleet, eve, {**GOOD, **odd})
+    shown = a.run("nodes")
+    assert shown.code == 0
+    assert not set(shown.out) & {"\x1b", "\x07"}
+    assert len(shown.out.splitlines()) == 2, "a head and one row"

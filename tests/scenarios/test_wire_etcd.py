@@ -1,0 +1,196 @@
+"""What is etcd's own about keeping nodes apart: roles, other members, a version that does not."""
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localpuppet.bus import layout
+from localpuppet.bus.etcd import messages
+from localpuppet.bus.etcd.connection import Endpoint, EtcdConnection
+from localpuppet.bus.etcd.protobuf import encode
+from localpuppet.bus.etcd.store import EtcdKeyValue
+from localpuppet.bus.tls import tls_context
+from localpuppet.errors import UnavailableError
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory import presence
+from tests.rigs.wire import ALICE, LB01, ROSTER, TIMEOUT, WEB01, WEB02, EtcdWire
+
+OTHERS = f"{layout.PRESENCE}{WEB02}"
+SMALLER = f"nodes: {{{WEB01}: {{triggers: [{LB01}]}}, {LB01}: {{}}}}\n"
+_REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
+
+
+@pytest.fixture(scope="module")
+def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdWire]:
+    """A member as documented."""
+    made = EtcdWire(tmp_path_factory.mktemp("wire") / "etcd")
+    made.start()
+    yield made
+    made.server.stop()
+
+
+def connection(wire: EtcdWire, name: str) -> EtcdConnection:
+    """Return a connection below our store: it sends any message."""
+    own = wire.identity(name)
+    return EtcdConnection(
+        [Endpoint.parse(wire.url)],
+        tls=tls_context(wire.authority.path, own.certificate, own.key),
+        user=None,
+        timeout=TIMEOUT,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "role grant-permission web01-more readwrite /",
+        f"user grant-role {WEB01} root",
+        "role add mine",
+        "user add mine --no-password",
+        f"user delete {WEB02}",
+        f"user passwd {WEB02} --interactive=false",
+        "user list",
+        "auth disable",
+        f"put --prev-kv {OTHERS} forged",
+        f"del {OTHERS}",
+        "del --prefix /localpuppet/presence/",
+        "get --prefix /",
+        "get --from-key /",
+        "defrag",
+        "endpoint hashkv",
+    ],
+)
+def test_a_node_may_not(wire: EtcdWire, line: str) -> None:
+    done = wire.ctl(WEB01, *line.split())
+    assert done.returncode != 0
+    assert "permission denied" in done.stderr
+
+
+async def test_another_nodes_entry_cannot_be_made_to_expire(wire: EtcdWire) -> None:
+    """Each value lives on a lease of its own, which its node alone may end."""
+    web02 = connection(wire, WEB02)
+    lease = messages.read_lease(
+        await web02.call(messages.GRANT, messages.grant_request(60), again=False)
+    )
+    await web02.call(messages.PUT, messages.put_request(OTHERS, b"there", lease), again=False)
+    web01 = connection(wire, WEB01)
+    with pytest.raises(UnavailableError, match="permission denied"):
+        await web01.call(_REVOKE, encode((1, lease)), again=False)
+    web01.close()
+    await web02.call(_REVOKE, encode((1, lease)), again=False)
+    web02.close()
+
+
+async def test_a_password_cannot_be_used_instead(wire: EtcdWire) -> None:
+    """Users have none, so nobody is somebody without that certificate."""
+    with pytest.raises(UnavailableError, match=r"authentication|password"):
+        await _authenticate(wire, WEB02, "")
+
+
+async def _authenticate(wire: EtcdWire, user: str, password: str) -> None:
+    own = wire.identity(WEB01)
+    client = EtcdConnection(
+        [Endpoint.parse(wire.url)],
+        tls=tls_context(wire.authority.path, own.certificate, own.key),
+        user=(user, password),
+        timeout=TIMEOUT,
+    )
+    try:
+        await client.call(messages.RANGE, messages.range_request(OTHERS), again=True)
+    finally:
+        client.close()
+
+
+async def test_a_node_is_no_member_of_the_cluster(wire: EtcdWire) -> None:
+    """Who may speak to other members needs no permissions: they have a CA of their own."""
+    own = wire.identity(WEB01)
+    context = ssl.create_default_context(cafile=wire.directory / "peers" / "ca.pem")
+    context.load_cert_chain(own.certificate, own.key)
+    reader, writer = await asyncio.open_connection("localhost", wire.server.peer_port, ssl=context)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        writer.write(b"GET /members HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await writer.drain()
+        if await reader.read() == b"":
+            raise ConnectionResetError
+    writer.close()
+
+
+async def test_the_script_follows_the_roster(tmp_path: Path) -> None:
+    wire = EtcdWire(tmp_path / "etcd")
+    wire.start()
+    try:
+        assert wire.permit() == ""  # nothing to do, nothing said
+        before = wire.ctl("root", "role", "list").stdout
+        smaller = tmp_path / "smaller.yaml"
+        smaller.write_text(SMALLER)
+        web01 = await wire.connect(WEB01)
+        await presence.announce(web01, NodeName(WEB01), b"1")
+        await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=60.0)
+        wire.permit(smaller)
+        # A connection that was there keeps working, with what is allowed now.
+        await presence.announce(web01, NodeName(WEB01), b"2")
+        with pytest.raises(UnavailableError, match="permission denied"):
+            await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=60.0)
+        await web01.close()
+        assert sorted(wire.ctl("root", "user", "list").stdout.split()) == [LB01, "root", WEB01]
+        after = wire.ctl("root", "role", "list").stdout.split()
+        assert len(after) == 3
+        assert set(after) != set(before.split())
+        alice = await wire.connect(ALICE)
+        with pytest.raises(UnavailableError):
+            await alice.list(layout.PRESENCE)
+        await alice.close()
+        wire.permit(ROSTER)
+        assert wire.ctl("root", "role", "list").stdout == before
+    finally:
+        wire.server.stop()
+
+
+async def test_a_script_that_was_cut_off_leaves_no_half_of_a_role(tmp_path: Path) -> None:
+    """A role that was not given is made whole by the next run."""
+    wire = EtcdWire(tmp_path / "etcd")
+    wire.start()
+    try:
+        roles = wire.ctl("root", "role", "list").stdout.split()
+        (role,) = [one for one in roles if one.startswith(f"localpuppet.{WEB01}.")]
+        wire.ctl("root", "user", "revoke-role", WEB01, role)
+        wire.ctl("root", "role", "revoke-permission", role, OTHERS.replace(WEB02, WEB01))
+        wire.permit()
+        kv = await wire.connect(WEB01)
+        await presence.announce(kv, NodeName(WEB01), b"1")
+        await kv.close()
+    finally:
+        wire.server.stop()
+
+
+async def test_debians_etcd_does_not_keep_nodes_apart_and_we_say_so(wire: EtcdWire) -> None:
+    """Before 3.5.33 and 3.6.14 a transaction in a transaction is not held against any role.
+
+    So here a node reads and writes what it may not. What it writes is dropped by its reader, since
+    it is not signed by who should have written it; that the store is such is told at each connect.
+    """
+    admin = await wire.connect(wire.admin)
+    await admin.put(OTHERS, b"secret", ttl=60.0)
+    web01 = connection(wire, WEB01)
+    read = encode((1, messages.range_request(OTHERS)))
+    assert b"secret" in await web01.call(messages.TXN, _nested(read), again=False)
+    write = encode((2, messages.put_request(OTHERS, b"forged", 0)))
+    await web01.call(messages.TXN, _nested(write), again=False)
+    entry = await admin.get(OTHERS)
+    assert entry is not None
+    assert entry.value == b"forged"
+    web01.close()
+    kv = await wire.connect(WEB01)
+    assert isinstance(kv, EtcdKeyValue)
+    (warning,) = kv.warnings
+    assert "its roles do not keep nodes apart" in warning
+    assert "write it" in warning
+    await kv.close()
+    await admin.close()
+
+
+def _nested(operation: bytes) -> bytes:
+    return encode((2, encode((4, encode((2, operation))))))

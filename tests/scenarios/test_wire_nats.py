@@ -1,0 +1,276 @@
+"""What is NATS's own about keeping nodes apart: the API, answers as a weapon, names, TLS."""
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.msg import Msg
+
+from localpuppet.bus import layout
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.nats.message import packed
+from localpuppet.bus.nats.store import open_nats
+from localpuppet.errors import UnavailableError
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory import presence
+from tests.rigs.following import Follower
+from tests.rigs.raw import STREAM, RawNats, raw_nats
+from tests.rigs.servers import NEW_NATS, OLD_NATS
+from tests.rigs.wire import LB01, WEB01, WEB02, NatsWire, permissions
+
+OTHERS = f"{layout.PRESENCE}{WEB02}"
+SUBJECT = "lp.localpuppet.presence.web02~example~com"
+LIVE = "lp-live.localpuppet.presence.web02~example~com"
+MINE = "lp.localpuppet.presence.web01~example~com"
+
+
+@pytest.fixture(scope="module", params=[OLD_NATS, NEW_NATS], ids=["nats-2.9", "nats"])
+def wire(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NatsWire]:
+    """A server of each version as documented."""
+    made = NatsWire(tmp_path_factory.mktemp("wire") / "nats", request.param)
+    made.start()
+
+    async def visit() -> None:
+        await (await made.connect(made.admin)).close()
+
+    asyncio.run(visit())
+    yield made
+    made.server.stop()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "STREAM.DELETE.localpuppet",
+        "STREAM.PURGE.localpuppet",
+        "STREAM.UPDATE.localpuppet",
+        "STREAM.CREATE.mine",
+        "STREAM.MSG.GET.localpuppet",
+        "STREAM.MSG.DELETE.localpuppet",
+        "STREAM.SNAPSHOT.localpuppet",
+        "STREAM.NAMES",
+        "STREAM.LIST",
+        "DIRECT.GET.localpuppet",
+        "CONSUMER.CREATE.localpuppet",
+        "CONSUMER.CREATE.localpuppet.all",
+        "CONSUMER.DURABLE.CREATE.localpuppet.all",
+        "CONSUMER.NAMES.localpuppet",
+        "CONSUMER.LIST.localpuppet",
+        "INFO",
+    ],
+)
+async def test_a_node_may_not(wire: NatsWire, method: str) -> None:
+    async with raw_nats(wire, WEB01) as client:
+        for api in (client.api, "$JS.API"):
+            assert await client.ask(f"{api}.{method}") is None
+    async with raw_nats(wire, wire.admin) as admin:
+        assert (await admin.call(f"STREAM.INFO.{STREAM}") or {})["config"]["name"] == STREAM
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"filter_subject": "lp.>"},
+        {"filter_subject": ""},
+        {},
+        {"filter_subjects": ["lp.localpuppet.presence.>", "lp.puppet_trigger.>"]},
+    ],
+)
+async def test_a_consumer_cannot_say_another_filter_than_its_subject(
+    wire: NatsWire, config: dict[str, Any]
+) -> None:
+    async with raw_nats(wire, WEB01) as client:
+        body = {"name": "sly", "ack_policy": "none", **config}
+        answer = await client.call(
+            f"CONSUMER.CREATE.{STREAM}.sly.lp.localpuppet.presence.>",
+            {"stream_name": STREAM, "config": body},
+        )
+        assert answer is not None
+        assert "error" in answer
+
+
+@pytest.mark.parametrize("header", [{"Nats-Rollup": "all"}, {"Nats-Rollup": "sub"}])
+async def test_a_write_cannot_remove_others(wire: NatsWire, header: dict[str, str]) -> None:
+    async with raw_nats(wire, WEB01) as client:
+        answer = await client.ask(MINE, b"1", headers=header)
+        assert answer is not None
+        assert "rollup not permitted" in answer.data.decode()
+
+
+async def provoke(client: RawNats, answer_to: str) -> None:
+    """Ask for all that a node may ask for, each answer to go to another subject than ours."""
+    ask, api = client.client, client.api
+    await ask.publish(f"{api}.STREAM.INFO.{STREAM}", b"", reply=answer_to)
+    await ask.publish(f"{api}.DIRECT.GET.{STREAM}.{MINE}", b"", reply=answer_to)
+    future = {"Nats-Subject": SUBJECT, "Nats-Sequence": "999999999"}
+    await ask.publish(MINE, packed(b"forged", ttl=None), reply=answer_to, headers=future)
+    below = "lp.localpuppet.presence.>"
+    config = {"name": "pull", "ack_policy": "none", "filter_subject": below, "mem_storage": True}
+    create = f"CONSUMER.CREATE.{STREAM}.pull.{below}"
+    assert await client.call(create, {"stream_name": STREAM, "config": config}) is not None
+    body = json.dumps({"batch": 10, "no_wait": True}).encode()
+    await ask.publish(f"{api}.CONSUMER.MSG.NEXT.{STREAM}.pull", body, reply=answer_to)
+    push = {**config, "name": "push", "deliver_subject": answer_to}
+    create = create.replace("pull", "push")
+    await client.call(create, {"stream_name": STREAM, "config": push})
+    # What was asked first was answered first: this one is the last.
+    assert await client.call(f"STREAM.INFO.{STREAM}") is not None
+    for name in ("pull", "push"):
+        await client.call(f"CONSUMER.DELETE.{STREAM}.{name}")
+
+
+async def test_no_answer_of_the_server_becomes_a_write(wire: NatsWire) -> None:
+    """What two accounts are for: in one, each of these would be web02's presence afterwards."""
+    admin = await wire.connect(wire.admin)
+    before = await admin.put(OTHERS, b"there", ttl=60.0)
+    async with raw_nats(wire, WEB01) as client:
+        assert await client.write(f"{layout.PRESENCE}{WEB01}", b"forged") is not None
+        await provoke(client, SUBJECT)
+        entry = await admin.get(OTHERS)
+        assert entry is not None
+        assert (entry.value, entry.revision) == (b"there", before)
+    await admin.close()
+
+
+async def test_no_trace_of_a_message_becomes_a_write(wire: NatsWire) -> None:
+    """From 2.11 on a header says where the server tells what became of a message."""
+    admin = await wire.connect(wire.admin)
+    before = await admin.put(OTHERS, b"there", ttl=60.0)
+    async with raw_nats(wire, WEB01) as client:
+        await client.client.publish(
+            MINE, packed(b"1", ttl=None), headers={"Nats-Trace-Dest": SUBJECT}
+        )
+        await client.client.flush(timeout=5)
+    entry = await admin.get(OTHERS)
+    assert entry is not None
+    assert (entry.value, entry.revision) == (b"there", before)
+    await admin.close()
+
+
+async def test_in_one_account_it_would(wire: NatsWire) -> None:
+    """The same in the stream's own account: that is what the documentation warns of."""
+    admin = await wire.connect(wire.admin)
+    await admin.put(OTHERS, b"there", ttl=60.0)
+    async with raw_nats(wire, wire.admin) as client:
+        await client.client.publish(f"$JS.API.STREAM.INFO.{STREAM}", b"", reply=SUBJECT)
+        assert await client.call(f"STREAM.INFO.{STREAM}") is not None
+        assert await admin.get(OTHERS) is None, "an answer has taken its place"
+        answer = await client.read(OTHERS)
+        assert isinstance(answer, Msg)
+        assert b"stream_info_response" in answer.data
+    await admin.close()
+
+
+async def test_a_forged_repetition_makes_no_watch_deaf(wire: NatsWire) -> None:
+    """What is left of answers: a node can make others hear one as if it had been stored.
+
+    What they hear is checked for its signature; here it must not keep them from hearing the rest,
+    even if it says that it was stored in a far future.
+    """
+    lb01: KeyValue = await wire.connect(LB01)
+    admin = await wire.connect(wire.admin)
+    follower = Follower(lb01, layout.PRESENCE)
+    await follower.listed()
+    async with raw_nats(wire, WEB01) as client:
+        await provoke(client, LIVE)
+    await follower.until(lambda: follower.state.get(OTHERS) == b"forged")
+    for value in (b"1", b"2", b"3"):
+        await admin.put(OTHERS, value, ttl=60.0)
+        await follower.until(lambda value=value: follower.state.get(OTHERS) == value)  # type: ignore[misc]
+    assert follower.revision < 999999999
+    await follower.stop()
+    await lb01.close()
+    await admin.close()
+
+
+async def test_who_somebody_is_only_the_certificate_says(wire: NatsWire) -> None:
+    async with raw_nats(wire, WEB02, user=WEB01, password="") as client:
+        assert await client.write(f"{layout.PRESENCE}{WEB01}", b"forged") is None
+    own = wire.authority.issue(WEB01, WEB01)  # a certificate that has its name in DNS, too
+    kv = await wire.connect(WEB01, identity=own)
+    await presence.announce(kv, NodeName(WEB01), b"1")
+    await kv.close()
+
+
+async def test_answers_to_others_are_not_heard(wire: NatsWire) -> None:
+    async with raw_nats(wire, WEB01) as client:
+        for subject in ("_INBOX.>", "_INBOX_web02~example~com.>", ">", "$JS.>", "_R_.>", "$SYS.>"):
+            assert await client.subscribe(subject) is None
+
+
+async def test_what_a_node_still_learns(wire: NatsWire) -> None:
+    """Who has written to whom, and how much: names of keys. Said in the documentation."""
+    async with raw_nats(wire, WEB01) as client:
+        answer = await client.call(f"STREAM.INFO.{STREAM}", {"subjects_filter": "lp.>"})
+        assert answer is not None
+        assert MINE in answer["state"]["subjects"]
+
+
+async def test_without_the_other_account_there_is_no_stream(wire: NatsWire) -> None:
+    """A node whose settings lack `api` is told so, and nothing is made."""
+    own = wire.identity(WEB01)
+    with pytest.raises(UnavailableError, match="permission"):
+        await open_nats(
+            [wire.url],
+            timeout=5.0,
+            ca=wire.authority.path,
+            certificate=own.certificate,
+            key=own.key,
+            inbox="_INBOX_web01~example~com",
+        )
+
+
+async def test_a_changed_roster_counts_after_a_reload(tmp_path: Path, wire: NatsWire) -> None:
+    own = NatsWire(tmp_path / "own", wire.server.program)
+    own.start()
+    try:
+        with pytest.raises(UnavailableError, match=r"stream\.create"):  # no admin was here yet
+            await own.connect(WEB01)
+        await (await own.connect(own.admin)).close()
+        web01 = await own.connect(WEB01)
+        await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=60.0)
+        roster = tmp_path / "roster.yaml"
+        roster.write_text(f"admins: [bus-admin]\nnodes: {{{WEB01}: {{}}}}\n")
+        accounts = own.server.directory / "accounts.conf"
+        accounts.write_text(permissions("nats", roster))
+        assert own.server.process is not None
+        own.server.process.send_signal(signal.SIGHUP)
+        said = ""
+        while "permissions violation" not in said:  # until it was read; connections may end then
+            try:
+                await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=60.0)
+            except UnavailableError as error:
+                said = str(error)
+        await presence.announce(web01, NodeName(WEB01), b"1")
+        await web01.close()
+        with pytest.raises(UnavailableError, match="credentials"):
+            await own.connect(LB01)
+    finally:
+        own.server.stop()
+
+
+async def test_a_server_that_pretends_to_have_no_tls_is_told_nothing(tmp_path: Path) -> None:
+    """Its first line comes in clear text: somebody in between may have written it."""
+    heard: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        info = {"server_id": "x", "version": "2.15.0", "max_payload": 1048576, "headers": True}
+        writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
+        heard.append(await reader.read())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, family=socket.AF_INET)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(UnavailableError, match="does not speak TLS"):
+        await open_nats([f"tls://127.0.0.1:{port}"], timeout=1.0, user="web01", password="secret")
+    server.close()
+    await server.wait_closed()
+    assert heard
+    assert not any(heard)

@@ -1,0 +1,300 @@
+"""Nodes kept apart by the documented set-ups: what they need works, and all else is refused.
+
+The refusals are asked for below our own stores, so that it is the server that refuses; and for each
+it is shown that the server would do it for the one who may.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from localpuppet.bus import key_value, layout
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.errors import UnavailableError
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory import presence
+from localpuppet.leases.lease import Leases
+from localpuppet.machine.clock import SystemClock
+from localpuppet.requests import exchange
+from localpuppet.triggers import sending
+from localpuppet.trust.signing import Signer
+from tests.doubles.identities import person
+from tests.rigs.following import Follower
+from tests.rigs.raw import raw
+from tests.rigs.servers import NEW_NATS, OLD_NATS
+from tests.rigs.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire, Site, Wire
+
+TRIGGERS = "/puppet_trigger/events/hosts"
+Make = Callable[[Path], NatsWire | EtcdWire]
+WIRES: dict[str, Make] = {
+    "nats-2.9": lambda directory: NatsWire(directory, OLD_NATS),
+    "nats": lambda directory: NatsWire(directory, NEW_NATS),
+    "etcd": EtcdWire,
+}
+
+
+@pytest.fixture(scope="module", params=WIRES)
+def wire(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[NatsWire | EtcdWire]:
+    """Each engine as documented, with a stream or roles; one server for all tests here."""
+    made = WIRES[request.param](tmp_path_factory.mktemp("wire") / request.param)
+    made.start()
+    asyncio.run(_visit(made))
+    yield made
+    made.server.stop()
+
+
+async def _visit(wire: Wire) -> None:
+    """Let the admin connect once: that makes the stream of NATS."""
+    await (await wire.connect(wire.admin)).close()
+
+
+@asynccontextmanager
+async def store(wire: Wire, name: str) -> AsyncGenerator[KeyValue, None]:
+    """Return the store as somebody uses it."""
+    kv = await wire.connect(name)
+    try:
+        yield kv
+    finally:
+        await kv.close()
+
+
+def signer(name: str) -> Signer:
+    return person(name).signer
+
+
+def call(*hosts: str) -> sending.Call:
+    return sending.Call(
+        hosts=tuple(NodeName(host) for host in hosts),
+        tags=(),
+        ttl=180,
+        keyprefix="/puppet_trigger/events",
+        keyttl=180,
+    )
+
+
+async def send(kv: KeyValue, sender: str, *hosts: str) -> sending.Sent:
+    return await sending.send(
+        call(*hosts),
+        kv=kv,
+        signer=signer(sender),
+        paths=[()],
+        clock=SystemClock(),
+        uuid="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+    )
+
+
+async def test_presence_is_told_and_heard(wire: Wire) -> None:
+    async with store(wire, WEB01) as web01, store(wire, LB01) as lb01:
+        await presence.announce(web01, NodeName(WEB01), b"one")
+        follower = Follower(lb01, layout.PRESENCE)
+        await follower.listed()
+        await presence.announce(web01, NodeName(WEB01), b"two")
+        await follower.until(lambda: follower.state.get(layout.PRESENCE + WEB01) == b"two")
+        assert (await presence.nodes(lb01))[WEB01] == b"two"
+        await follower.stop()
+
+
+async def test_triggers_reach_their_receiver_also_after_a_restart_of_the_server(wire: Wire) -> None:
+    prefix = layout.triggers_for(NodeName(LB01), "/puppet_trigger/events")
+    async with store(wire, WEB01) as web01, store(wire, WEB02) as web02:
+        async with store(wire, LB01) as lb01:
+            follower = Follower(lb01, prefix)
+            await follower.listed()
+            await send(web01, WEB01, LB01)
+            await follower.until(lambda: prefix + WEB01 in follower.state)
+            wire.server.kill()
+            await follower.failed()
+            wire.server.start()
+            await send(web02, WEB02, LB01)
+            again = Follower(lb01, prefix, follower.revision)
+            await again.until(lambda: prefix + WEB02 in again.state)
+            await again.stop()
+        async with store(wire, LB01) as lb01:  # an agent that was away
+            fresh = Follower(lb01, prefix)
+            await fresh.until(lambda: {prefix + WEB01, prefix + WEB02} <= set(fresh.state))
+            assert {entry.key for entry in (await lb01.list(prefix)).entries} == set(fresh.state)
+            await fresh.stop()
+
+
+async def test_a_person_asks_and_a_node_replies(wire: Wire) -> None:
+    identifier = os.urandom(8).hex()
+    async with store(wire, ALICE) as alice, store(wire, WEB01) as web01:
+        requests = layout.requests_for(NodeName(WEB01))
+
+        async def answer() -> None:
+            async with aclosing(web01.watch(requests)) as changes:
+                async for change in changes:
+                    for entry in key_value.entries(change):
+                        caller, request = entry.key.removeprefix(requests).split("/")
+                        await exchange.reply(
+                            web01,
+                            b"yes: " + entry.value,
+                            caller=caller,
+                            node=NodeName(WEB01),
+                            request=request,
+                        )
+
+        answering = asyncio.create_task(answer())
+        asking = exchange.ask(
+            alice, b"?", caller=ALICE, node=NodeName(WEB01), request=identifier, ttl=60.0
+        )
+        async with aclosing(asking) as replies:
+            assert await anext(replies) == b"yes: ?"
+        answering.cancel()
+        await asyncio.wait([answering])
+        await send(alice, ALICE, WEB01, LB01)
+
+
+async def test_leases(wire: Wire) -> None:
+    async with store(wire, WEB01) as first, store(wire, WEB02) as second:
+        mine = Leases(first, SystemClock(), holder=WEB01, session="1")
+        other = Leases(second, SystemClock(), holder=WEB02, session="2")
+        held = await mine.take("db-migrate", ttl=30.0)
+        assert held is not None
+        assert await other.take("db-migrate", ttl=30.0) is None
+        assert await other.holder("db-migrate") == WEB01
+        waiting = asyncio.create_task(other.wait("db-migrate", ttl=30.0, patience=20.0))
+        renewed = await mine.renew(held)
+        assert renewed is not None
+        assert await mine.give_back(renewed)
+        taken = await waiting
+        assert taken is not None
+        assert await mine.renew(renewed) is None
+        assert await other.give_back(taken)
+
+
+# Who, what, where. Each is possible, and is for the admin; see `test_the_admin_may`.
+REFUSED = [
+    # other nodes' presence
+    (WEB01, "write", f"/localpuppet/presence/{WEB02}"),
+    (ALICE, "write", f"/localpuppet/presence/{WEB02}"),
+    # other nodes' triggers
+    (WEB01, "read", f"{TRIGGERS}/{LB01}/{WEB02}"),
+    (WEB01, "read", f"{TRIGGERS}/{LB01}/{WEB01}"),
+    (WEB01, "list", f"{TRIGGERS}/{LB01}/"),
+    (WEB01, "watch", f"{TRIGGERS}/{LB01}/"),
+    (WEB01, "list", f"{TRIGGERS}/"),
+    (WEB01, "watch", f"{TRIGGERS}/"),
+    (ALICE, "list", f"{TRIGGERS}/{LB01}/"),
+    # a receiver that the roster does not name
+    (WEB01, "write", f"{TRIGGERS}/{WEB02}/{WEB01}"),
+    (LB01, "write", f"{TRIGGERS}/{WEB01}/{LB01}"),
+    (WEB01, "write", f"{TRIGGERS}/{WEB01}/{WEB01}"),
+    # another sender's name
+    (WEB01, "write", f"{TRIGGERS}/{LB01}/{WEB02}"),
+    (WEB01, "write", f"{TRIGGERS}/{LB01}/{ALICE}"),
+    # requests to others, or in another's name, or without being allowed to ask at all
+    (WEB01, "read", f"/localpuppet/requests/{WEB02}/{ALICE}/1"),
+    (WEB01, "list", f"/localpuppet/requests/{WEB02}/"),
+    (WEB01, "watch", f"/localpuppet/requests/{WEB02}/"),
+    (WEB01, "write", f"/localpuppet/requests/{WEB02}/{WEB01}/1"),
+    (WEB01, "write", f"/localpuppet/requests/{WEB02}/{ALICE}/1"),
+    (ALICE, "write", f"/localpuppet/requests/{WEB02}/{WEB01}/1"),
+    (ALICE, "list", f"/localpuppet/requests/{WEB02}/"),
+    # replies to others, and replies in another node's name
+    (WEB01, "read", f"/localpuppet/replies/{ALICE}/{WEB02}/1"),
+    (WEB01, "list", f"/localpuppet/replies/{ALICE}/"),
+    (WEB01, "watch", f"/localpuppet/replies/{ALICE}/{WEB01}/"),
+    (WEB01, "write", f"/localpuppet/replies/{ALICE}/{WEB02}/1"),
+    (WEB01, "write", f"/localpuppet/replies/{WEB02}/{WEB01}/1"),
+    # leases that the roster does not give
+    (WEB01, "write", "/localpuppet/leases/other"),
+    (LB01, "write", "/localpuppet/leases/db-migrate"),
+    # everything
+    (WEB01, "list", "/localpuppet/"),
+    (WEB01, "watch", "/localpuppet/"),
+    (WEB01, "write", "/localpuppet/other"),
+]
+
+
+@pytest.mark.parametrize(("who", "verb", "key"), REFUSED)
+async def test_the_server_refuses(wire: NatsWire | EtcdWire, who: str, verb: str, key: str) -> None:
+    at = key if not key.endswith("/") else f"{key}x/1"
+    async with store(wire, wire.admin) as admin, raw(wire, who) as client:
+        before = await admin.put(at, b"there", ttl=60.0)
+        if verb == "write":
+            assert await client.write(key, b"forged") is None
+        else:
+            assert await getattr(client, verb)(key) is None
+        entry = await admin.get(at)
+        assert entry is not None
+        assert (entry.value, entry.revision) == (b"there", before)
+
+
+async def test_the_admin_may(wire: NatsWire | EtcdWire) -> None:
+    """What the refusals are held against: the same calls, by one who may, are answered."""
+    async with raw(wire, wire.admin) as client:
+        key = f"/localpuppet/presence/{WEB02}"
+        assert await client.write(key, b"1") is not None
+        assert await client.read(key) is not None
+        assert await client.list("/localpuppet/presence/") is not None
+        assert await client.watch("/localpuppet/presence/") is not None
+
+
+async def test_a_node_reads_what_is_its_own_below_our_store(wire: NatsWire | EtcdWire) -> None:
+    async with store(wire, wire.admin) as admin, raw(wire, WEB01) as client:
+        await admin.put(f"{TRIGGERS}/{WEB01}/{ALICE}", b"for web01", ttl=60.0)
+        assert await client.read(f"{TRIGGERS}/{WEB01}/{ALICE}") is not None
+        assert await client.list(f"{TRIGGERS}/{WEB01}/") is not None
+        assert await client.watch(f"{TRIGGERS}/{WEB01}/") is not None
+
+
+async def test_our_store_says_at_once_what_is_refused(wire: Wire) -> None:
+    async with store(wire, WEB01) as web01:
+        for refused in (
+            send(web01, WEB01, WEB02),
+            web01.list(f"{TRIGGERS}/{LB01}/"),
+            anext(web01.watch(f"{TRIGGERS}/{LB01}/")),
+            web01.get("/localpuppet/other"),
+        ):
+            with pytest.raises(UnavailableError, match="permission") as caught:
+                await refused
+            assert "\n" not in str(caught.value)
+        # The connection has not suffered.
+        await presence.announce(web01, NodeName(WEB01), b"still here")
+
+
+async def test_a_client_without_a_certificate(wire: Wire) -> None:
+    with pytest.raises(UnavailableError):
+        await wire.connect(None)
+
+
+async def test_a_certificate_of_another_ca(wire: Wire, tmp_path: Path) -> None:
+    stranger = Site(tmp_path).issue(WEB01)
+    with pytest.raises(UnavailableError):
+        await wire.connect(WEB01, identity=stranger)
+
+
+async def test_a_name_that_is_not_in_the_roster(wire: Wire) -> None:
+    """A certificate of the site's CA is not enough."""
+    with pytest.raises(UnavailableError):
+        async with store(wire, "db01.example.com") as kv:
+            await kv.list(layout.PRESENCE)
+
+
+async def test_a_server_whose_certificate_is_of_another_ca(wire: Wire, tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match=r"(?i)certificate.verify"):
+        await wire.connect(WEB01, ca=Site(tmp_path).path)
+
+
+async def test_a_server_of_another_name(wire: Wire) -> None:
+    with pytest.raises(UnavailableError, match=r"(?i)certificate.verify|IP address mismatch"):
+        await wire.connect(WEB01, url=wire.url.replace("localhost", "127.0.0.1"))
+
+
+async def test_a_client_in_clear_text(wire: Wire) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", wire.server.port)
+    writer.write(b'CONNECT {"verbose":true}\r\nPING\r\n')
+    if wire.engine == "etcd":
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+    async with asyncio.timeout(20.0):
+        said = await reader.read()  # to the end: the server hangs up
+    writer.close()
+    assert b"PONG" not in said
+    assert b"+OK" not in said

@@ -1,0 +1,108 @@
+"""The program with a bug of our choice in it, to see whether the history checker finds it.
+
+python -m tests.simulation.planted_agent BUG WORD...
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from localpuppet.agent.agent import Agent
+from localpuppet.agent.command_runner import CommandRunner
+from localpuppet.bus import key_value
+from localpuppet.bus.key_value import Change, Entry, Listing
+from localpuppet.cli.main import main
+from localpuppet.triggers import sending
+from localpuppet.triggers.cause import Cause
+from localpuppet.triggers.coalescing import Coalescer, Path
+from localpuppet.triggers.inbox import Inbox
+
+
+def nothing_on_the_disk() -> None:
+    """It says that it has accepted a cause, and writes nothing down."""
+
+    def accept(_self: Inbox, _causes: Sequence[tuple[Cause, int]]) -> None:
+        return
+
+    _plant(Inbox, "accept", accept)
+
+
+def deaf_while_it_runs() -> None:
+    """It takes what comes during a run for part of that run."""
+    wait = Coalescer._wait
+
+    def accept(self: Coalescer, cause: Cause) -> None:
+        if self.running is None:
+            wait(self, cause)
+
+    _plant(Coalescer, "accept", accept)
+
+
+def no_listing() -> None:
+    """It hears what comes, and not what came while it was away."""
+    entries = key_value.entries
+
+    def only_news(change: Change) -> Sequence[Entry]:
+        return [] if isinstance(change, Listing) else entries(change)
+
+    _plant(key_value, "entries", only_news)
+
+
+def forgets_too_early() -> None:
+    """It forgets one cause of several when their run starts."""
+    hear = Inbox.causes
+
+    def causes(self: Inbox) -> list[Cause]:
+        return hear(self)[:-1]
+
+    _plant(Inbox, "causes", causes)
+
+
+def two_at_once() -> None:
+    """It starts a run while another is on."""
+    from localpuppet.agent import command_runner, fork_runner
+
+    class Free:
+        fd = 2
+
+        @staticmethod
+        def take(_path: object) -> "Free":
+            return Free()
+
+        def release(self) -> None:
+            return
+
+    for runner in (fork_runner, command_runner):
+        _plant(runner, "Flock", Free)
+
+
+def no_end_of_loops() -> None:
+    """It sends on to whoever is asked for, also along a path that was there already."""
+
+    def next_path(known: Iterable[Path], *, me: Any, receiver: Any) -> Path:
+        _ = receiver
+        return (*next(iter(known), ()), me)
+
+    _plant(sending, "next_path", next_path)
+
+
+def _plant(where: object, name: str, bug: object) -> None:
+    setattr(where, name, bug)
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    bug.__name__: bug
+    for bug in (
+        nothing_on_the_disk,
+        deaf_while_it_runs,
+        no_listing,
+        forgets_too_early,
+        two_at_once,
+        no_end_of_loops,
+    )
+}
+
+if __name__ == "__main__":
+    _ = (Agent, CommandRunner)
+    BUGS[sys.argv[1]]()
+    sys.exit(main(sys.argv[2:]))

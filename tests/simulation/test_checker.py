@@ -1,0 +1,107 @@
+"""The history checker, on real agents with planted bugs: it must find each.
+
+Each scenario is one that a test of faults has; the agents that have it are `planted_agent.py`.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+from tests.rigs.waiting import wait_until
+from tests.simulation.planted_agent import BUGS
+
+
+def kill_and_restart(fleet: Fleet, a: Member, b: Member) -> None:
+    """Killed while a run is on and another cause waits."""
+    b.behave(gate=True)
+    fleet.send(a, b)
+    b.wait_log("history .*started")
+    (uuid,) = fleet.send(a, b)
+    fleet.accepted(b, uuid)
+    b.kill()
+    b.behave()
+    b.open_gate()
+    b.wait_log("history .*ended")
+    b.start()
+    b.wait_log("on sqlite")
+
+
+def trigger_during_a_run(fleet: Fleet, a: Member, b: Member) -> None:
+    b.behave(gate=True)
+    fleet.send(a, b)
+    b.wait_log("history .*started")
+    (uuid,) = fleet.send(a, b)
+    fleet.accepted(b, uuid)
+    b.behave()
+    b.open_gate()
+    b.wait_log("history .*ended")
+
+
+def away(fleet: Fleet, a: Member, b: Member) -> None:
+    b.stop()
+    fleet.send(a, b)
+    b.start()
+    fleet.present(b)
+
+
+def orphan(fleet: Fleet, a: Member, b: Member) -> None:
+    """Killed while a run is on that goes on."""
+    b.behave(gate=True)
+    fleet.send(a, b)
+    b.wait_log("history .*started")
+    b.kill()
+    b.start()
+    wait_until(lambda: "on sqlite" in b.log, lambda: b.log)
+    b.wait_log("history .*started|not now, again soon", 2)
+    b.behave()
+
+    def all_ended() -> bool:
+        # Who opens the gate lets everybody go who waits there: one run, or both.
+        with suppress(OSError):
+            os.close(os.open(b.root / "gate", os.O_WRONLY | os.O_NONBLOCK))
+        return b.count("ended") == b.count("started")
+
+    wait_until(all_ended, lambda: b.log)
+
+
+def circle(fleet: Fleet, a: Member, b: Member) -> None:
+    b.behave(notify=[a.name])
+    fleet.send(a, b)
+    b.wait_log("history .*ended")
+
+
+SCENARIOS: dict[str, tuple[Callable[[Fleet, Member, Member], None], str]] = {
+    "nothing_on_the_disk": (kill_and_restart, "was lost: no run, no drop"),
+    "deaf_while_it_runs": (trigger_during_a_run, "was lost: no run, no drop"),
+    "no_listing": (away, "was lost on the way"),
+    "forgets_too_early": (kill_and_restart, "was lost: no run, no drop"),
+    "two_at_once": (orphan, "started while"),
+    "no_end_of_loops": (circle, "a loop"),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(fleet: Fleet, bug: str) -> None:
+    play, problem = SCENARIOS[bug]
+    a, b = fleet.add("a", "b")
+    b.command = [sys.executable, "-m", "tests.simulation.planted_agent", bug]
+    fleet.start()
+    play(fleet, a, b)
+    b.stop()
+    problems = fleet.problems()
+    assert any(problem in line for line in problems), (problems, b.log)
+
+
+@pytest.mark.parametrize("play", list(dict.fromkeys(play for play, _ in SCENARIOS.values())))
+def test_without_a_bug_nothing_is_found(
+    fleet: Fleet, play: Callable[[Fleet, Member, Member], None]
+) -> None:
+    a, b = fleet.add("a", "b")
+    fleet.start()
+    play(fleet, a, b)
+    fleet.settle()

@@ -1,0 +1,311 @@
+"""Fleets that trigger each other in circles, on a bad bus, with agents that are killed: what is
+guaranteed holds. And bugs that are planted are found: the proof that this test tests something.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from localpuppet.triggers.cause import Kind
+from localpuppet.triggers.coalescing import Coalescer
+from tests.simulation.fleet import Fleet, Simulated
+from tests.simulation.history import check
+from tests.simulation.planted_bugs import (
+    DropsWhatItPutsBack,
+    ExpiresAllAtOnce,
+    ExpiresInSilence,
+    ForgetsWhatArrivesDuringARun,
+    ForgetsWhatCameMeanwhile,
+    NeverSettles,
+    OneRunForEachCause,
+    RestoresHalf,
+    RunsTwoAtOnce,
+    always_fresh,
+    ignores_the_receiver,
+    mixes,
+)
+
+MAX_NODES = 6
+# A path names no node twice, so with six nodes a chain is over after six messages; a run that is
+# on and one that waits come before that, and a round may be needed to see that all is quiet.
+ROUNDS = MAX_NODES + 3
+
+numbers = st.integers(0, MAX_NODES - 1)
+seldom = st.sampled_from([False, False, False, False, True])
+
+
+def lives(node: Simulated) -> bool:
+    return node.agent is not None
+
+
+def is_dead(node: Simulated) -> bool:
+    return node.agent is None
+
+
+def runs(node: Simulated) -> bool:
+    return node.run is not None and not node.run.over
+
+
+def has_to_say(node: Simulated) -> bool:
+    return runs(node) and bool(node.run and node.run.unsent)
+
+
+def is_over(node: Simulated) -> bool:
+    return lives(node) and node.run is not None and node.run.over
+
+
+def has_work(node: Simulated) -> bool:
+    return node.agent is not None and node.agent.waiting is not None
+
+
+def is_busy(node: Simulated) -> bool:
+    return lives(node) and (runs(node) or is_starting(node))
+
+
+def is_starting(node: Simulated) -> bool:
+    return node.starting is not None
+
+
+def has_something_to_lose(node: Simulated) -> bool:
+    return lives(node) and bool(node.inbox)
+
+
+def some(which: Callable[[Simulated], bool]) -> Callable[[Any], bool]:
+    """Return the precondition that there is such a node."""
+    return lambda machine: any(which(node) for node in machine.fleet.nodes)
+
+
+class FleetMachine(RuleBasedStateMachine):
+    """Any order of anything that can happen."""
+
+    fleet: Fleet
+    looks_inside = True
+
+    def make(self, edges: list[list[int]]) -> Fleet:
+        return Fleet(edges)
+
+    @initialize(data=st.data(), size=st.integers(1, MAX_NODES))
+    def begin(self, data: st.DataObject, size: int) -> None:
+        receivers = st.lists(st.integers(0, size - 1), unique=True, min_size=1, max_size=size)
+        self.fleet = self.make(data.draw(st.lists(receivers, min_size=size, max_size=size)))
+
+    def node(self, number: int, which: Callable[[Simulated], bool]) -> Simulated:
+        found = [node for node in self.fleet.nodes if which(node)]
+        return found[number % len(found)]
+
+    @precondition(some(lives))
+    @rule(number=numbers, kind=st.sampled_from([Kind.TIMER, Kind.MANUAL, Kind.REQUEST]))
+    def origin(self, number: int, kind: Kind) -> None:
+        self.fleet.origin(self.node(number, lives), kind)
+
+    @precondition(lambda self: self.fleet.bus)
+    @rule(index=st.integers(0, 50), die=seldom)
+    def deliver(self, index: int, die: bool) -> None:
+        self.fleet.deliver(self.fleet.bus.pop(index % len(self.fleet.bus)), die=die)
+
+    @precondition(lambda self: self.fleet.bus)
+    @rule(index=st.integers(0, 50), between=st.booleans())
+    def deliver_and_keep(self, index: int, between: bool) -> None:
+        message = self.fleet.bus[index % len(self.fleet.bus)]
+        self.fleet.deliver(message)
+        if between:
+            self.fleet.work(self.fleet.named(message.to))
+
+    @precondition(lambda self: len(self.fleet.bus) > 1)
+    @rule()
+    def deliver_all_newest_first(self) -> None:
+        arriving, self.fleet.bus = self.fleet.bus[::-1], []
+        for message in arriving:
+            self.fleet.deliver(message)
+
+    @precondition(lambda self: len(self.fleet.bus) > 1)
+    @rule(index=st.integers(0, 50))
+    def lose(self, index: int) -> None:
+        del self.fleet.bus[index % len(self.fleet.bus)]
+
+    @precondition(some(has_work))
+    @rule(number=numbers, die=seldom)
+    def step(self, number: int, die: bool) -> None:
+        self.fleet.step(self.node(number, has_work), die=die)
+
+    @precondition(some(is_starting))
+    @rule(number=numbers)
+    def launch(self, number: int) -> None:
+        self.fleet.launch(self.node(number, is_starting))
+
+    @precondition(some(is_starting))
+    @rule(number=numbers, die=seldom)
+    def fail_to_launch(self, number: int, die: bool) -> None:
+        self.fleet.launch(self.node(number, is_starting), die=die, refused=True)
+
+    @precondition(some(is_starting))
+    @rule(number=numbers, again=st.booleans())
+    def find_the_node_busy(self, number: int, again: bool) -> None:
+        node = self.node(number, is_starting)
+        self.fleet.launch(node, busy=True)
+        if again:
+            self.fleet.step(node)
+            self.fleet.launch(node)
+
+    @precondition(some(has_to_say))
+    @rule(number=numbers)
+    def notify(self, number: int) -> None:
+        self.fleet.notify(self.node(number, has_to_say))
+
+    @precondition(some(runs))
+    @rule(number=numbers)
+    def end(self, number: int) -> None:
+        self.fleet.end(self.node(number, runs))
+
+    @precondition(some(is_over))
+    @rule(number=numbers)
+    def acknowledge(self, number: int) -> None:
+        self.fleet.acknowledge(self.node(number, is_over))
+
+    @precondition(some(has_work))
+    @rule(number=numbers)
+    def work(self, number: int) -> None:
+        self.fleet.work(self.node(number, has_work))
+
+    @rule()
+    def let_all_work(self) -> None:
+        self.fleet.round()
+
+    @precondition(some(has_something_to_lose))
+    @rule(number=numbers, run_too=st.booleans(), for_long=seldom)
+    def kill(self, number: int, run_too: bool, for_long: bool) -> None:
+        node = self.node(number, has_something_to_lose)
+        self.fleet.kill(node, run_too=run_too)
+        if not for_long:
+            self.fleet.restart(node)
+
+    @precondition(some(lambda node: lives(node) and runs(node)))
+    @rule(number=numbers)
+    def outlive_the_agent(self, number: int) -> None:
+        node = self.node(number, lambda node: lives(node) and runs(node))
+        self.fleet.kill(node, run_too=False)
+        self.fleet.restart(node)
+        self.fleet.step(node)
+
+    @precondition(some(is_busy))
+    @rule(number=numbers)
+    def want_another_run(self, number: int) -> None:
+        node = self.node(number, is_busy)
+        self.fleet.origin(node, Kind.TIMER)
+        self.fleet.step(node)
+
+    @precondition(some(is_dead))
+    @rule(number=numbers)
+    def restart(self, number: int) -> None:
+        self.fleet.restart(self.node(number, is_dead))
+
+    @precondition(some(lives))
+    @rule(number=numbers)
+    def hold(self, number: int) -> None:
+        self.node(number, lives).hold = "disks are being changed"
+
+    @precondition(some(lambda node: node.hold is not None))
+    @rule(number=numbers)
+    def end_hold(self, number: int) -> None:
+        self.node(number, lambda node: node.hold is not None).hold = None
+
+    @precondition(some(has_work))
+    @rule(number=numbers, seconds=st.sampled_from([20, 200, 4000]), die=seldom)
+    def sit_out_a_hold(self, number: int, seconds: int, die: bool) -> None:
+        node = self.node(number, has_work)
+        node.hold = "disks are being changed"
+        self.fleet.now += seconds
+        self.fleet.step(node, die=die)
+
+    @rule(number=numbers, skew=st.sampled_from([0, 20, -20, 3600, -3600]))
+    def set_clock(self, number: int, skew: int) -> None:
+        self.node(number, lambda _: True).skew = skew
+
+    @rule(seconds=st.sampled_from([0.5, 20, 179, 200, 4000]))
+    def wait(self, seconds: float) -> None:
+        self.fleet.now += seconds
+
+    @invariant()
+    def memory_and_disk_agree(self) -> None:
+        for node in self.fleet.nodes if self.looks_inside else ():
+            if node.agent is not None:
+                batches = (node.agent.running, node.agent.waiting)
+                known = [cause for batch in batches if batch for cause in batch.ids]
+                assert sorted(known) == sorted(node.inbox), "one place for each cause"
+                assert all(batch is None or len(batch) for batch in batches)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "fleet"):
+            return
+        assert check(self.fleet.history, settled=False) == []
+        assert self.fleet.settle(ROUNDS), "chains end"
+        assert check(self.fleet.history) == []
+
+
+FleetMachine.TestCase.settings = settings(
+    max_examples=300,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestFleet = FleetMachine.TestCase
+
+
+FAST = settings(
+    max_examples=3000,
+    stateful_step_count=60,
+    deadline=None,
+    derandomize=True,  # these are facts about the test, not a search
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+    report_multiple_bugs=False,
+)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        ForgetsWhatArrivesDuringARun,
+        RunsTwoAtOnce,
+        OneRunForEachCause,
+        ExpiresInSilence,
+        DropsWhatItPutsBack,
+        ForgetsWhatCameMeanwhile,
+        ExpiresAllAtOnce,
+        NeverSettles,
+        RestoresHalf,
+    ],
+)
+def test_a_planted_bug_of_the_coalescer_is_found(bug: type[Coalescer]) -> None:
+    class Machine(FleetMachine):
+        looks_inside = False  # the history alone must show it
+
+        def make(self, edges: list[list[int]]) -> Fleet:
+            return Fleet(edges, coalescer=bug)
+
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(Machine, settings=FAST)
+
+
+@pytest.mark.parametrize("bug", [always_fresh, mixes, ignores_the_receiver])
+def test_a_planted_bug_of_the_chain_is_found(bug: object) -> None:
+    class Machine(FleetMachine):
+        looks_inside = False  # the history alone must show it
+
+        def make(self, edges: list[list[int]]) -> Fleet:
+            return Fleet(edges, path=bug)  # type: ignore[arg-type]
+
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(Machine, settings=FAST)
