@@ -159,7 +159,7 @@ class Sender:
             await self._bare.send(nodes, b"t" * 700)
             return
         assert self._kv is not None
-        call = bus_sending.Call(
+        call = bus_sending.Outgoing(
             hosts=tuple(nodes), tags=(), ttl=180, keyprefix=KEYPREFIX, keyttl=180
         )
         await bus_sending.send(

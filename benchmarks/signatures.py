@@ -25,7 +25,7 @@ from localpuppet.formats.names import SignerName  # noqa: E402
 from localpuppet.trust.authority import Authority  # noqa: E402 - the clone's, wherever it is
 from localpuppet.trust.keys import OwnKey, TrustedKeys  # noqa: E402
 from localpuppet.trust.seen import Seen  # noqa: E402
-from localpuppet.trust.signing import Kind, Signer, Verifier  # noqa: E402
+from localpuppet.trust.signing import MessageKind, Signer, Verifier  # noqa: E402
 from tests.doubles.certificates import Ca, rsa_key, write  # noqa: E402
 from tests.doubles.ports import FakeClock  # noqa: E402
 
@@ -76,13 +76,13 @@ def pinned(directory: Path, rounds: int) -> Iterator[str]:
     trusted = TrustedKeys(directory / "trusted")
     trusted.pin(ALICE, key.public_key())
     signer, verifier = Signer(ALICE, key), Verifier(trusted, None, FakeClock())
-    token = signer.sign(PAYLOAD, Kind.TRIGGER)
+    token = signer.sign(PAYLOAD, MessageKind.TRIGGER)
     raw, public = key.sign(token), key.public_key()
     yield row("Ed25519, bare", lambda: key.sign(token), lambda: public.verify(raw, token), rounds)
     yield row(
         f"Ed25519 ({len(token)} bytes)",
-        partial(signer.sign, PAYLOAD, Kind.TRIGGER),
-        partial(verifier.verify, token, Kind.TRIGGER),
+        partial(signer.sign, PAYLOAD, MessageKind.TRIGGER),
+        partial(verifier.verify, token, MessageKind.TRIGGER),
         rounds,
     )
 
@@ -98,11 +98,11 @@ def certified(directory: Path, rounds: int) -> Iterator[str]:
         files = write(directory / "ca.pem", ca.text), write(directory / "crl.pem", ca.revoke())
         verifier = Verifier(TrustedKeys(directory / "none"), Authority(*files), FakeClock())
         signer = Signer(ALICE, issued.key, certificate=issued.der)
-        token = signer.sign(PAYLOAD, Kind.TRIGGER)
+        token = signer.sign(PAYLOAD, MessageKind.TRIGGER)
         yield row(
             f"{name} ({len(token)} bytes)",
-            partial(signer.sign, PAYLOAD, Kind.TRIGGER),
-            partial(verifier.verify, token, Kind.TRIGGER),
+            partial(signer.sign, PAYLOAD, MessageKind.TRIGGER),
+            partial(verifier.verify, token, MessageKind.TRIGGER),
             rounds,
         )
 

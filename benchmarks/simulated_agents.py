@@ -1,7 +1,7 @@
 """A process full of simulated agents, for `triggers.py`: real clients, a connection for each.
 
-An agent of ours is the very `Session` of `localpuppet agent` (watches for triggers and requests, a
-presence that it keeps up, reconnecting) in front of a listener that only notes the time; what
+An agent of ours is the very `BusSession` of `localpuppet agent` (watches for triggers and requests,
+a presence that it keeps up, reconnecting) in front of a listener that only notes the time; what
 follows receipt (signature, disk, run) is a node's own work, and a thousand nodes have a thousand
 disks. A bare one is a client of `bare_clients.py`.
 
@@ -23,7 +23,7 @@ from typing import Any
 
 from bare_clients import open_bare
 
-from localpuppet.agent.bus_session import Session
+from localpuppet.agent.bus_session import BusSession
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.formats.names import NodeName
 
@@ -82,7 +82,7 @@ class Receipts:
 
 
 class Listener:
-    """What `Session` needs of an agent.
+    """What `BusSession` needs of an agent.
 
     Args:
         me: The node.
@@ -126,7 +126,7 @@ class Quiet:
 
 async def ours(spec: dict[str, Any], node: str, receipts: Receipts, delay: float) -> None:
     """Be an agent until cancelled."""
-    session = Session(
+    session = BusSession(
         Listener(NodeName.parse(node), receipts),
         connect=partial(open_store, spec["engine"], spec["url"]),
         log=Quiet(),

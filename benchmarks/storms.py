@@ -21,7 +21,7 @@ from localpuppet.bus.layout import triggers_for
 from localpuppet.formats.names import NodeName, SignerName
 from localpuppet.machine.clock import SystemClock
 from localpuppet.triggers.trigger import Trigger
-from localpuppet.trust.signing import Kind, Signer
+from localpuppet.trust.signing import MessageKind, Signer
 
 SENDERS = 100
 EACH = 100
@@ -99,7 +99,7 @@ def _messages(signers: list[Signer], node: str) -> list[tuple[str, bytes]]:
                 hops=0,
                 path=(sender,),
             )
-            token = signer.sign(trigger.to_payload(), Kind.TRIGGER)
+            token = signer.sign(trigger.to_payload(), MessageKind.TRIGGER)
             found.append((triggers_for(me, KEYPREFIX) + sender, token))
     return found
 

@@ -21,12 +21,11 @@ from localpuppet.errors import IntegrityError, LocalpuppetError
 from localpuppet.formats.names import NodeName
 from localpuppet.machine.ports import Clock, Log
 from localpuppet.triggers.admission import Admission, Admitted, Dropped, Unsigned
-from localpuppet.triggers.cause import Cause, Kind
+from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.coalescing import Batch, Coalescer, Drop
 from localpuppet.triggers.inbox import Inbox
-from localpuppet.triggers.outcome import DROPPED, MOST, Settled, of_run
-from localpuppet.trust.signing import Kind as MessageKind
-from localpuppet.trust.signing import Verifier, claimed_payload
+from localpuppet.triggers.outcome import DROPPED, MOST, TriggerOutcome, of_run
+from localpuppet.trust.signing import MessageKind, Verifier, claimed_payload
 
 # How soon a run is tried again while somebody else's has the node, and how soon a hold that
 # somebody ends is noticed, in seconds.
@@ -43,11 +42,11 @@ class Agent:
 
     Args:
         me: The node.
-        may: The local policy for triggers: why a sender may not, or `None`.
+        trigger_refusal: The local policy: why a sender may not trigger this node; `None` if it may.
         verifier: Tells whose signatures hold.
         inbox: The causes on disk.
         runner: Does runs.
-        held: Returns why the node does not run for now, or `None`.
+        hold_reason: Returns why the node does not run for now, or `None`.
         clock: The node's clock.
         log: What it says.
         alive: Called from the work loop: it goes on.
@@ -58,11 +57,11 @@ class Agent:
         self,
         *,
         me: NodeName,
-        may: Callable[[NodeName], str | None],
+        trigger_refusal: Callable[[NodeName], str | None],
         verifier: Verifier,
         inbox: Inbox,
         runner: Runner,
-        held: Callable[[], str | None],
+        hold_reason: Callable[[], str | None],
         clock: Clock,
         log: Log,
         alive: Callable[[], None],
@@ -72,12 +71,12 @@ class Agent:
         self._verifier = verifier
         self._inbox = inbox
         self._runner = runner
-        self._held = held
+        self._hold_reason = hold_reason
         self._clock = clock
         self._log = log
         self._alive = alive
         self._pulse = pulse
-        self._admission = Admission(me=me, may=may, seen=inbox.seen)
+        self._admission = Admission(me=me, trigger_refusal=trigger_refusal, seen=inbox.seen)
         owed = inbox.causes()
         self._coalescer = Coalescer.restore(owed)
         if owed:
@@ -90,7 +89,7 @@ class Agent:
         self._was_held: str | None = None
         self._changed: list[asyncio.Event] = []
         self.last: RunEnd | None = None
-        self.settled: deque[Settled] = deque(maxlen=MOST)
+        self.settled: deque[TriggerOutcome] = deque(maxlen=MOST)
 
     @property
     def running(self) -> Batch | None:
@@ -102,7 +101,7 @@ class Agent:
         """The causes that wait for the next run."""
         return self._coalescer.waiting
 
-    def hear(self, tokens: Sequence[bytes]) -> None:
+    def receive_triggers(self, tokens: Sequence[bytes]) -> None:
         """Take signed triggers from the bus; those that are admitted are on the disk afterwards.
 
         Raises:
@@ -141,13 +140,13 @@ class Agent:
 
         return self._admission.admit(payload, now=self._clock.now().timestamp(), signer=signer)
 
-    def want(
+    def request_run(
         self,
-        kind: Kind,
+        kind: CauseKind,
         *,
         sender: str = "",
         noop: bool = False,
-        only: Sequence[str] = (),
+        puppet_tags: Sequence[str] = (),
         good_for: float | None = None,
     ) -> str | None:
         """Take a cause of our own: a timer, a person on this node, a request.
@@ -156,7 +155,7 @@ class Agent:
             kind: Which of them.
             sender: Who asks; this node where it is left out.
             noop: Change nothing.
-            only: Puppet tags that limit the run.
+            puppet_tags: Puppet tags that limit the run.
             good_for: Seconds that it waits for a hold to end; for ever when `None`.
 
         Returns:
@@ -173,7 +172,7 @@ class Agent:
             timestamp=now,
             expires=None if good_for is None else now + int(good_for),
             noop=noop,
-            only=tuple(only),
+            puppet_tags=tuple(puppet_tags),
         )
         problem = self._coalescer.problem(cause)
         if problem is None:
@@ -200,7 +199,7 @@ class Agent:
         self._changed.append(event)
         return event
 
-    def poke(self) -> None:
+    def recheck(self) -> None:
         """Look again, and tell others: somebody else ran Puppet here, or a hold changed."""
         self._wake.set()
         self._tell()
@@ -241,7 +240,7 @@ class Agent:
             causes={**batch.to_dict(), "paths": [list(path) for path in batch.paths]},
             text=str(batch),
             noop=batch.noop,
-            only=batch.only,
+            puppet_tags=batch.puppet_tags,
         )
         say = self._log.debug if self._blocked else self._log.info
         say(f"running for {batch}")
@@ -253,7 +252,7 @@ class Agent:
     def _look_at_holds(self) -> str | None:
         """Return why the node does not run for now, if so; tell others when that changes."""
         try:
-            held = self._held()
+            held = self._hold_reason()
         except LocalpuppetError as error:
             held = str(error)  # better no run than one on a held node
         if held != self._was_held:
@@ -289,7 +288,7 @@ class Agent:
         for drop in dropped:
             say = self._log.debug if reasons[drop.reason] > MANY else self._log.warning
             say(f"dropped {drop.id}: {drop.reason}")
-            self.settled.append(Settled.of_cause(drop.id, 0, run=None, outcome=DROPPED))
+            self.settled.append(TriggerOutcome.of_cause(drop.id, 0, run=None, outcome=DROPPED))
         if dropped:
             self._inbox.forget([drop.id for drop in dropped])
             self._tell()

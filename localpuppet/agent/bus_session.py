@@ -39,7 +39,7 @@ class _Stopped(Exception):  # noqa: N818 - no error: it ends a group of tasks
     """The agent is to end."""
 
 
-class Session:
+class BusSession:
     """The agent's side of the bus.
 
     Args:

@@ -41,7 +41,7 @@ class CommandRunner:
         self._pid = 0
 
     async def run(self, order: Order) -> RunEnd:
-        """Do a run; see `agent.Runner`. Only its exit code is known of it."""
+        """Do a run; see `agent.runner.Runner`. Only its exit code is known of it."""
         make_private(self._lock.parent)
         lock = Flock.take(self._lock)
         if lock is None:

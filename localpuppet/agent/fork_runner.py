@@ -47,7 +47,7 @@ class ForkRunner:
         gc.freeze()  # what is here now stays shared with the children
 
     async def run(self, order: Order) -> RunEnd:
-        """Do a run; see `agent.Runner`."""
+        """Do a run; see `agent.runner.Runner`."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         try:

@@ -15,12 +15,12 @@ from localpuppet.machine.ports import ProcessId
 from localpuppet.runs.run import State, Status
 
 if TYPE_CHECKING:
-    from localpuppet.leases.book import Asker
+    from localpuppet.leases.book import LockUser
     from localpuppet.machine.ports import Log, Processes
     from localpuppet.runs.records import Records
 
 
-class Askers:
+class LockUsers:
     """Runs and processes that have locks.
 
     Args:
@@ -38,34 +38,34 @@ class Askers:
         self._log = log
         self._grace = grace
 
-    def go_on(self, asker: "Asker") -> bool:
+    def go_on(self, user: "LockUser") -> bool:
         """Return whether a run, or else a process, is still there.
 
         A run whose supervisor died goes on for as long as its Puppet does. Where it cannot be told,
         it does: a lock is kept rather than given away.
         """
         try:
-            status = self._status(asker)
+            status = self._status(user)
         except StateError as error:
-            self._log.warning(f"keeping the locks of {asker}: {error}")
+            self._log.warning(f"keeping the locks of {user}: {error}")
             return True
         if status is not None:
             return status.state is not State.FINISHED or self._records.orphaned(status)
-        return asker.process is not None and self._processes.alive(asker.process)
+        return user.process is not None and self._processes.alive(user.process)
 
-    def end(self, asker: "Asker") -> None:
+    def end(self, user: "LockUser") -> None:
         """Ask those to end whose lock was lost: another node may rely on it from now on.
 
         A run's supervisor ends its Puppet. Where there is none, everything below is asked, and
         killed when it does not listen.
         """
-        self._log.warning(f"ending {asker}: its lock was lost")
+        self._log.warning(f"ending {user}: its lock was lost")
         try:
-            status = self._status(asker)
+            status = self._status(user)
         except StateError as error:
             self._log.warning(f"whose supervisor cannot be told: {error}")
             status = None
-        process = asker.process
+        process = user.process
         if status is not None:
             supervisor = ProcessId.from_dict(status.supervisor)
             if self._processes.alive(supervisor):
@@ -85,11 +85,11 @@ class Askers:
 
         asyncio.get_running_loop().call_later(self._grace, kill)
 
-    def _status(self, asker: "Asker") -> Status | None:
-        """Return how the asker's run stands; `None` where there is no record of such a run."""
-        if asker.run is None:
+    def _status(self, user: "LockUser") -> Status | None:
+        """Return how the user's run stands; `None` where there is no record of such a run."""
+        if user.run is None:
             return None
         try:
-            return self._records.status(self._records.get(asker.run))
+            return self._records.status(self._records.get(user.run))
         except InvalidInputError:
             return None

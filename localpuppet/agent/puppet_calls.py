@@ -20,7 +20,7 @@ from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import NodeName, RunId, parse_tag
 from localpuppet.formats.text import one_line
-from localpuppet.leases.book import Asker
+from localpuppet.leases.book import LockUser
 from localpuppet.leases.keeper import Keeper
 from localpuppet.machine.ports import Clock, ProcessId
 from localpuppet.triggers import sending
@@ -35,7 +35,7 @@ MAX_LEASE = 86400
 Paths = Callable[[str | None], Iterable[tuple[NodeName, ...]]]
 
 
-class Calls:
+class PuppetCalls:
     """Answers calls.
 
     Args:
@@ -94,11 +94,11 @@ class Calls:
         raise InvalidInputError(f"the verb {verb[:40]!r} is unknown", where="call")
 
     async def _trigger(self, fields: Fields) -> dict[str, Any]:
-        keyttl = fields.whole("keyttl", least=1, most=MAX_LEASE)
-        ttl = fields.whole_or_none("ttl", least=1, most=MAX_TTL)
-        call = sending.Call(
-            hosts=fields.parsed_list("hosts", NodeName.parse, most=MAX_RECEIVERS),
-            tags=fields.parsed_list("tags", parse_tag, most=MAX_TAGS),
+        keyttl = fields.integer("keyttl", minimum=1, maximum=MAX_LEASE)
+        ttl = fields.integer_or_none("ttl", minimum=1, maximum=MAX_TTL)
+        call = sending.Outgoing(
+            hosts=fields.parsed_list("hosts", NodeName.parse, maximum=MAX_RECEIVERS),
+            tags=fields.parsed_list("tags", parse_tag, maximum=MAX_TAGS),
             ttl=min(keyttl, MAX_TTL) if ttl is None else ttl,
             keyprefix=check_key(fields.text("keyprefix")),
             keyttl=keyttl,
@@ -125,8 +125,8 @@ class Calls:
 
     async def _leader(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
         name = layout.parse_lease_name(fields.text("name"))
-        ttl = fields.whole("ttl", least=1, most=MAX_LEASE)
-        take = fields.truth("take") if "take" in fields else True
+        ttl = fields.integer("ttl", minimum=1, maximum=MAX_LEASE)
+        take = fields.boolean("take") if "take" in fields else True
         holder = await keeper.leader(name, ttl=ttl, take=take)
         return {"ok": True, "holder": holder, "mine": holder == self._signer.name}
 
@@ -134,16 +134,16 @@ class Calls:
         self, fields: Fields, keeper: Keeper, process: ProcessId | None
     ) -> dict[str, Any]:
         name = layout.parse_lease_name(fields.text("name"))
-        wait = fields.whole("wait", least=0, most=MAX_WAIT)
-        asker = Asker(run=_run(fields), process=process)
-        revision = await keeper.lock(name, wait=wait, asker=asker)
+        wait = fields.integer("wait", minimum=0, maximum=MAX_WAIT)
+        user = LockUser(run=_run(fields), process=process)
+        revision = await keeper.lock(name, wait=wait, user=user)
         return {"ok": True, "revision": revision}
 
     async def _unlock(
         self, fields: Fields, keeper: Keeper, process: ProcessId | None
     ) -> dict[str, Any]:
         name = layout.parse_lease_name(fields.text("name"))
-        if await keeper.unlock(name, asker=Asker(run=_run(fields), process=process)):
+        if await keeper.unlock(name, user=LockUser(run=_run(fields), process=process)):
             return {"ok": True}
         raise InvalidInputError(
             f"the lease {name} was lost before its lock was given back",
@@ -155,7 +155,7 @@ def _run(fields: Fields) -> str | None:
     return None if fields.text_or_none("run") is None else fields.parsed("run", RunId.parse)
 
 
-def trigger_line(call: sending.Call) -> bytes:
+def trigger_line(call: sending.Outgoing) -> bytes:
     """Return the line that asks for a trigger in the name of the run that is on."""
     question = {
         "verb": "trigger",

@@ -13,15 +13,15 @@ from pathlib import Path
 
 from localpuppet.agent.agent import Agent
 from localpuppet.agent.noticing import Traces, notice
-from localpuppet.agent.puppet_calls import Calls
-from localpuppet.agent.run_side import Here
+from localpuppet.agent.puppet_calls import PuppetCalls
+from localpuppet.agent.run_side import LocalRunSide
 from localpuppet.agent.runner import Runner
 from localpuppet.agent.timer import Timer, splay
 from localpuppet.formats.times import show_duration
 from localpuppet.leases.keeper import Keeper
 from localpuppet.machine.flock import Flock
 from localpuppet.machine.ports import Clock, Log, ProcessId, ServiceStatus
-from localpuppet.triggers.cause import Kind
+from localpuppet.triggers.cause import CauseKind
 
 # What goes on beside the run side; it gets the event that ends it.
 Task = Callable[[asyncio.Event], Awaitable[None]]
@@ -53,9 +53,9 @@ class RunParts:
 
     agent: Agent
     runner: Runner
-    side: Here
+    side: LocalRunSide
     keeper: Keeper
-    calls: Calls
+    calls: PuppetCalls
     listen: Callable[[Path, LineAnswer], Awaitable[asyncio.Server]]
     identify: Callable[[int], ProcessId]
     socket: Path
@@ -131,13 +131,13 @@ class RunService:
 
     def _watched(self) -> tuple[Traces, asyncio.Event, Callable[[], None]]:
         agent = self.parts.agent
-        return Traces(self.parts.state), agent.subscribe(), agent.poke
+        return Traces(self.parts.state), agent.subscribe(), agent.recheck
 
     def _timer(self, every: float) -> Timer:
         agent = self.parts.agent
 
         def due() -> None:
-            agent.want(Kind.TIMER, good_for=every)
+            agent.request_run(CauseKind.TIMER, good_for=every)
 
         now = self.parts.clock.now().timestamp()
         return Timer(every, phase=splay(agent.me, every), now=now, due=due)

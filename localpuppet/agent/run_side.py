@@ -1,7 +1,8 @@
 """The seam between the side of an agent that talks to the bus and the side that runs.
 
-Owns: what the first needs of the second (`RunSide`), and the second in the same process (`Here`).
-`gate.Gate` is the second in another process, behind `door.Door`. Refuses to know: how either works.
+Owns: what the first needs of the second (`RunSide`), and the second in the same process
+(`LocalRunSide`). `agent.split.client.RemoteRunSide` is the second in another process, behind
+`agent.split.server.RunSideServer`. Refuses to know: how either works.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ class RunSide(Protocol):
         ...
 
 
-class Here:
+class LocalRunSide:
     """The run side in this process.
 
     Args:
@@ -81,7 +82,7 @@ class Here:
 
     async def hear(self, tokens: Sequence[bytes]) -> None:
         """Take signed triggers; see `RunSide`."""
-        self._agent.hear(tokens)
+        self._agent.receive_triggers(tokens)
 
     async def serve(self, token: bytes) -> Answer | None:
         """Do a signed request; see `RunSide`."""

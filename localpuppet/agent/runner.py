@@ -43,13 +43,13 @@ class Order:
         causes: `Batch.to_dict()` and `paths`, all of them: what its record keeps.
         text: The same for people.
         noop: Whether every cause wants no change.
-        only: Puppet tags that limit it; empty for everything.
+        puppet_tags: Puppet tags that limit it; empty for everything.
     """
 
     causes: Mapping[str, Any]
     text: str
     noop: bool = False
-    only: tuple[str, ...] = ()
+    puppet_tags: tuple[str, ...] = ()
 
 
 class Runner(Protocol):

@@ -15,7 +15,7 @@ from localpuppet.machine.ports import Clock
 from localpuppet.runs.holds import Holds
 from localpuppet.runs.records import Records
 from localpuppet.runs.run import State, Status
-from localpuppet.trust.signing import Kind, Signer
+from localpuppet.trust.signing import MessageKind, Signer
 
 
 class Describer:
@@ -49,7 +49,7 @@ class Describer:
 
     def signed(self) -> bytes:
         """Return the presence entry: JSON, signed."""
-        return self._signer.sign(json.dumps(self.status()).encode(), Kind.PRESENCE)
+        return self._signer.sign(json.dumps(self.status()).encode(), MessageKind.PRESENCE)
 
     def status(self) -> dict[str, Json]:
         """Return how the node is; the fields are in docs/agent.md."""

@@ -1,7 +1,7 @@
 """The roster of a bus: who is on it and may do what; turned into rights on keys.
 
 Owns: the file's rules, and which keys a member needs for what it may do. Refuses to know: how an
-engine is told (`model.nats_permissions`, `model.etcd_roles`).
+engine is told (`bus.nats.permissions`, `bus.etcd.roles`).
 
 Invariants: what the roster does not name nobody may; a name that it does not introduce is refused,
 so that a typo takes no right away unseen.
@@ -22,7 +22,7 @@ ALL = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class RosterEntry:
     """One line of the roster.
 
     Attributes:
@@ -51,7 +51,7 @@ class Roster:
         stream: NATS's stream.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[RosterEntry, ...]
     admins: tuple[SignerName, ...]
     keyprefix: str
     stream: str
@@ -97,7 +97,7 @@ class Roster:
         """Return everybody but the admins with what they may do."""
         return [Member(name=one.name, grants=tuple(self._grants(one))) for one in self.entries]
 
-    def _grants(self, entry: Entry) -> list[Grant]:
+    def _grants(self, entry: RosterEntry) -> list[Grant]:
         reads = [layout.PRESENCE, layout.LEASES]
         writes = [layout.LEASES + name for name in entry.leases]
         writes += [
@@ -117,14 +117,14 @@ class Roster:
         ]
 
 
-def _entry(name: str, raw: Mapping[str, Any], nodes: Sequence[NodeName], where: str) -> Entry:
+def _entry(name: str, raw: Mapping[str, Any], nodes: Sequence[NodeName], where: str) -> RosterEntry:
     leases = raw.get("leases", [])
     for lease in leases:
         try:
             layout.parse_lease_name(lease)
         except InvalidInputError as error:
             raise error.at(f"{where}.leases") from error
-    return Entry(
+    return RosterEntry(
         name=SignerName(name),
         node=name in nodes,
         triggers=_named(raw.get("triggers", []), nodes, f"{where}.triggers"),

@@ -87,14 +87,14 @@ def apply_command(
     happens is recorded: see status, logs and why.
     """
     from localpuppet.puppet import command
-    from localpuppet.runs.options import Wish
+    from localpuppet.runs.options import RunOptions
     from localpuppet.wiring.run import RunWiring
 
     node: NodeWiring = ctx.obj
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
     extra: tuple[str, ...] = ctx.meta.get(_REST, ())
     command.check_extra(extra)
-    wish = Wish(
+    options = RunOptions(
         noop=noop,
         tags=None if tags is None else parse_tags(tags),
         extra=extra,
@@ -104,7 +104,7 @@ def apply_command(
     )
     wiring = RunWiring(node)
     prepared = wiring.preparation().prepare(
-        wish, source=source, package=install, allow_rollback=allow_rollback
+        options, source=source, package=install, allow_rollback=allow_rollback
     )
     observer = render.observer(quiet=as_json or detach, title=f"applying {prepared.release.app}")
     supervisor = wiring.supervisor(observer)

@@ -15,12 +15,12 @@ def call_command(node: NodeWiring) -> None:
 
     For the Puppet modules (docs/puppet-module.md). Leases need the agent, who stays to renew them.
     """
-    from localpuppet.agent.puppet_calls import MAX_LINE, Calls
+    from localpuppet.agent.puppet_calls import MAX_LINE, PuppetCalls
     from localpuppet.cli.run_async import run
     from localpuppet.wiring.fleet import FleetWiring
 
     fleet = FleetWiring(node)
-    calls = Calls(
+    calls = PuppetCalls(
         store=fleet.connected,
         signer=fleet.signer,
         keeper=None,

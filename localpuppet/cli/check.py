@@ -39,7 +39,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
         .classifier()
         .classify(str(node.settings.input) if source is None else source, None)
     )
-    read, release, document = classified.source, classified.release, classified.document
+    loaded, release, document = classified.loaded, classified.release, classified.document
     releases = ReleaseWiring(node)
     warnings = [
         f"{name} is mutable: the same input may give another result later"
@@ -51,22 +51,22 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             "Puppet was not found (see puppet.command): classes and parameters were not checked"
         )
     elif parse:
-        left_out = releases.reader().check_now(release, document, where=read.name)
+        left_out = releases.reader().check_now(release, document, where=loaded.name)
         warnings += [left_out] if left_out else []
     else:
         try:
             check_kept(releases.interfaces, partial(elsewhere, node), document, release, ())
         except LocalpuppetError as error:
-            raise error.at(read.name) from error
+            raise error.at(loaded.name) from error
     if as_json:
         render.emit_json(
             {
                 "schema": 1,
-                "input": read.name,
-                "input_sha256": read.sha256,
+                "input": loaded.name,
+                "input_sha256": loaded.sha256,
                 "app": release.app,
                 "modulepath": [str(directory) for directory in release.modulepath],
-                "layers": list(read.input.layers),
+                "layers": list(loaded.input.layers),
                 "node_document": document.to_dict(),
                 "warnings": warnings,
             }
@@ -75,10 +75,10 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     render.emit(
         render.pairs(
             [
-                ("Input", f"{read.name} (sha256 {read.sha256[:16]}…)"),
+                ("Input", f"{loaded.name} (sha256 {loaded.sha256[:16]}…)"),
                 ("Release", release.app),
                 ("Modulepath", ", ".join(str(directory) for directory in release.modulepath)),
-                ("Layers", ", ".join(map(render.user_text, read.input.layers))),
+                ("Layers", ", ".join(map(render.user_text, loaded.input.layers))),
                 ("Environment", document.environment),
                 ("Classes", ", ".join(document.classes) or "none"),
                 ("Parameters", ", ".join(document.parameters)),

@@ -60,8 +60,8 @@ def disable_command(
         from localpuppet.cli.asking import ask_nodes
         from localpuppet.requests.request import Disable
 
-        wish = Disable(message=parse_line(message, what="message"), length=length)
-        return ask_nodes(node, nodes, "disable", wish, as_json=as_json)
+        args = Disable(message=parse_line(message, what="message"), length=length)
+        return ask_nodes(node, nodes, "disable", args, as_json=as_json)
     now = node.clock.now()
     hold = Hold(
         owner=parse_line(user() if owner is None else owner, what="owner"),

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from localpuppet.formats.times import parse_duration
-from localpuppet.requests.lifetime import MAX_LIFE
+from localpuppet.requests.lifetime import MAX_LIFETIME
 
 PATIENCE = 20.0
 
@@ -37,8 +37,8 @@ def patience_option() -> Decorator:
 
 def _patience(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float:
     seconds = PATIENCE if value is None else parse_duration(value, what="timeout")
-    if seconds > MAX_LIFE:
-        raise click.UsageError(f"--timeout must be at most {MAX_LIFE // 60}m")
+    if seconds > MAX_LIFETIME:
+        raise click.UsageError(f"--timeout must be at most {MAX_LIFETIME // 60}m")
     return seconds
 
 

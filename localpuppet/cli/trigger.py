@@ -19,7 +19,7 @@ from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.bus.key_value import KeyValue
-    from localpuppet.triggers.sending import Call, Sent
+    from localpuppet.triggers.sending import Outgoing, Sent
     from localpuppet.wiring.fleet import FleetWiring
 
 TTL = 180
@@ -60,7 +60,7 @@ def trigger_command(
 ) -> int:
     """Trigger a run on each NODE: one that starts after this, or a logged drop."""
     from localpuppet.cli.run_async import run
-    from localpuppet.triggers.sending import Call
+    from localpuppet.triggers.sending import Outgoing
     from localpuppet.triggers.trigger import MAX_TTL
     from localpuppet.wiring.fleet import FleetWiring
 
@@ -68,7 +68,7 @@ def trigger_command(
     seconds = parse_duration(ttl, what="ttl")
     if not 1 <= seconds <= MAX_TTL:
         raise click.UsageError(f"--ttl must be from 1s to {MAX_TTL // 3600}h")
-    call = Call(
+    call = Outgoing(
         hosts=tuple(NodeName.parse(name) for name in nodes),
         tags=tuple(parse_tag(tag, where="--tag") for tag in tags),
         ttl=int(seconds),
@@ -96,7 +96,7 @@ def trigger_command(
 
 
 async def _trigger(
-    fleet: "FleetWiring", call: "Call", patience: float | None, *, quiet: bool
+    fleet: "FleetWiring", call: "Outgoing", patience: float | None, *, quiet: bool
 ) -> "tuple[Sent, dict[str, dict[str, Any] | None]]":
     from localpuppet.cli.progress import shown, whom
     from localpuppet.triggers.awaiting import Expected, doubts, ends
@@ -125,7 +125,7 @@ async def _trigger(
             return sent, await ends(expected, kv, fleet.verifier, patience=patience, told=told)
 
 
-async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Call") -> "Sent":
+async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Outgoing") -> "Sent":
     """Send it; in a run of this node's, along the paths of that run's causes.
 
     A program that a run starts must not begin a new chain: two nodes whose Puppet code does would
@@ -147,7 +147,7 @@ async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Call") -> "Sent":
     )
 
 
-async def _through_agent(fleet: "FleetWiring", socket: Path, call: "Call") -> "Sent":
+async def _through_agent(fleet: "FleetWiring", socket: Path, call: "Outgoing") -> "Sent":
     """Have the agent send it, which knows the causes of the command that it runs (`run_cmd`)."""
     from localpuppet.agent.puppet_calls import trigger_line
     from localpuppet.triggers.sending import Sent

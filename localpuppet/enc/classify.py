@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from localpuppet.enc.document import EncData, NodeDocument, ReleaseEnc, classify
-from localpuppet.enc.input import Source
+from localpuppet.enc.input import LoadedInput
 from localpuppet.errors import LocalpuppetError
 from localpuppet.machine.files import write_durably
 
 
 def node_document(
-    source: Source,
+    loaded: LoadedInput,
     offered: ReleaseEnc,
     *,
     answer: EncData | None,
@@ -19,7 +19,7 @@ def node_document(
     Each wins over the ones before it.
 
     Args:
-        source: The input.
+        loaded: The input.
         offered: The `enc.yaml` of the release that it names.
         answer: What the site's own ENC command said, if there is one.
 
@@ -27,15 +27,15 @@ def node_document(
         InvalidInputError: A layer or a `%{…}` is unknown.
     """
     try:
-        layers = offered.select(source.input.layers)
+        layers = offered.select(loaded.input.layers)
     except LocalpuppetError as error:
-        raise error.at(source.name) from error
+        raise error.at(loaded.name) from error
     if answer is not None:
         layers.append(answer)
     try:
-        return classify([*layers, source.input.data])
+        return classify([*layers, loaded.input.data])
     except LocalpuppetError as error:
-        raise error.at(f"node document of {source.name}") from error
+        raise error.at(f"node document of {loaded.name}") from error
 
 
 def write_document(document: NodeDocument, path: Path) -> None:

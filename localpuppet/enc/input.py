@@ -25,7 +25,7 @@ class Fetch(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class LoadedInput:
     """An input as it was read.
 
     Attributes:
@@ -39,7 +39,7 @@ class Source:
     input: Input
 
 
-def read_input(source: str, *, documents: Documents, fetch: Fetch) -> Source:
+def read_input(source: str, *, documents: Documents, fetch: Fetch) -> LoadedInput:
     """Return the input at `source`: a path, `-` for standard input, or an `https://` URL.
 
     Raises:
@@ -65,7 +65,7 @@ def read_input(source: str, *, documents: Documents, fetch: Fetch) -> Source:
         raise InvalidInputError(f"is too large: the limit is {MAX_DOCUMENT} bytes", where=name)
     raw = documents.parse(data, schema="input", where=name)
     try:
-        return Source(
+        return LoadedInput(
             name=name, sha256=hashlib.sha256(data).hexdigest(), input=Input.from_dict(raw)
         )
     except LocalpuppetError as error:

@@ -71,16 +71,16 @@ class Fields:
             raise error.at(at(self._where, key)) from error
 
     def parsed_list(
-        self, key: str, parse: Callable[[str], T], *, least: int = 0, most: int
+        self, key: str, parse: Callable[[str], T], *, minimum: int = 0, maximum: int
     ) -> tuple[T, ...]:
-        """Return what `parse` makes of each of `least` to `most` strings in a list."""
+        """Return what `parse` makes of each of `minimum` to `maximum` strings in a list."""
         value = self._required(key)
         if not isinstance(value, list):
             raise self.wrong(key, "a list")
         place = at(self._where, key)
-        if not least <= len(value) <= most:
+        if not minimum <= len(value) <= maximum:
             raise InvalidInputError(
-                f"has {len(value)} elements; {least} to {most} are allowed", where=place
+                f"has {len(value)} elements; {minimum} to {maximum} are allowed", where=place
             )
         found = []
         for index, item in enumerate(value):
@@ -92,24 +92,28 @@ class Fields:
                 raise error.at(at(place, index)) from error
         return tuple(found)
 
-    def whole(self, key: str, *, least: int | None = None, most: int | None = None) -> int:
-        """Return an integer; `least` and `most` are allowed themselves."""
+    def integer(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int:
+        """Return an integer; `minimum` and `maximum` are allowed themselves."""
         value = self._required(key)
-        limits = "" if least is None else f" from {least}"
-        limits += "" if most is None else f" to {most}"
+        limits = "" if minimum is None else f" from {minimum}"
+        limits += "" if maximum is None else f" to {maximum}"
         if not isinstance(value, int) or isinstance(value, bool):
             raise self.wrong(key, f"an integer{limits}")
-        if (least is not None and value < least) or (most is not None and value > most):
+        if (minimum is not None and value < minimum) or (maximum is not None and value > maximum):
             raise InvalidInputError(
                 f"is {value}, must be an integer{limits}", where=at(self._where, key)
             )
         return value
 
-    def whole_or_none(
-        self, key: str, *, least: int | None = None, most: int | None = None
+    def integer_or_none(
+        self, key: str, *, minimum: int | None = None, maximum: int | None = None
     ) -> int | None:
         """Return an integer; `None` where there is none."""
-        return None if self._raw.get(key) is None else self.whole(key, least=least, most=most)
+        return (
+            None
+            if self._raw.get(key) is None
+            else self.integer(key, minimum=minimum, maximum=maximum)
+        )
 
     def seconds_or_none(self, key: str) -> float | None:
         """Return a positive number; `None` where there is none."""
@@ -120,7 +124,7 @@ class Fields:
             raise self.wrong(key, "a positive number")
         return float(value)
 
-    def truth(self, key: str) -> bool:
+    def boolean(self, key: str) -> bool:
         """Return true or false."""
         value = self._required(key)
         if not isinstance(value, bool):

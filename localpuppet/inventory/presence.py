@@ -101,10 +101,10 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
     """
     from localpuppet.errors import LocalpuppetError
     from localpuppet.formats.strict_json import parse_object
-    from localpuppet.trust.signing import MAX_PAYLOAD, Kind
+    from localpuppet.trust.signing import MAX_PAYLOAD, MessageKind
 
     try:
-        signed = verifier.verify(token, Kind.PRESENCE)
+        signed = verifier.verify(token, MessageKind.PRESENCE)
         said: dict[str, Any] = dict(parse_object(signed.payload, where=name, limit=MAX_PAYLOAD))
         if signed.signer != name or said.get("node") != name:
             return {"node": name, "state": "not trusted", "why": f"signed by {signed.signer}"}

@@ -1,7 +1,7 @@
 """The leases that this node's agent has, on disk: the agent after it goes on with them.
 
-Owns: `agent/leases.sqlite` in the state directory, and who relies on a lock (`Asker`). Refuses to
-know: the bus, and whether what is written here is still true there.
+Owns: `agent/leases.sqlite` in the state directory, and who relies on a lock (`LockUser`). Refuses
+to know: the bus, and whether what is written here is still true there.
 
 Invariant: what was noted survives a kill -9 and a power cut; a monotonic time of another boot is
 not mistaken for one of this.
@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS leases (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asker:
+class LockUser:
     """Who asked for a lock, and relies on it for as long as it goes on.
 
     Attributes:
@@ -36,7 +36,7 @@ class Asker:
     run: str | None = None
     process: ProcessId | None = None
 
-    def is_same(self, other: "Asker") -> bool:
+    def is_same(self, other: "LockUser") -> bool:
         """Return whether both are one run, or one process of none."""
         if self.run is not None or other.run is not None:
             return self.run == other.run
@@ -58,14 +58,14 @@ class Noted:
         value: What we wrote on the bus; no other session writes the same.
         ttl: Seconds for which a renewal is good.
         until: Monotonic seconds until which the last renewal was good; 0 after a reboot.
-        asker: Who relies on the lock; `None` for a leader's.
+        user: Who relies on the lock; `None` for a leader's.
     """
 
     name: str
     value: bytes
     ttl: float
     until: float
-    asker: Asker | None
+    user: LockUser | None
 
 
 class Book(Protocol):
@@ -107,8 +107,8 @@ class LeaseBook:
         Raises:
             StateError: It is not on the disk.
         """
-        asker = noted.asker or Asker()
-        process = asker.process
+        user = noted.user or LockUser()
+        process = user.process
         with self._database.transaction() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -118,8 +118,8 @@ class LeaseBook:
                     noted.ttl,
                     noted.until,
                     self._boot_id if process is None else process.boot_id,
-                    noted.asker is not None,
-                    asker.run,
+                    noted.user is not None,
+                    user.run,
                     process and process.pid,
                     process and process.started,
                 ),
@@ -170,5 +170,5 @@ class LeaseBook:
             value=value,
             ttl=ttl,
             until=until if boot == self._boot_id else 0.0,
-            asker=Asker(run=run, process=process) if asked else None,
+            user=LockUser(run=run, process=process) if asked else None,
         )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import BusyError, InvalidInputError, StateError, UnavailableError
-from localpuppet.leases.book import Asker, Book, Noted
+from localpuppet.leases.book import Book, LockUser, Noted
 from localpuppet.leases.lease import Held, Leases, Use
 from localpuppet.machine.ports import Clock, Log
 
@@ -37,7 +37,7 @@ class _Kept:
 
     Attributes:
         held: As we know it.
-        asker: Who relies on the lock; `None` for a leader's.
+        user: Who relies on the lock; `None` for a leader's.
         sure: The store's revision is known: no write was left in doubt.
         ours: Whether this agent took it, or has found that it is still ours.
         give_up_at: Monotonic seconds; when it was not renewed until then, it counts as lost.
@@ -46,7 +46,7 @@ class _Kept:
     """
 
     held: Held
-    asker: Asker | None
+    user: LockUser | None
     sure: bool = True
     ours: bool = True
     give_up_at: float
@@ -54,7 +54,7 @@ class _Kept:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __str__(self) -> str:
-        return f"the {'lease' if self.asker is None else 'lock'} {self.held.name}"
+        return f"the {'lease' if self.user is None else 'lock'} {self.held.name}"
 
 
 class Keeper:
@@ -80,8 +80,8 @@ class Keeper:
         holder: str,
         session: str,
         book: Book,
-        relies: Callable[[Asker], bool],
-        lost: Callable[[Asker], None],
+        relies: Callable[[LockUser], bool],
+        lost: Callable[[LockUser], None],
     ) -> None:
         self._store = store
         self._clock = clock
@@ -111,7 +111,7 @@ class Keeper:
             )
             give_up_at = max(_give_up_at(held), soon)
             self._kept[noted.name] = _Kept(
-                held=held, asker=noted.asker, sure=False, ours=False, give_up_at=give_up_at
+                held=held, user=noted.user, sure=False, ours=False, give_up_at=give_up_at
             )
 
     async def leader(self, name: str, *, ttl: float, take: bool) -> str | None:
@@ -124,19 +124,19 @@ class Keeper:
             InvalidInputError: The name is none.
         """
         kept = self._kept.get(name)
-        if kept is not None and kept.asker is None and self._valid(kept):
+        if kept is not None and kept.user is None and self._valid(kept):
             return self._holder
         leases = await self._leases()
         if take and kept is None:
             held = await leases.take(name, ttl=ttl, use=Use.LEADER, over=True)
             if held is not None:
-                self._keep(held, asker=None)
+                self._keep(held, user=None)
                 self._note(self._kept[name])
                 self._log.info(f"took the lease {name}")
                 return self._holder
         return await leases.leader(name)
 
-    async def lock(self, name: str, *, wait: float, asker: Asker) -> int:
+    async def lock(self, name: str, *, wait: float, user: LockUser) -> int:
         """Take a lock for somebody, waiting for it; return its revision.
 
         Raises:
@@ -152,9 +152,9 @@ class Keeper:
         elif kept is not None:
             raise InvalidInputError(
                 f"this node has the lease {name} already",
-                hint=f"{kept.asker} relies on it" if kept.asker else "it leads by that name",
+                hint=f"{kept.user} relies on it" if kept.user else "it leads by that name",
             )
-        if not self._relies(asker):
+        if not self._relies(user):
             raise InvalidInputError(
                 f"no run or process goes on here that would rely on the lock {name}",
                 hint="ask from the process that is to have it",
@@ -167,23 +167,23 @@ class Keeper:
                 f"the lock {name} was not free within {wait:g} s",
                 hint=f"{holder} has it" if holder else "",
             )
-        self._keep(held, asker=asker)
+        self._keep(held, user=user)
         try:
             self._book.note(_noted(self._kept[name]))
         except StateError:
             self._kept[name] = replace(self._kept[name], ending=True)
             raise
-        self._log.info(f"took the lock {name} for {asker}")
+        self._log.info(f"took the lock {name} for {user}")
         return held.revision
 
-    async def unlock(self, name: str, *, asker: Asker) -> bool:
+    async def unlock(self, name: str, *, user: LockUser) -> bool:
         """Give a lock back; return whether it was ours to the end. One never held is no loss.
 
         Raises:
             UnavailableError: The store cannot be asked; it is tried again until it has expired.
         """
         kept = self._kept.get(name)
-        if kept is None or kept.asker is None or not kept.asker.is_same(asker):
+        if kept is None or kept.user is None or not kept.user.is_same(user):
             return True
         return await self._let_go(name)
 
@@ -215,8 +215,8 @@ class Keeper:
 
     async def _leave(self) -> None:
         for name, kept in list(self._kept.items()):
-            if kept.asker is not None and not self._is_over(kept):
-                self._log.info(f"left {kept} to the next agent: {kept.asker} relies on it")
+            if kept.user is not None and not self._is_over(kept):
+                self._log.info(f"left {kept} to the next agent: {kept.user} relies on it")
                 continue
             try:
                 await self._let_go(name)
@@ -226,7 +226,7 @@ class Keeper:
     async def _end(self, name: str, kept: _Kept) -> None:
         """Give back what nobody relies on, if that can be done; else it is tried again."""
         if not kept.ending:
-            self._log.info(f"giving back {kept}: {kept.asker} is over")
+            self._log.info(f"giving back {kept}: {kept.user} is over")
         try:
             await self._let_go(name)
         except UnavailableError as error:
@@ -278,22 +278,22 @@ class Keeper:
                     return
                 problem, found = str(error), None
             if found is not None:
-                self._keep(found, asker=kept.asker, turn=kept.turn)
+                self._keep(found, user=kept.user, turn=kept.turn)
                 self._note(self._kept[name])
                 if not kept.ours:
-                    relies = f" for {kept.asker}" if kept.asker else ""
+                    relies = f" for {kept.user}" if kept.user else ""
                     self._log.info(f"took up {kept} again{relies}")
                 return
             self._log.warning(f"lost the lease {name}: {problem}")
-            if kept.asker is not None:
-                self._lost(kept.asker)
+            if kept.user is not None:
+                self._lost(kept.user)
             if self._kept.get(name) is kept:  # or somebody who waited here has it by now
                 del self._kept[name]
                 self._strike(name)
 
-    def _keep(self, held: Held, *, asker: Asker | None, turn: asyncio.Lock | None = None) -> None:
+    def _keep(self, held: Held, *, user: LockUser | None, turn: asyncio.Lock | None = None) -> None:
         self._kept[held.name] = _Kept(
-            held=held, asker=asker, give_up_at=_give_up_at(held), turn=turn or asyncio.Lock()
+            held=held, user=user, give_up_at=_give_up_at(held), turn=turn or asyncio.Lock()
         )
         self._more.set()
 
@@ -312,7 +312,7 @@ class Keeper:
 
     def _is_over(self, kept: _Kept) -> bool:
         """Return whether a lock is to be given back: nobody relies on it any more."""
-        return kept.ending or (kept.asker is not None and not self._relies(kept.asker))
+        return kept.ending or (kept.user is not None and not self._relies(kept.user))
 
     def _valid(self, kept: _Kept) -> bool:
         return self._clock.monotonic() < _give_up_at(kept.held)
@@ -328,4 +328,4 @@ def _give_up_at(held: Held) -> float:
 
 def _noted(kept: _Kept) -> Noted:
     held = kept.held
-    return Noted(name=held.name, value=held.value, ttl=held.ttl, until=held.until, asker=kept.asker)
+    return Noted(name=held.name, value=held.value, ttl=held.ttl, until=held.until, user=kept.user)

@@ -1,7 +1,7 @@
 """Leases: rights on the bus that expire, one holder at a time.
 
 Owns: what stands under a lease's key, and how it is taken, renewed, found again and given back.
-Refuses to know: who renews it and when (`keeper`, `localpuppet lease`), engines.
+Refuses to know: who renews it and when (`leases.keeper`, `localpuppet lease`), engines.
 
 Invariants: a lease is written only where nobody has it, or over the revision of one that is ours to
 replace; what others may rely on never lasts longer than the store keeps it.

@@ -133,7 +133,7 @@ class SystemProcesses:
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep: int, group: str
     ) -> Child:
-        """Start a child; see `ports.Processes`.
+        """Start a child; see `machine.ports.Processes`.
 
         Raises:
             StateError: It could not be started.
@@ -156,7 +156,7 @@ class SystemProcesses:
     def capture(
         self, argv: Sequence[str], *, env: Mapping[str, str], timeout: float, limit: int
     ) -> Output | None:
-        """Run a command to its end; see `ports.Processes`.
+        """Run a command to its end; see `machine.ports.Processes`.
 
         Raises:
             StateError: It could not be started.

@@ -57,7 +57,7 @@ _GC = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ApplyCommand:
     """One `puppet apply`, as the operator understands it.
 
     Attributes:

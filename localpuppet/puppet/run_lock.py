@@ -12,7 +12,7 @@ from localpuppet.machine.files import make_public, replace_file, state_problem
 from localpuppet.machine.ports import Processes
 
 
-class AgentLock:
+class PuppetRunLock:
     """The lock that a `puppet agent` run takes.
 
     Args:

@@ -62,7 +62,7 @@ class _Dependency:
     tag: Tag
 
 
-class Checker:
+class ReleaseChecker:
     """Checks releases.
 
     Args:

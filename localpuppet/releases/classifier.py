@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from localpuppet.enc.classify import node_document
 from localpuppet.enc.command import EncCommand
 from localpuppet.enc.document import NodeDocument
-from localpuppet.enc.input import Fetch, Source, read_input
+from localpuppet.enc.input import Fetch, LoadedInput, read_input
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import NodeName, ReleasePath
 from localpuppet.machine.ports import Processes
@@ -22,12 +22,12 @@ class Classified:
     """What an input comes to.
 
     Attributes:
-        source: The checked input.
+        loaded: The checked input.
         release: The release that it names.
         document: The node document.
     """
 
-    source: Source
+    loaded: LoadedInput
     release: Release
     document: NodeDocument
 
@@ -71,13 +71,13 @@ class Classifier:
         Raises:
             LocalpuppetError: Something is refused or cannot be asked.
         """
-        read = read_input(source, documents=self._documents, fetch=self._fetch)
-        release = self._resolve(read.input.app)
+        loaded = read_input(source, documents=self._documents, fetch=self._fetch)
+        release = self._resolve(loaded.input.app)
         answer = None
         if self._enc_command is not None:
             name = NodeName.parse(self._certname() if node is None else node)
             answer = self._enc_command.ask(
                 name, processes=self._processes, documents=self._documents
             )
-        document = node_document(read, release.enc, answer=answer)
-        return Classified(source=read, release=release, document=document)
+        document = node_document(loaded, release.enc, answer=answer)
+        return Classified(loaded=loaded, release=release, document=document)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.git.repository import Repository
 
 
-class Locker:
+class LockWriter:
     """Makes locks.
 
     Args:

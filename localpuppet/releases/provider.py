@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     # A release that is on the node already needs none of these.
     from localpuppet.releases.git.repository import Repository
     from localpuppet.releases.packages.ports import PackageTools
-    from localpuppet.releases.packages.staging import Importer
+    from localpuppet.releases.packages.staging import PackageStaging
     from localpuppet.releases.reading import InterfaceReader
     from localpuppet.releases.staging import Approve
 
@@ -42,7 +42,7 @@ class ReleaseProvider:
         directories: Sequence[Path],
         resolve: Callable[[ReleasePath], Release],
         repository: "Callable[[str], AbstractContextManager[Repository]]",
-        staging: "Callable[[Repository, Approve], Importer]",
+        staging: "Callable[[Repository, Approve], PackageStaging]",
         tools: "Callable[[], PackageTools]",
         reader: "Callable[[], InterfaceReader]",
     ) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from localpuppet.errors import BusyError, IntegrityError
 from localpuppet.machine.files import make_private, remove_tree, state_problem, sync_filesystem
 from localpuppet.machine.flock import Flock
-from localpuppet.releases.tree import Entry, check_link, check_path, digest
+from localpuppet.releases.tree import TreeEntry, check_link, check_path, digest
 
 CHUNK = 1024 * 1024
 
@@ -218,7 +218,7 @@ def _entries(
     *,
     where: str,
     sealed: list[bytes] | None = None,
-) -> Iterator[Entry]:
+) -> Iterator[TreeEntry]:
     """Yield the entries of a tree, each checked.
 
     With `sealed`, files are made read-only on the way, and their lines for `_metadata` added to it.
@@ -240,7 +240,7 @@ def _entries(
                 ) from error
             if sealed is not None:
                 sealed.append(_line(path, os.lstat(file)))
-            yield Entry(path=path, kind="L", sha256=hashlib.sha256(target).hexdigest())
+            yield TreeEntry(path=path, kind="L", sha256=hashlib.sha256(target).hexdigest())
             continue
         try:
             status = os.fstat(fd)
@@ -254,7 +254,7 @@ def _entries(
                 sealed.append(_line(path, status, mode=stat.S_IFREG | mode))
         finally:
             os.close(fd)
-        yield Entry(path=path, kind="X" if executable else "F", sha256=content)
+        yield TreeEntry(path=path, kind="X" if executable else "F", sha256=content)
 
 
 def _hash(fd: int, size: int) -> str:
@@ -285,7 +285,7 @@ def _metadata(lines: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
 
 
-def entries(root: Path, *, where: str) -> Iterator[Entry]:
+def entries(root: Path, *, where: str) -> Iterator[TreeEntry]:
     """Yield the entries of a tree anywhere on disk, each checked, every byte read.
 
     Args:

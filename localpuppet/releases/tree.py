@@ -16,7 +16,7 @@ _BAD_NAME = re.compile(rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\x
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class TreeEntry:
     """A file or symlink of a tree.
 
     Attributes:
@@ -30,7 +30,7 @@ class Entry:
     sha256: str
 
 
-def digest(entries: Iterable[Entry]) -> str:
+def digest(entries: Iterable[TreeEntry]) -> str:
     """Return the digest of a tree: the SHA-256 of its listing.
 
     The listing has a line `KIND SHA256 PATH` for every entry, sorted by the bytes of the path.

@@ -18,7 +18,7 @@ from localpuppet.requests import request as requests
 from localpuppet.requests.request import Request
 from localpuppet.trust.policy_file import read_policy
 from localpuppet.trust.seen import Seen
-from localpuppet.trust.signing import Kind, Verifier
+from localpuppet.trust.signing import MessageKind, Verifier
 
 # Ids are kept longer than their messages live: a clock that is set back by less than that
 # brings none of them back to life.
@@ -40,7 +40,7 @@ class Refusal:
     request: Request | None
 
 
-class Reception:
+class RequestAdmission:
     """Where the requests to this node are looked at.
 
     Args:
@@ -63,7 +63,7 @@ class Reception:
     def receive(self, token: bytes) -> Request | Refusal:
         """Return a request that is to be done now, or why it is not. Blocks for a disk write."""
         try:
-            signed = self._verifier.verify(token, Kind.REQUEST)
+            signed = self._verifier.verify(token, MessageKind.REQUEST)
             request = Request.parse(signed.payload)
             reason = requests.misdirection(request, signer=signed.signer, me=self._me)
             if reason:

@@ -94,7 +94,7 @@ class RequestClient:
 
         Args:
             node: Who is asked.
-            action: One of `policy.REQUESTS`.
+            action: One of `trust.policy.REQUESTS`.
             args: What the action needs.
             patience: Seconds to wait for a reply.
 

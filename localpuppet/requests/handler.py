@@ -1,7 +1,7 @@
 """Where requests to a node are done: status, enable, disable, runonce, last_run_summary.
 
 Owns: what each action does on this node, and that every request that is its caller's gets one
-signed reply. Refuses to know: how requests come here, and who may ask (`reception` decides that).
+signed reply. Refuses to know: how requests come here, and who may ask (`requests.admission`).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.machine.ports import Clock, Log
-from localpuppet.requests.admission import Reception, Refusal
+from localpuppet.requests.admission import Refusal, RequestAdmission
 from localpuppet.requests.messages import answer
 from localpuppet.requests.request import Disable, Request, RunOnce
 from localpuppet.runs.hold import Hold
@@ -39,7 +39,7 @@ class Actions:
     changed: Callable[[], None]
 
 
-class Desk:
+class RequestHandler:
     """Does requests.
 
     Args:
@@ -54,7 +54,7 @@ class Desk:
     def __init__(
         self,
         *,
-        reception: Reception,
+        reception: RequestAdmission,
         signer: Signer,
         holds: Callable[[], Holds],
         actions: Actions,

@@ -1,11 +1,11 @@
 """The times of a signed message: for how long requests and replies are taken."""
 
 # The longest life of a message, by the receiver's own rule, and how far clocks may be apart.
-MAX_LIFE = 300
+MAX_LIFETIME = 300
 MAX_AHEAD = 30
 
 
-def life_problem(*, iat: int, exp: int, now: int) -> str:
+def lifetime_problem(*, iat: int, exp: int, now: int) -> str:
     """Return why a message with these times is not taken; empty when it is.
 
     Args:
@@ -15,8 +15,8 @@ def life_problem(*, iat: int, exp: int, now: int) -> str:
     """
     if exp <= iat:
         return "exp is not after iat"
-    if exp - iat > MAX_LIFE:
-        return f"exp is {exp - iat} s after iat, its lifetime may be {MAX_LIFE} s"
+    if exp - iat > MAX_LIFETIME:
+        return f"exp is {exp - iat} s after iat, its lifetime may be {MAX_LIFETIME} s"
     if iat > now + MAX_AHEAD:
         return f"iat is {iat - now} s in the future (are both clocks right?)"
     if now >= exp:

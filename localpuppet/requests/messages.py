@@ -10,10 +10,10 @@ from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
 from localpuppet.machine.ports import Clock
 from localpuppet.requests import reply as replies
-from localpuppet.requests.lifetime import MAX_LIFE
+from localpuppet.requests.lifetime import MAX_LIFETIME
 from localpuppet.requests.reply import Reply
 from localpuppet.requests.request import Arguments, Request
-from localpuppet.trust.signing import Kind, Signer, Verifier
+from localpuppet.trust.signing import MessageKind, Signer, Verifier
 
 # Seconds that a message is good for unless it is to be longer, in case clocks differ.
 LIFE = 60
@@ -28,22 +28,22 @@ def ask(
     Args:
         signer: Who asks.
         node: Who is asked.
-        action: One of `policy.REQUESTS`.
+        action: One of `trust.policy.REQUESTS`.
         args: What it needs.
         clock: The caller's clock.
-        life: For how many seconds it is valid, at most `MAX_LIFE`.
+        life: For how many seconds it is valid, at most `MAX_LIFETIME`.
     """
     now = int(clock.now().timestamp())
     request = Request(
         caller=signer.name,
         node=node,
         iat=now,
-        exp=now + min(life, MAX_LIFE),
+        exp=now + min(life, MAX_LIFETIME),
         jti=str(uuid.uuid4()),
         action=action,
         args=args,
     )
-    return request, signer.sign(_bytes(request.to_dict()), Kind.REQUEST)
+    return request, signer.sign(_bytes(request.to_dict()), MessageKind.REQUEST)
 
 
 def answer(
@@ -61,20 +61,20 @@ def answer(
         request: What was asked.
         outcome: The result, or the one line that says why there is none.
         clock: The node's clock.
-        life: For how many seconds it is valid, at most `MAX_LIFE`.
+        life: For how many seconds it is valid, at most `MAX_LIFETIME`.
     """
     now = int(clock.now().timestamp())
     reply = Reply(
         node=signer.name,
         caller=request.caller,
         iat=now,
-        exp=now + min(life, MAX_LIFE),
+        exp=now + min(life, MAX_LIFETIME),
         in_reply_to=request.jti,
         ok=not isinstance(outcome, str),
         result={} if isinstance(outcome, str) else outcome,
         error=one_line(outcome)[:MAX_ERROR] if isinstance(outcome, str) else None,
     )
-    return signer.sign(_bytes(reply.to_dict()), Kind.REPLY)
+    return signer.sign(_bytes(reply.to_dict()), MessageKind.REPLY)
 
 
 def read_answer(verifier: Verifier, token: bytes, request: Request, *, clock: Clock) -> Reply:
@@ -84,7 +84,7 @@ def read_answer(verifier: Verifier, token: bytes, request: Request, *, clock: Cl
         IntegrityError: Its signature does not hold, or it answers something else.
         InvalidInputError: It cannot be read.
     """
-    signed = verifier.verify(token, Kind.REPLY)
+    signed = verifier.verify(token, MessageKind.REPLY)
     reply = Reply.parse(signed.payload)
     now = int(clock.now().timestamp())
     problem = replies.refusal(reply, signer=signed.signer, request=request, now=now)

@@ -13,7 +13,7 @@ from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import SignerName, parse_uuid
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.values import Json
-from localpuppet.requests.lifetime import life_problem
+from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.requests.request import Request
 
 MAX_REPLY = 256 * 1024
@@ -54,14 +54,14 @@ class Reply:
         """
         fields = Fields.parse(payload, where="reply", limit=MAX_REPLY)
         fields.only(_CLAIMS)
-        ok = fields.truth("ok")
+        ok = fields.boolean("ok")
         if ok == ("error" in fields) or ok != ("result" in fields):
             raise InvalidInputError("has either ok and a result, or an error", where="reply")
         return cls(
             node=fields.parsed("iss", SignerName.parse_caller),
             caller=fields.parsed("aud", SignerName.parse_caller),
-            iat=fields.whole("iat", least=0),
-            exp=fields.whole("exp", least=0),
+            iat=fields.integer("iat", minimum=0),
+            exp=fields.integer("exp", minimum=0),
             in_reply_to=fields.parsed("in_reply_to", parse_uuid),
             ok=ok,
             result=fields.mapping("result") if ok else {},
@@ -101,4 +101,4 @@ def refusal(reply: Reply, *, signer: SignerName, request: Request, now: int) -> 
         return f"aud is {reply.caller.caller}: the reply is not for {request.caller.caller}"
     if reply.in_reply_to != request.jti:
         return "in_reply_to is another request"
-    return life_problem(iat=reply.iat, exp=reply.exp, now=now)
+    return lifetime_problem(iat=reply.iat, exp=reply.exp, now=now)

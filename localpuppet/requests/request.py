@@ -15,7 +15,7 @@ from localpuppet.formats.names import NodeName, SignerName, parse_tag, parse_uui
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_duration
 from localpuppet.formats.values import Json
-from localpuppet.requests.lifetime import life_problem
+from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.trust.policy import REQUESTS, Policy, decide
 
 MAX_REQUEST = 64 * 1024
@@ -81,8 +81,8 @@ class RunOnce:
         """
         fields.only(("noop", "tags"))
         return cls(
-            noop=fields.truth("noop") if "noop" in fields else False,
-            tags=fields.parsed_list("tags", parse_tag, least=1, most=MAX_TAGS)
+            noop=fields.boolean("noop") if "noop" in fields else False,
+            tags=fields.parsed_list("tags", parse_tag, minimum=1, maximum=MAX_TAGS)
             if "tags" in fields
             else (),
         )
@@ -125,7 +125,7 @@ class Request:
         iat: When it was issued, seconds since 1970.
         exp: When it expires.
         jti: Its id, a UUID; taken once.
-        action: One of `policy.REQUESTS`.
+        action: One of `trust.policy.REQUESTS`.
         args: What the action needs.
     """
 
@@ -150,8 +150,8 @@ class Request:
         return cls(
             caller=fields.parsed("iss", SignerName.parse_caller),
             node=fields.parsed("aud", NodeName.parse),
-            iat=fields.whole("iat", least=0),
-            exp=fields.whole("exp", least=0),
+            iat=fields.integer("iat", minimum=0),
+            exp=fields.integer("exp", minimum=0),
             jti=fields.parsed("jti", parse_uuid),
             action=action,
             args=_ARGUMENTS.get(action, Nothing).read(fields.inner("args")),
@@ -209,7 +209,7 @@ def refusal(request: Request, *, now: int, policy: Policy | None) -> str:
         now: The node's clock, seconds since 1970.
         policy: Its policy; `None` where there is none.
     """
-    problem = life_problem(iat=request.iat, exp=request.exp, now=now)
+    problem = lifetime_problem(iat=request.iat, exp=request.exp, now=now)
     if problem:
         return problem
     decision = decide(policy, request.caller.caller, request.action)

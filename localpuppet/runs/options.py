@@ -1,4 +1,4 @@
-"""A wish: what a caller wants of one run, beside its input."""
+"""Options of one run: how to apply, besides the input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,8 +8,8 @@ from localpuppet.enc.document import NodeDocument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What the caller wants of this run.
+class RunOptions:
+    """How a run is done.
 
     Attributes:
         noop: Change nothing.

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from localpuppet.enc.classify import node_document
 from localpuppet.enc.document import NodeDocument
-from localpuppet.enc.input import Fetch, Source, read_input
+from localpuppet.enc.input import Fetch, LoadedInput, read_input
 from localpuppet.formats.documents import Documents
 from localpuppet.releases.ledger import Ledger
 from localpuppet.releases.provider import ReleaseProvider
 from localpuppet.releases.release import Release
-from localpuppet.runs.options import Wish
+from localpuppet.runs.options import RunOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,16 +25,16 @@ class PreparedRun:
     """A run that can be supervised.
 
     Attributes:
-        source: The input.
+        loaded: The input.
         release: The release that it names, on the node.
-        wish: How it is run.
+        options: How it is run.
         document: The node document; `None` where the site's own ENC command is asked for a part
             of it, which the supervisor does when the run is on record.
     """
 
-    source: Source
+    loaded: LoadedInput
     release: Release
-    wish: Wish
+    options: RunOptions
     document: NodeDocument | None
 
 
@@ -72,7 +72,7 @@ class RunPreparation:
 
     def prepare(
         self,
-        wish: Wish,
+        options: RunOptions,
         *,
         source: str | None = None,
         package: Path | None = None,
@@ -81,7 +81,7 @@ class RunPreparation:
         """Read the input, provide its release, and refuse what can be refused by now.
 
         Args:
-            wish: How it is to be run.
+            options: How it is to be run.
             source: The input; the node's own for `None`.
             package: A package to install first, and to take the release from.
             allow_rollback: Whether the input may go back.
@@ -90,29 +90,31 @@ class RunPreparation:
             LocalpuppetError: The input is refused, or the release cannot be had; nothing was
                 locked, and nothing recorded.
         """
-        read = read_input(
+        loaded = read_input(
             str(self._own_input) if source is None else source,
             documents=self._documents,
             fetch=self._fetch,
         )
-        read, wish = self._overruled(read, wish, own=source is None, allow_rollback=allow_rollback)
-        release = self._releases.provide(read.input.app, package=package)
-        document = wish.document
+        loaded, options = self._overruled(
+            loaded, options, own=source is None, allow_rollback=allow_rollback
+        )
+        release = self._releases.provide(loaded.input.app, package=package)
+        document = options.document
         if document is None and not self._asks_enc:
-            document = node_document(read, release.enc, answer=None)
-        return PreparedRun(source=read, release=release, wish=wish, document=document)
+            document = node_document(loaded, release.enc, answer=None)
+        return PreparedRun(loaded=loaded, release=release, options=options, document=document)
 
     def _overruled(
-        self, read: Source, wish: Wish, *, own: bool, allow_rollback: bool
-    ) -> tuple[Source, Wish]:
+        self, loaded: LoadedInput, options: RunOptions, *, own: bool, allow_rollback: bool
+    ) -> tuple[LoadedInput, RunOptions]:
         """Return what is to be run: the input, or what an operator rolled back to.
 
         A rollback holds until the node's own input changes; then it is over. Without one, a source
         only goes forward.
 
         Args:
-            read: The input.
-            wish: How it is to be run.
+            loaded: The input.
+            options: How it is to be run.
             own: Whether it is the node's own input, and not another that somebody named.
             allow_rollback: Whether the input may go back.
 
@@ -120,21 +122,21 @@ class RunPreparation:
             InvalidInputError: The input goes back, and nobody allowed it.
         """
         rollback = self._ledger.rollback() if own else None
-        if rollback is not None and rollback.input_sha256 == read.sha256 and not allow_rollback:
+        if rollback is not None and rollback.input_sha256 == loaded.sha256 and not allow_rollback:
             self._note(
                 f"rolled back to {rollback.app} by {rollback.user} (run {rollback.run});"
                 " a changed input ends that"
             )
             document = NodeDocument.from_dict(rollback.node_document)
-            source = replace(
-                read,
+            rolled_back = replace(
+                loaded,
                 name=f"rollback to run {rollback.run}",
-                input=replace(read.input, app=rollback.app, layers=()),
+                input=replace(loaded.input, app=rollback.app, layers=()),
             )
-            return source, replace(wish, document=document)
+            return rolled_back, replace(options, document=document)
         if rollback is not None:
-            if not wish.noop:
+            if not options.noop:
                 self._ledger.end_rollback()
         elif not allow_rollback:
-            self._ledger.check_forward(read.input.app)
-        return read, wish
+            self._ledger.check_forward(loaded.input.app)
+        return loaded, options

@@ -25,14 +25,14 @@ from localpuppet.machine.files import (
     write_json,
 )
 from localpuppet.machine.ports import Clock, Processes, ProcessId
-from localpuppet.runs.run import Outcome, Request, State, Status, new_run_id
+from localpuppet.runs.run import Outcome, RunRequest, State, Status, new_run_id
 
 # Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 16 * 1024
 MAX_LOG = 64 * 1024 * 1024
 
 
-class Log:
+class RunLog:
     """The readable output of one run. A full disk or a flood cuts the log, never the run."""
 
     def __init__(self, path: Path) -> None:
@@ -104,7 +104,7 @@ class RunDirectory:
         """Whether nobody has closed the record yet."""
         return self._reserve.exists()
 
-    def open(self, request: Request, status: Status) -> None:
+    def open(self, request: RunRequest, status: Status) -> None:
         """Begin the record.
 
         Raises:
@@ -122,7 +122,7 @@ class RunDirectory:
                 raise
             raise state_problem(error, self.path) from error
 
-    def write_request(self, request: Request) -> None:
+    def write_request(self, request: RunRequest) -> None:
         """Write what was asked.
 
         Raises:

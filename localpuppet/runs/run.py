@@ -56,7 +56,7 @@ def new_run_id(now: datetime, random: str, newest: str | None) -> RunId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RunRequest:
     """`request.json`: what a run was asked to do, and by whom.
 
     Attributes:

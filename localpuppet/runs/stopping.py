@@ -9,7 +9,7 @@ from localpuppet.formats.times import show_duration
 from localpuppet.runs.run import Outcome, Verdict
 
 
-class Step(Enum):
+class StopStep(Enum):
     """What to do now."""
 
     NOTHING = "nothing"
@@ -32,12 +32,12 @@ class Stopping:
         self._timeout = timeout
         self._grace = grace
         self._since: float | None = None
-        self._last = Step.NOTHING
+        self._last = StopStep.NOTHING
         self.verdict: Verdict | None = None
 
-    def step(self, now: float, cancellations: int) -> Step:
+    def step(self, now: float, cancellations: int) -> StopStep:
         """Return what to do at `now`, after `cancellations` requests to stop; each step once."""
-        if self._last is Step.NOTHING:
+        if self._last is StopStep.NOTHING:
             if cancellations:
                 self.verdict = Verdict(outcome=Outcome.CANCELLED, reason="cancelled by a signal")
             elif now >= self._deadline:
@@ -45,15 +45,15 @@ class Stopping:
                 self.verdict = Verdict(
                     outcome=Outcome.TIMED_OUT, reason=f"ran longer than its timeout of {length}"
                 )
-            return self._go(Step.TERM, now) if self.verdict else Step.NOTHING
+            return self._go(StopStep.TERM, now) if self.verdict else StopStep.NOTHING
         waited = now - (self._since or now)
-        if self._last is Step.TERM and (waited >= self._grace or cancellations > 1):
-            return self._go(Step.KILL, now)
-        if self._last is Step.KILL and waited >= self._grace:
-            return self._go(Step.ABANDON, now)
-        return Step.NOTHING
+        if self._last is StopStep.TERM and (waited >= self._grace or cancellations > 1):
+            return self._go(StopStep.KILL, now)
+        if self._last is StopStep.KILL and waited >= self._grace:
+            return self._go(StopStep.ABANDON, now)
+        return StopStep.NOTHING
 
-    def _go(self, step: Step, now: float) -> Step:
+    def _go(self, step: StopStep, now: float) -> StopStep:
         self._last = step
         self._since = now
         return step

@@ -19,20 +19,20 @@ from localpuppet.formats.names import NodeName, ReleasePath, RunId
 from localpuppet.formats.times import show_time
 from localpuppet.machine.files import make_private, state_problem
 from localpuppet.machine.ports import Child, Clock, Ended, Processes
-from localpuppet.puppet.command import Call, environment
+from localpuppet.puppet.command import ApplyCommand, environment
 from localpuppet.puppet.installation import Installation
 from localpuppet.puppet.report import read_report
-from localpuppet.puppet.run_lock import AgentLock
+from localpuppet.puppet.run_lock import PuppetRunLock
 from localpuppet.releases.ledger import Ledger
 from localpuppet.releases.release import Release
 from localpuppet.runs import metrics
 from localpuppet.runs.holds import Holds
 from localpuppet.runs.node_lock import NodeLock
 from localpuppet.runs.observer import Observer
-from localpuppet.runs.options import Wish
+from localpuppet.runs.options import RunOptions
 from localpuppet.runs.preparing import PreparedRun
-from localpuppet.runs.records import Log, Records, RunDirectory
-from localpuppet.runs.run import Ending, Outcome, Request, State, Status, Verdict, decide
+from localpuppet.runs.records import Records, RunDirectory, RunLog
+from localpuppet.runs.run import Ending, Outcome, RunRequest, State, Status, Verdict, decide
 from localpuppet.runs.stopping import Stopping
 from localpuppet.runs.watching import watch
 
@@ -61,7 +61,7 @@ class Node:
 
     state: Path
     installation: Installation | PuppetMissingError
-    call: Callable[[Installation, Release, str, Wish], Call]
+    call: Callable[[Installation, Release, str, RunOptions], ApplyCommand]
     reports: tuple[str, ...]
     lean_start: Path
     route_file: Path
@@ -105,7 +105,7 @@ class Supervisor:
         self.records = Records(node.state / "runs", processes)
         found = node.installation if isinstance(node.installation, Installation) else None
         self.holds = Holds(node.state / "holds", found.disable_file if found else None, clock)
-        self._agent_lock = AgentLock(found.run_lock, processes) if found else None
+        self._agent_lock = PuppetRunLock(found.run_lock, processes) if found else None
 
     def apply(
         self,
@@ -141,8 +141,8 @@ class Supervisor:
                 id=run.id,
                 state=State.QUEUED,
                 app=prepared.release.app,
-                noop=prepared.wish.noop,
-                partial=prepared.wish.partial,
+                noop=prepared.options.noop,
+                partial=prepared.options.partial,
                 started_at=show_time(started),
                 supervisor=asdict(self._processes.me()),
             )
@@ -162,7 +162,7 @@ class Supervisor:
                 lock.held_by(status)
                 run.write_status(status)
                 ready()
-            return self._supervise(run, request, call, status, lock, begun, prepared.wish)
+            return self._supervise(run, request, call, status, lock, begun, prepared.options)
         finally:
             if self._agent_lock:
                 self._agent_lock.release()
@@ -192,14 +192,14 @@ class Supervisor:
         installation: Installation,
         run: RunDirectory,
         prepared: PreparedRun,
-    ) -> tuple[Request, Call]:
-        node, release, wish = self._node, prepared.release, prepared.wish
+    ) -> tuple[RunRequest, ApplyCommand]:
+        node, release, options = self._node, prepared.release, prepared.options
         document = prepared.document or self._ask_enc(installation, prepared)
         try:
-            node.fits(document, release, wish.extra)
+            node.fits(document, release, options.extra)
         except LocalpuppetError as error:
-            raise error.at(prepared.source.name) from error
-        call = node.call(installation, release, document.environment, wish)
+            raise error.at(prepared.loaded.name) from error
+        call = node.call(installation, release, document.environment, options)
         make_private(call.environments / document.environment)
         classify.write_document(document, call.node_document)
         command = call.recorded(
@@ -215,7 +215,7 @@ class Supervisor:
             answer = self._node.enc_command.ask(
                 name, processes=self._processes, documents=self._documents
             )
-        return classify.node_document(prepared.source, prepared.release.enc, answer=answer)
+        return classify.node_document(prepared.loaded, prepared.release.enc, answer=answer)
 
     def _request(
         self,
@@ -224,24 +224,24 @@ class Supervisor:
         *,
         command: Sequence[str],
         document: Mapping[str, Any],
-    ) -> Request:
-        source, release, wish = prepared.source, prepared.release, prepared.wish
-        return Request(
+    ) -> RunRequest:
+        loaded, release, options = prepared.loaded, prepared.release, prepared.options
+        return RunRequest(
             id=run.id,
             requested_at=show_time(self._clock.now()),
-            user=wish.user,
-            cause=wish.cause,
+            user=options.user,
+            cause=options.cause,
             app=release.app,
             modulepath=tuple(map(str, release.modulepath)),
             environment=str(document.get("environment", "")),
-            input=source.name,
-            input_sha256=source.sha256,
-            layers=source.input.layers,
-            noop=wish.noop,
-            timeout=wish.timeout,
+            input=loaded.name,
+            input_sha256=loaded.sha256,
+            layers=loaded.input.layers,
+            noop=options.noop,
+            timeout=options.timeout,
             command=tuple(command),
             node_document=document,
-            causes=wish.causes,
+            causes=options.causes,
         )
 
     def _never_started(
@@ -255,7 +255,7 @@ class Supervisor:
         """Record a run that ended before Puppet started: silence would look like health."""
         request = self._request(run, prepared, command=(), document={})
         run.open(request, status)
-        log = Log(run.log)
+        log = RunLog(run.log)
         log.take(f"localpuppet: {error}\n".encode(), lambda _line: None, end=True)
         log.close()
         cancelled = self._processes.cancellations() > 0
@@ -269,15 +269,15 @@ class Supervisor:
     def _supervise(
         self,
         run: RunDirectory,
-        request: Request,
-        call: Call,
+        request: RunRequest,
+        call: ApplyCommand,
         status: Status,
         lock: NodeLock,
         begun: float,
-        wish: Wish,
+        options: RunOptions,
     ) -> Status:
         started = self._clock.now()
-        log = Log(run.log)
+        log = RunLog(run.log)
         self._observer.command(call.shown())
         child: Child | None = None
         ended: Ended | None = None
@@ -291,9 +291,9 @@ class Supervisor:
                 self._agent_lock.hand_to(child.identity.pid)
             run.write_status(status)
             # A rollback is no step forward: what was newest stays so.
-            if not (wish.noop or status.partial or wish.document):
+            if not (options.noop or status.partial or options.document):
                 self._ledger.note(ReleasePath(status.app))
-            stopping = Stopping(started=begun, timeout=wish.timeout, grace=self._node.grace)
+            stopping = Stopping(started=begun, timeout=options.timeout, grace=self._node.grace)
             ended = watch(
                 child,
                 log,
@@ -338,7 +338,9 @@ class Supervisor:
                     child.wait(self._node.grace)
                 child.release()
 
-    def _start(self, run: RunDirectory, request: Request, call: Call, lock: NodeLock) -> Child:
+    def _start(
+        self, run: RunDirectory, request: RunRequest, call: ApplyCommand, lock: NodeLock
+    ) -> Child:
         node = self._node
         installation = self._installation()
         env = environment(

@@ -6,8 +6,8 @@ loop ends when Puppet does, or when it does not even die of KILL. Refuses to kno
 
 from localpuppet.machine.ports import Child, Clock, Ended, Processes
 from localpuppet.runs.observer import Observer
-from localpuppet.runs.records import Log
-from localpuppet.runs.stopping import Step, Stopping
+from localpuppet.runs.records import RunLog
+from localpuppet.runs.stopping import Stopping, StopStep
 
 POLL = 0.05
 # How much output is taken between two looks at the clock, and at the most after Puppet's end.
@@ -17,7 +17,7 @@ LAST_ROUNDS = 64
 
 def watch(
     child: Child,
-    log: Log,
+    log: RunLog,
     stopping: Stopping,
     *,
     clock: Clock,
@@ -50,17 +50,17 @@ def watch(
             return ended
         now = clock.monotonic()
         step = stopping.step(now, processes.cancellations())
-        if step is Step.ABANDON:
+        if step is StopStep.ABANDON:
             observer.note("Puppet does not die of KILL; the node stays locked until it does")
             return None
-        if step is not Step.NOTHING:
+        if step is not StopStep.NOTHING:
             reason = stopping.verdict.reason if stopping.verdict else ""
             observer.note(f"{reason}: sending {step.name} to Puppet")
-            child.end(kill=step is Step.KILL)
+            child.end(kill=step is StopStep.KILL)
         observer.tick(now - begun)
 
 
-def _take(child: Child, log: Log, observer: Observer) -> bool:
+def _take(child: Child, log: RunLog, observer: Observer) -> bool:
     """Take some of what Puppet wrote, not all; return whether there may be more."""
     if log.full:
         child.skip()

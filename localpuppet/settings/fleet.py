@@ -195,7 +195,7 @@ def _command(value: str | list[str] | None) -> tuple[str, ...] | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class FleetSettings:
     """What a node needs to know to be one of a fleet.
 
     Attributes:
@@ -209,7 +209,9 @@ class Fleet:
     agent: AgentSettings
 
 
-def fleet_of(root: Path, state: Path, raw: Mapping[str, Any], agent: Mapping[str, Any]) -> Fleet:
+def fleet_of(
+    root: Path, state: Path, raw: Mapping[str, Any], agent: Mapping[str, Any]
+) -> FleetSettings:
     """Return the settings of bus and agent.
 
     Args:
@@ -240,7 +242,7 @@ def fleet_of(root: Path, state: Path, raw: Mapping[str, Any], agent: Mapping[str
         node = NodeName.parse(merged["node"]) if "node" in merged else None
     except InvalidInputError as error:
         raise error.at(f"{place('node')}: node") from error
-    fleet = Fleet(
+    fleet = FleetSettings(
         node=node,
         bus=BusSettings.from_dict(
             merged, root=root, sqlite=state / "bus" / "bus.sqlite", where=place("bus")

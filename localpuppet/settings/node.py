@@ -26,7 +26,7 @@ MAX_SOCKET = 107
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class IdentitySettings:
     """In which name this node signs, with what, and whose certificates it believes.
 
     Attributes:
@@ -75,7 +75,7 @@ class Settings:
     git_timeout: float
     keep_runs: int
     keep_days: int
-    identity: Identity
+    identity: IdentitySettings
     trusted: Path
     policy: Path
     socket: Path
@@ -191,7 +191,7 @@ def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> dict[str, Source
         raise error.at(str(file)) from error
 
 
-def _identity(raw: Mapping[str, Any], root: Path, state: Path, file: Path) -> Identity:
+def _identity(raw: Mapping[str, Any], root: Path, state: Path, file: Path) -> IdentitySettings:
     body = raw.get("identity", {})
     for key, needed in (("certificate", "key"), ("certificate", "ca"), ("crl", "ca")):
         if key in body and needed not in body:
@@ -201,7 +201,7 @@ def _identity(raw: Mapping[str, Any], root: Path, state: Path, file: Path) -> Id
     except InvalidInputError as error:
         raise error.at(f"{file}: identity.name") from error
     files = {key: root / body[key] for key in ("certificate", "ca", "crl") if key in body}
-    return Identity(
+    return IdentitySettings(
         name=name,
         key=root / body["key"] if "key" in body else state / "keys" / "node.pem",
         certificate=files.get("certificate"),

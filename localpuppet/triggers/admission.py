@@ -66,12 +66,12 @@ class Admission:
 
     Attributes:
         me: The node.
-        may: The local policy: why a sender may not trigger this node; `None` if it may.
+        trigger_refusal: The local policy: why a sender may not trigger this node; `None` if it may.
         seen: Whether a cause's id is remembered.
     """
 
     me: NodeName
-    may: Callable[[NodeName], str | None]
+    trigger_refusal: Callable[[NodeName], str | None]
     seen: Callable[[str], bool]
 
     def admit(
@@ -115,7 +115,7 @@ class Admission:
         return f"not addressed to {self.me}"
 
     def _policy_problem(self, trigger: Trigger) -> str | None:
-        reason = self.may(trigger.hostname)
+        reason = self.trigger_refusal(trigger.hostname)
         return None if reason is None else f"not allowed to trigger this node: {reason}"
 
     def _loop_problem(self, trigger: Trigger) -> str | None:

@@ -9,7 +9,7 @@ from localpuppet.bus import key_value, layout
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.times import parse_time, show_duration
 from localpuppet.inventory.presence import believe
-from localpuppet.triggers.outcome import Settled
+from localpuppet.triggers.outcome import TriggerOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -113,7 +113,9 @@ class _Waiting:
         self._came.add(name)
         said = believe(self._verifier, name, token)
         settled = said.get("settled")
-        known = [Settled.from_dict(raw) for raw in settled] if isinstance(settled, list) else []
+        known = (
+            [TriggerOutcome.from_dict(raw) for raw in settled] if isinstance(settled, list) else []
+        )
         waited = asyncio.get_running_loop().time() >= self._heard_at
         idle = waited and said.get("cause") is None and said.get("waiting") == 0
         heard: End | None = None

@@ -17,7 +17,7 @@ from localpuppet.formats.text import parse_line
 from localpuppet.triggers.trigger import Trigger
 
 
-class Kind(StrEnum):
+class CauseKind(StrEnum):
     """Where a cause comes from."""
 
     TRIGGER = "trigger"
@@ -39,10 +39,10 @@ class Cause:
         timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
         expires: The last second at which it may still wait for a hold to end; `None` for ever.
         noop: Whoever asked wants to see what would change, and nothing changed.
-        only: Puppet tags that limit the run, for whoever asked; empty for everything.
+        puppet_tags: Puppet tags that limit the run, for whoever asked; empty for everything.
     """
 
-    kind: Kind
+    kind: CauseKind
     sender: str
     uuid: str
     tags: tuple[str, ...] = ()
@@ -50,13 +50,13 @@ class Cause:
     timestamp: int
     expires: int | None
     noop: bool = False
-    only: tuple[str, ...] = ()
+    puppet_tags: tuple[str, ...] = ()
 
     @classmethod
     def of_trigger(cls, trigger: Trigger) -> "Cause":
         """Return the cause that an admitted trigger is."""
         return cls(
-            kind=Kind.TRIGGER,
+            kind=CauseKind.TRIGGER,
             sender=trigger.hostname,
             uuid=trigger.uuid,
             tags=trigger.tags,
@@ -84,7 +84,7 @@ class Cause:
             "timestamp": self.timestamp,
             "expires": self.expires,
             "noop": self.noop,
-            "only": list(self.only),
+            "only": list(self.puppet_tags),
         }
 
     @classmethod
@@ -99,13 +99,14 @@ class Cause:
                 raise TypeError("tags, path and only must be lists")
             if not isinstance(raw["noop"], bool):
                 raise TypeError("noop must be true or false")
+            fields = {name: value for name, value in raw.items() if name != "only"}
             cause = cls(
                 **{
-                    **raw,
-                    "kind": Kind(raw["kind"]),
+                    **fields,
+                    "kind": CauseKind(raw["kind"]),
                     "tags": tuple(parse_tag(tag, where="tags") for tag in raw["tags"]),
                     "path": tuple(NodeName.parse(name) for name in raw["path"]),
-                    "only": tuple(parse_tag(tag, where="only") for tag in raw["only"]),
+                    "puppet_tags": tuple(parse_tag(tag, where="only") for tag in raw["only"]),
                 }
             )
             parse_line(cause.sender, what="sender")
@@ -113,7 +114,7 @@ class Cause:
             times = (cause.timestamp, 0 if cause.expires is None else cause.expires)
             if any(type(time) is not int for time in times):
                 raise ValueError("timestamp and expires must be integers")
-            if (cause.kind is Kind.TRIGGER) != bool(cause.path):
+            if (cause.kind is CauseKind.TRIGGER) != bool(cause.path):
                 raise ValueError("a trigger has a path, and nothing else has one")
         except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}", where="cause") from error
@@ -121,6 +122,6 @@ class Cause:
 
     def __str__(self) -> str:
         """Return `trigger from web01.example.com` or `timer`."""
-        if self.kind in (Kind.TRIGGER, Kind.REQUEST):
+        if self.kind in (CauseKind.TRIGGER, CauseKind.REQUEST):
             return f"{self.kind} from {self.sender}"
         return str(self.kind)

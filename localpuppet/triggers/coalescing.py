@@ -33,7 +33,7 @@ MAX_PATHS = 1_000
 SPELT = 50  # causes of a run that are kept and shown whole
 
 Path = tuple[NodeName, ...]
-Wanted = tuple[bool, tuple[str, ...]]  # Cause.noop, Cause.only
+Wanted = tuple[bool, tuple[str, ...]]  # Cause.noop, Cause.puppet_tags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Batch:
         self._paths: dict[Path, Path] = {}
         self._spelt: dict[str, Cause] = {}
         self._earliest: int | None = None  # no cause expires before this second has passed
-        self._wishes: set[Wanted] = set()
+        self._wanted: set[Wanted] = set()
 
     def __len__(self) -> int:
         return len(self._owed)
@@ -86,17 +86,17 @@ class Batch:
     @property
     def noop(self) -> bool:
         """Whether every cause wants to see only what would change."""
-        return all(noop for noop, _ in self._wishes)
+        return all(noop for noop, _ in self._wanted)
 
     @property
-    def only(self) -> tuple[str, ...]:
+    def puppet_tags(self) -> tuple[str, ...]:
         """The Puppet tags that limit the run; empty when a cause wants everything.
 
         Where some causes want no change and others do, the others alone decide: nothing is changed
         that nobody asked to be changed.
         """
-        decide = [only for noop, only in self._wishes if noop == self.noop]
-        return tuple(sorted({tag for only in decide for tag in only})) if all(decide) else ()
+        decide = [tags for noop, tags in self._wanted if noop == self.noop]
+        return tuple(sorted({tag for tags in decide for tag in tags})) if all(decide) else ()
 
     def problem(self, cause: Cause) -> str | None:
         """Return why a cause cannot be taken, if so."""
@@ -109,8 +109,8 @@ class Batch:
     def add(self, cause: Cause) -> None:
         """Take a cause."""
         path = self._paths.setdefault(cause.path, cause.path)
-        wanted = (cause.noop, cause.only)
-        self._wishes.add(wanted)
+        wanted = (cause.noop, cause.puppet_tags)
+        self._wanted.add(wanted)
         self._owed[cause.id] = (cause.expires, path, wanted, cause.timestamp)
         if len(self._spelt) < SPELT:
             self._spelt[cause.id] = cause
@@ -132,7 +132,7 @@ class Batch:
             self._spelt.pop(cause_id, None)
         left = list(self._owed.values())
         self._paths = {path: path for _, path, _, _ in left}
-        self._wishes = {wanted for _, _, wanted, _ in left}
+        self._wanted = {wanted for _, _, wanted, _ in left}
         self._earliest = min((end for end, _, _, _ in left if end is not None), default=None)
         return late
 
@@ -141,7 +141,7 @@ class Batch:
         both = Batch()
         both._owed = self._owed | later._owed
         both._paths = self._paths | later._paths
-        both._wishes = self._wishes | later._wishes
+        both._wanted = self._wanted | later._wanted
         spelt = [*self._spelt.items(), *later._spelt.items()]
         both._spelt = dict(spelt[:SPELT])
         ends = [end for end in (self._earliest, later._earliest) if end is not None]
@@ -167,7 +167,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class CoalescerStep:
     """What is to be done now.
 
     Attributes:
@@ -212,7 +212,7 @@ class Coalescer:
         """Have a cause wait for the next run that starts; it is in the inbox by now."""
         self._wait(cause)
 
-    def step(self, now: float, *, held: str | None) -> Step:
+    def step(self, now: float, *, held: str | None) -> CoalescerStep:
         """Decide what is to be done.
 
         Call it after every change, and often enough on hold: causes expire in the second after
@@ -223,11 +223,11 @@ class Coalescer:
             held: Why this node does not run for now; `None` when it does.
         """
         if held is not None:
-            return Step(dropped=self._expire(now, held))
+            return CoalescerStep(dropped=self._expire(now, held))
         if self.running is not None or self.waiting is None:
-            return Step()
+            return CoalescerStep()
         self.running, self.waiting = self.waiting, None
-        return Step(start=self.running)
+        return CoalescerStep(start=self.running)
 
     def ended(self) -> tuple[str, ...]:
         """Settle the causes of the run: it started and is over, whatever its outcome.

@@ -16,7 +16,7 @@ DROPPED = "dropped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class TriggerOutcome:
     """What became of a cause.
 
     Attributes:
@@ -34,13 +34,15 @@ class Settled:
     outcome: str
 
     @classmethod
-    def of_cause(cls, cause_id: str, timestamp: int, *, run: str | None, outcome: str) -> "Settled":
+    def of_cause(
+        cls, cause_id: str, timestamp: int, *, run: str | None, outcome: str
+    ) -> "TriggerOutcome":
         """Return what became of the cause with an id (`Cause.id`)."""
         sender, _, uuid = cause_id.rpartition("/")
         return cls(sender=sender, uuid=uuid, timestamp=timestamp, run=run, outcome=outcome)
 
     @classmethod
-    def from_dict(cls, raw: object) -> "Settled | None":
+    def from_dict(cls, raw: object) -> "TriggerOutcome | None":
         """Return what a node told; `None` where it is of another form (another version)."""
         if not isinstance(raw, Mapping):
             return None
@@ -76,7 +78,7 @@ class Settled:
         return placed and self.outcome != DROPPED
 
 
-def of_run(sent: Mapping[str, int], *, run: str | None, outcome: str) -> list[Settled]:
+def of_run(sent: Mapping[str, int], *, run: str | None, outcome: str) -> list[TriggerOutcome]:
     """Return what became of the causes of a run, at most `MOST`; of each sender the newest last.
 
     Args:
@@ -92,6 +94,6 @@ def of_run(sent: Mapping[str, int], *, run: str | None, outcome: str) -> list[Se
     last = set(newest.values())
     ordered = sorted(sent, key=lambda cause_id: cause_id in last)
     return [
-        Settled.of_cause(cause_id, sent[cause_id], run=run, outcome=outcome)
+        TriggerOutcome.of_cause(cause_id, sent[cause_id], run=run, outcome=outcome)
         for cause_id in ordered[-MOST:]
     ]

@@ -17,7 +17,7 @@ from localpuppet.machine.files import read_json
 from localpuppet.machine.ports import Clock
 from localpuppet.triggers.chain import Loop, next_path
 from localpuppet.triggers.trigger import Trigger
-from localpuppet.trust.signing import Kind, Signer
+from localpuppet.trust.signing import MessageKind, Signer
 
 if TYPE_CHECKING:
     from localpuppet.runs.records import Records
@@ -30,7 +30,7 @@ TOGETHER = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Outgoing:
     """What somebody wants triggered.
 
     Attributes:
@@ -64,7 +64,7 @@ class Sent:
 
 
 async def send(
-    call: Call,
+    call: Outgoing,
     *,
     kv: KeyValue,
     signer: Signer,
@@ -113,7 +113,7 @@ async def send(
             )
             payload = trigger.to_payload()
             Trigger.parse(payload)  # who sends must hear of what every receiver would only log
-            token = signer.sign(payload, Kind.TRIGGER)
+            token = signer.sign(payload, MessageKind.TRIGGER)
             writes += [(triggers_for(host, call.keyprefix) + me, token) for host in part]
     for start in range(0, len(writes), AT_ONCE):
         part_of = writes[start : start + AT_ONCE]

@@ -39,8 +39,8 @@ class Trigger:
         timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
         uuid: Its id, the same for all receivers, canonical and in lower case.
         ttl: For how many seconds after `timestamp` it may be accepted.
-        hops: How many nodes handed the wish on before the sender: `len(path) - 1`.
-        path: The nodes along which the wish came, the first cause first, the sender last.
+        hops: How many nodes passed the trigger on before the sender: `len(path) - 1`.
+        path: The nodes along which the trigger came, the first cause first, the sender last.
     """
 
     hostname: NodeName
@@ -78,14 +78,14 @@ class Trigger:
         fields.only(_KEYS)
         return cls(
             hostname=fields.parsed("hostname", NodeName.parse),
-            tags=fields.parsed_list("tags", parse_tag, most=MAX_TAGS),
-            hosts=fields.parsed_list("hosts", NodeName.parse, most=MAX_HOSTS),
-            timestamp=fields.whole("timestamp"),
+            tags=fields.parsed_list("tags", parse_tag, maximum=MAX_TAGS),
+            hosts=fields.parsed_list("hosts", NodeName.parse, maximum=MAX_HOSTS),
+            timestamp=fields.integer("timestamp"),
             uuid=fields.parsed("uuid", parse_uuid),
-            ttl=fields.whole("ttl"),
-            hops=fields.whole("hops"),
+            ttl=fields.integer("ttl"),
+            hops=fields.integer("hops"),
             # Longer ones are refused by their hops; this is only so much work for a bad message.
-            path=fields.parsed_list("path", NodeName.parse, most=2 * (MAX_HOPS + 1)),
+            path=fields.parsed_list("path", NodeName.parse, maximum=2 * (MAX_HOPS + 1)),
         )
 
     def to_dict(self) -> dict[str, Json]:

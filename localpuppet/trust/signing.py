@@ -58,7 +58,7 @@ _TOKEN = re.compile(rb"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)\.([A-Za-z0-9_-]*)")
 _HEADER = ("alg", "kid", "typ", "x5c")
 
 
-class Kind(StrEnum):
+class MessageKind(StrEnum):
     """What a message is for: its `typ`."""
 
     TRIGGER = "lp-trigger"
@@ -107,7 +107,7 @@ class Signer:
         self._key = _usable(key, certified=certificate is not None)
         self._certificate = certificate
 
-    def sign(self, payload: bytes, kind: Kind) -> bytes:
+    def sign(self, payload: bytes, kind: MessageKind) -> bytes:
         """Return the message: header, payload and signature.
 
         Raises:
@@ -150,7 +150,7 @@ class Verifier:
         self._clock = clock
         self._own = own
 
-    def verify(self, token: bytes, kind: Kind) -> Signed:
+    def verify(self, token: bytes, kind: MessageKind) -> Signed:
         """Return who signed a message, and what.
 
         Args:

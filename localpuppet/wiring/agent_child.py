@@ -7,7 +7,7 @@ from contextlib import suppress
 from localpuppet.agent.runner import Fate, Order, RunEnd
 from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.runs.observer import Unseen
-from localpuppet.runs.options import Wish
+from localpuppet.runs.options import RunOptions
 from localpuppet.runs.run import Status
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.run import RunWiring
@@ -25,7 +25,7 @@ class _Begins(Unseen):
         self._begun()
 
 
-def do(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
+def run_order(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
     """Do what `localpuppet apply` does, and return how it went.
 
     Args:
@@ -35,9 +35,9 @@ def do(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
     """
     node = NodeWiring(root)
     try:
-        wish = Wish(
+        options = RunOptions(
             noop=order.noop,
-            tags=",".join(order.only) or None,
+            tags=",".join(order.puppet_tags) or None,
             extra=(),
             timeout=node.settings.run_timeout,
             user="agent",
@@ -45,7 +45,7 @@ def do(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
             causes=order.causes,
         )
         run = RunWiring(node)
-        prepared = run.preparation().prepare(wish)
+        prepared = run.preparation().prepare(options)
         supervisor = run.supervisor(_Begins(begun))
         node.processes.watch_signals()
         status = supervisor.apply(prepared)

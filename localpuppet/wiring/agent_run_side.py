@@ -9,11 +9,11 @@ from pathlib import Path
 from localpuppet.agent.agent import LONGEST_SLEEP, Agent
 from localpuppet.agent.command_runner import CommandRunner
 from localpuppet.agent.fork_runner import ForkRunner
-from localpuppet.agent.lock_users import Askers
+from localpuppet.agent.lock_users import LockUsers
 from localpuppet.agent.log import AgentLog
-from localpuppet.agent.puppet_calls import Calls
+from localpuppet.agent.puppet_calls import PuppetCalls
 from localpuppet.agent.run_service import RunParts
-from localpuppet.agent.run_side import Here
+from localpuppet.agent.run_side import LocalRunSide
 from localpuppet.agent.runner import Runner
 from localpuppet.agent.status import Describer
 from localpuppet.bus.key_value import KeyValue
@@ -25,15 +25,15 @@ from localpuppet.machine.files import make_private
 from localpuppet.machine.flock import Flock
 from localpuppet.machine.service_manager import ServiceManager
 from localpuppet.machine.unix_socket import listen
-from localpuppet.requests.handler import Actions, Desk
+from localpuppet.requests.handler import Actions, RequestHandler
 from localpuppet.runs.holds import Holds
-from localpuppet.triggers.cause import Kind
+from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.trust.policy_file import trigger_refusal
-from localpuppet.wiring.agent_child import do, warm
+from localpuppet.wiring.agent_child import run_order, warm
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.node import NodeWiring
-from localpuppet.wiring.puppet_environment import telling
+from localpuppet.wiring.puppet_environment import own_variables
 
 # Lends the store of an engine, connected; that of the site for `None`.
 Lend = Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
@@ -81,9 +81,9 @@ def run_parts(
     return RunParts(
         agent=agent,
         runner=runner,
-        side=Here(agent, serve=desk.serve, describe=describer.signed),
+        side=LocalRunSide(agent, serve=desk.serve, describe=describer.signed),
         keeper=keeper,
-        calls=Calls(store=lend, signer=signer, keeper=keeper, paths=paths, clock=node.clock),
+        calls=PuppetCalls(store=lend, signer=signer, keeper=keeper, paths=paths, clock=node.clock),
         listen=listen,
         identify=node.processes.identify,
         socket=node.settings.socket,
@@ -116,13 +116,13 @@ def _runner(node: NodeWiring) -> Runner:
     if command is not None:
         return CommandRunner(
             command,
-            {**node.environment, **telling(settings)},
+            {**node.environment, **own_variables(settings)},
             lock=settings.state / "agent" / "run_cmd.lock",
             timeout=settings.run_timeout,
             grace=settings.grace,
         )
     warm(node)
-    return ForkRunner(partial(do, str(settings.root)))
+    return ForkRunner(partial(run_order, str(settings.root)))
 
 
 def _agent(
@@ -134,17 +134,17 @@ def _agent(
 ) -> Agent:
     node = fleet.node
 
-    def held() -> str | None:
+    def hold_reason() -> str | None:
         active = holds().active()
         return str(active[0]) if active else None
 
     return Agent(
         me=fleet.name,
-        may=partial(trigger_refusal, node.settings.policy),
+        trigger_refusal=partial(trigger_refusal, node.settings.policy),
         verifier=fleet.verifier,
         inbox=Inbox(node.settings.state / "agent" / "inbox.sqlite", node.clock),
         runner=runner,
-        held=held,
+        hold_reason=hold_reason,
         clock=node.clock,
         log=log,
         alive=manager.alive,
@@ -155,7 +155,7 @@ def _agent(
 def _keeper(
     node: NodeWiring, log: AgentLog, agent: Agent, store: Callable[[], Awaitable[KeyValue]]
 ) -> Keeper:
-    askers = Askers(node.records, node.processes, log, grace=node.settings.grace)
+    users = LockUsers(node.records, node.processes, log, grace=node.settings.grace)
     return Keeper(
         store,
         node.clock,
@@ -166,8 +166,8 @@ def _keeper(
             node.settings.state / "agent" / "leases.sqlite",
             boot_id=node.processes.me().boot_id,
         ),
-        relies=askers.go_on,
-        lost=askers.end,
+        relies=users.go_on,
+        lost=users.end,
     )
 
 
@@ -177,11 +177,13 @@ def _desk(
     agent: Agent,
     describer: Describer,
     holds: Callable[[], Holds],
-) -> Desk:
-    def run(caller: str, noop: bool, only: Sequence[str]) -> str | None:
-        return agent.want(Kind.REQUEST, sender=caller, noop=noop, only=only)
+) -> RequestHandler:
+    def run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:
+        return agent.request_run(
+            CauseKind.REQUEST, sender=caller, noop=noop, puppet_tags=puppet_tags
+        )
 
-    return Desk(
+    return RequestHandler(
         reception=fleet.identity.reception(),
         signer=fleet.signer,
         holds=holds,
@@ -189,7 +191,7 @@ def _desk(
             status=describer.status,
             last_run=describer.last_run,
             run=run,
-            changed=agent.poke,
+            changed=agent.recheck,
         ),
         clock=fleet.node.clock,
         log=log,

@@ -8,15 +8,15 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
-from localpuppet.agent.bus_session import Session
+from localpuppet.agent.bus_session import BusSession
 from localpuppet.agent.log import AgentLog
 from localpuppet.agent.run_service import RunService
-from localpuppet.agent.split.client import Gate
-from localpuppet.agent.split.server import Door
+from localpuppet.agent.split.client import RemoteRunSide
+from localpuppet.agent.split.server import RunSideServer
 from localpuppet.agent.split.spool import Spool, SpoolReader
 from localpuppet.bus.key_value import KeyValue
-from localpuppet.bus.proxy.server import Relay
-from localpuppet.bus.proxy.store import RelayKeyValue
+from localpuppet.bus.proxy.server import ProxyServer
+from localpuppet.bus.proxy.store import ProxyKeyValue
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.machine.files import make_public
 from localpuppet.machine.service_manager import ServiceManager, given_socket
@@ -50,7 +50,7 @@ async def serve_both(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
 
     settings = fleet.node.fleet_settings
     parts = run_parts(fleet, log, lend=lend, store=lambda: session.store())
-    session = Session(
+    session = BusSession(
         parts.side, connect=fleet.connect, log=log, keyprefix=settings.agent.keyprefix
     )
     await RunService(parts, now=now).serve(session.run, to=f"on {settings.bus.engine}")
@@ -69,14 +69,14 @@ async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
     user = _user(sides.user)
 
     async def store() -> KeyValue:
-        return RelayKeyValue(sides.relay, engine=None, timeout=timeout, owner=user.pw_uid)
+        return ProxyKeyValue(sides.relay, engine=None, timeout=timeout, owner=user.pw_uid)
 
     @asynccontextmanager
     async def lend(engine: str | None) -> AsyncGenerator[KeyValue, None]:
-        yield RelayKeyValue(sides.relay, engine=engine, timeout=timeout, owner=user.pw_uid)
+        yield ProxyKeyValue(sides.relay, engine=engine, timeout=timeout, owner=user.pw_uid)
 
     parts = run_parts(fleet, log, lend=lend, store=store)
-    door = Door(
+    door = RunSideServer(
         parts.side,
         read=SpoolReader(sides.spool, user.pw_uid).read,
         key=fleet.identity.public_key(),
@@ -123,7 +123,7 @@ class NetworkSide:
         sides = fleet.node.fleet_settings.agent.sides
         self._sides = sides
         self._spool = Spool(sides.spool)
-        self._gate = Gate(
+        self._gate = RemoteRunSide(
             self._ask,
             verifier=lambda own: fleet.identity.verifier(own=own),
             spool=self._spool,
@@ -159,10 +159,10 @@ class NetworkSide:
 
     async def _on_the_bus(self) -> None:
         settings = self._fleet.node.fleet_settings
-        session = Session(
+        session = BusSession(
             self._gate, connect=self._connect, log=self._log, keyprefix=settings.agent.keyprefix
         )
-        relay = Relay(partial(_lend, self._fleet, session))
+        relay = ProxyServer(partial(_lend, self._fleet, session))
         server = await listen_to(self._sides.relay, relay.answer, users=())
         self._spool.empty()  # ours alone by now
         self._log.info(f"network side of {self._gate.me} on {settings.bus.engine}")
@@ -209,7 +209,7 @@ class NetworkSide:
 
 @asynccontextmanager
 async def _lend(
-    fleet: FleetWiring, session: Session, engine: str | None
+    fleet: FleetWiring, session: BusSession, engine: str | None
 ) -> AsyncGenerator[KeyValue, None]:
     """Lend the session's store; for another engine, one that is closed again."""
     if engine in (None, fleet.node.fleet_settings.bus.engine):

@@ -10,7 +10,7 @@ class LazyHttps:
         self._settings = settings
 
     def get(self, url: str, *, limit: int) -> bytes:
-        """Return what is at a URL; see `enc.Fetch`."""
+        """Return what is at a URL; see `enc.input.Fetch`."""
         from localpuppet.enc.https import Https
 
         client = Https(ca=self._settings.https_ca, timeout=self._settings.https_timeout)

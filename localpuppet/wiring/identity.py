@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from cryptography.x509 import Certificate
 
-    from localpuppet.requests.admission import Reception
+    from localpuppet.requests.admission import RequestAdmission
     from localpuppet.trust.signing import Signer, Verifier
 
 
@@ -118,17 +118,17 @@ class Identity:
         authority = None if settings.ca is None else Authority(settings.ca, settings.crl)
         return Verifier(self.trusted, authority, self._node.clock, own=own)
 
-    def reception(self) -> "Reception":
+    def reception(self) -> "RequestAdmission":
         """Return where requests to this node are looked at.
 
         Raises:
             LocalpuppetError: The identity is refused.
         """
-        from localpuppet.requests.admission import Reception
+        from localpuppet.requests.admission import RequestAdmission
         from localpuppet.trust.seen import Seen
 
         node = self._node
-        return Reception(
+        return RequestAdmission(
             me=node.node_name(),
             verifier=self.verifier(),
             policy=node.settings.policy,

@@ -7,11 +7,11 @@ from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.releases import ReleaseWiring
 
 if TYPE_CHECKING:
-    from localpuppet.releases.checking import Checker
+    from localpuppet.releases.checking import ReleaseChecker
     from localpuppet.releases.garbage import Garbage
     from localpuppet.releases.git.repository import Repository
     from localpuppet.releases.git.work_tree import WorkTree
-    from localpuppet.releases.locker import Locker
+    from localpuppet.releases.locker import LockWriter
     from localpuppet.releases.packages.building import Packager
 
 
@@ -27,12 +27,12 @@ class MakerWiring:
         self._node = node
         self._releases = releases
 
-    def locker(self, repository: "Repository") -> "Locker":
+    def locker(self, repository: "Repository") -> "LockWriter":
         """Return what writes locks."""
-        from localpuppet.releases.locker import Locker
+        from localpuppet.releases.locker import LockWriter
 
         settings = self._node.settings
-        return Locker(
+        return LockWriter(
             repository=repository,
             store=self._releases.store,
             sources=settings.sources,
@@ -40,16 +40,16 @@ class MakerWiring:
             allow_file=settings.allow_file_urls,
         )
 
-    def checker(self, repository: "Repository") -> "Checker":
+    def checker(self, repository: "Repository") -> "ReleaseChecker":
         """Return what checks whether a working copy is fit to be a release.
 
         Raises:
             PuppetMissingError: There is no Puppet, or no interpreter for it.
         """
-        from localpuppet.releases.checking import Checker
+        from localpuppet.releases.checking import ReleaseChecker
 
         settings = self._node.settings
-        return Checker(
+        return ReleaseChecker(
             repository=repository,
             store=self._releases.store,
             state=settings.state,

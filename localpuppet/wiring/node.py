@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.ledger import Ledger
     from localpuppet.runs.holds import Holds
     from localpuppet.runs.records import Records
-    from localpuppet.settings.fleet import Fleet
+    from localpuppet.settings.fleet import FleetSettings
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -81,7 +81,7 @@ class NodeWiring:
         return node_settings.settings_of(self._root, self._settings_file)
 
     @cached_property
-    def fleet_settings(self) -> "Fleet":
+    def fleet_settings(self) -> "FleetSettings":
         """The settings of bus and agent."""
         from localpuppet.settings import fleet
 

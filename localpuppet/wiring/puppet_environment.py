@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from localpuppet.settings.node import Settings
 
 
-def telling(settings: "Settings") -> dict[str, str]:
+def own_variables(settings: "Settings") -> dict[str, str]:
     """Return the variables; docs/puppet-module.md says what they are for."""
     return {
         "LOCALPUPPET_ROOT": str(settings.root),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.git.mirrors import Git
     from localpuppet.releases.git.repository import Repository
     from localpuppet.releases.interfaces import Interfaces, Parser
-    from localpuppet.releases.packages.staging import Importer
+    from localpuppet.releases.packages.staging import PackageStaging
     from localpuppet.releases.packages.tools import SystemPackageTools
     from localpuppet.releases.provider import ReleaseProvider
     from localpuppet.releases.reading import InterfaceReader
@@ -110,12 +110,12 @@ class ReleaseWiring:
 
     def package_staging(
         self, repository: "Repository", approve: "Approve | None" = None
-    ) -> "Importer":
+    ) -> "PackageStaging":
         """Return what stages releases from git, installed packages and packs."""
-        from localpuppet.releases.packages.staging import Importer
+        from localpuppet.releases.packages.staging import PackageStaging
 
         settings = self._node.settings
-        return Importer(
+        return PackageStaging(
             staging=self.staging(repository, approve),
             store=self.store,
             directories=settings.packages,

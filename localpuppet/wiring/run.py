@@ -11,13 +11,13 @@ from localpuppet.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
 
 if TYPE_CHECKING:
     from localpuppet.enc.command import EncCommand
-    from localpuppet.puppet.command import Call
+    from localpuppet.puppet.command import ApplyCommand
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.catalogs import CatalogCompiler
     from localpuppet.releases.classifier import Classifier
     from localpuppet.releases.release import Release
     from localpuppet.runs.observer import Observer
-    from localpuppet.runs.options import Wish
+    from localpuppet.runs.options import RunOptions
     from localpuppet.runs.preparing import RunPreparation
     from localpuppet.runs.supervisor import Supervisor
 
@@ -91,7 +91,7 @@ class RunWiring:
         """
         from localpuppet.releases.interfaces import check_kept
         from localpuppet.runs.supervisor import Node, Supervisor
-        from localpuppet.wiring.puppet_environment import telling
+        from localpuppet.wiring.puppet_environment import own_variables
 
         settings = self._node.settings
         for script in (settings.enc_script, settings.site_manifest):
@@ -111,7 +111,7 @@ class RunWiring:
             keep_days=settings.keep_days,
             metrics=settings.metrics,
             fits=partial(check_kept, self._releases.interfaces, partial(elsewhere, self._node)),
-            telling=telling(settings),
+            telling=own_variables(settings),
         )
         return Supervisor(
             node,
@@ -129,13 +129,17 @@ class RunWiring:
             return error
 
     def _call(
-        self, installation: "Installation", release: "Release", environment: str, wish: "Wish"
-    ) -> "Call":
+        self,
+        installation: "Installation",
+        release: "Release",
+        environment: str,
+        options: "RunOptions",
+    ) -> "ApplyCommand":
         """Return the `puppet apply` for a release."""
-        from localpuppet.puppet.command import Call
+        from localpuppet.puppet.command import ApplyCommand
 
         settings = self._node.settings
-        return Call(
+        return ApplyCommand(
             command=installation.command,
             own_directories=settings.puppet_directories,
             enc_script=settings.enc_script,
@@ -145,9 +149,9 @@ class RunWiring:
             # Our own modules come last: a site's module of the same name hides them.
             modulepath=(*release.modulepath, OWN_MODULES),
             hiera_config=release.hiera_config,
-            noop=wish.noop,
-            tags=wish.tags,
-            extra=wish.extra,
+            noop=options.noop,
+            tags=options.tags,
+            extra=options.extra,
             site_manifest=settings.site_manifest,
         )
 

@@ -12,10 +12,10 @@ from localpuppet.agent.agent import MANY, Agent
 from localpuppet.agent.runner import Fate, RunEnd
 from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
-from localpuppet.triggers.cause import Kind
+from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.triggers.trigger import Trigger
-from localpuppet.trust.signing import Kind as MessageKind
+from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.ports import FakeClock, FakeLog, FakeRunner
 
@@ -45,11 +45,11 @@ class Rig:
         self.inbox = Inbox(self.directory / "inbox.sqlite", self.clock)
         self.agent = Agent(
             me=B,
-            may=lambda sender: "not you" if sender == "c.example.com" else None,
+            trigger_refusal=lambda sender: "not you" if sender == "c.example.com" else None,
             verifier=verifier(self.directory, self.sender),
             inbox=self.inbox,
             runner=self.runner,
-            held=self.held,
+            hold_reason=self.held,
             clock=self.clock,
             log=self.log,
             alive=self.live,
@@ -110,7 +110,7 @@ async def test_a_trigger_is_on_the_disk_before_it_runs_and_until_it_is_over(
 ) -> None:
     rig = Rig(directory)
     async with rig.working():
-        rig.agent.hear([rig.token(1)])
+        rig.agent.receive_triggers([rig.token(1)])
         assert rig.ids() == [f"a.example.com/{number(1)}"]
         order = await rig.runner.orders.get()
         assert order.text == "trigger from a.example.com"
@@ -129,10 +129,10 @@ async def test_a_trigger_is_on_the_disk_before_it_runs_and_until_it_is_over(
 async def test_what_comes_during_a_run_leads_to_one_more(directory: Path) -> None:
     rig = Rig(directory)
     async with rig.working():
-        rig.agent.hear([rig.token(1)])
+        rig.agent.receive_triggers([rig.token(1)])
         await rig.runner.orders.get()
         for index in range(2, 50):
-            rig.agent.hear([rig.token(index)])
+            rig.agent.receive_triggers([rig.token(index)])
         rig.runner.ends.put_nowait(OVER)
         order = await rig.runner.orders.get()
         assert order.causes["count"] == 48
@@ -144,11 +144,11 @@ async def test_what_comes_during_a_run_leads_to_one_more(directory: Path) -> Non
 async def test_a_duplicate_is_dropped_in_silence_also_after_a_restart(directory: Path) -> None:
     rig = Rig(directory)
     token = rig.token(1)
-    rig.agent.hear([token, token])
-    rig.agent.hear([token])
+    rig.agent.receive_triggers([token, token])
+    rig.agent.receive_triggers([token])
     assert len(rig.ids()) == 1
     again = Rig(directory, sender=rig.sender)
-    again.agent.hear([token])
+    again.agent.receive_triggers([token])
     assert len(again.ids()) == 1
     assert [kind for kind, line in again.log.lines if "duplicate" in line] == ["debug"]
     assert "1 causes that an earlier agent accepted" in again.log.text
@@ -158,7 +158,7 @@ async def test_a_duplicate_is_dropped_in_silence_also_after_a_restart(directory:
 async def test_a_run_that_did_not_start(directory: Path, fate: Fate) -> None:
     rig = Rig(directory)
     async with rig.working():
-        rig.agent.hear([rig.token(1)])
+        rig.agent.receive_triggers([rig.token(1)])
         await rig.runner.orders.get()
         rig.runner.ends.put_nowait(RunEnd(fate=fate, reason="the reason"))
         if fate is Fate.IMPOSSIBLE:
@@ -169,7 +169,7 @@ async def test_a_run_that_did_not_start(directory: Path, fate: Fate) -> None:
             await rig.until("not now, again soon: the reason")
             assert rig.ids()
             rig.clock.advance(2)
-            rig.agent.poke()
+            rig.agent.recheck()
             await rig.runner.orders.get()
             rig.runner.ends.put_nowait(OVER)
             await rig.until("run 1 changed")
@@ -179,14 +179,14 @@ async def test_on_hold_causes_wait_and_expire_each_in_its_time(directory: Path) 
     rig = Rig(directory)
     rig.hold.append("migration")
     async with rig.working():
-        rig.agent.hear([rig.token(1, ttl=10), rig.token(2, ttl=1000)])
+        rig.agent.receive_triggers([rig.token(1, ttl=10), rig.token(2, ttl=1000)])
         rig.clock.advance(11)
-        rig.agent.poke()
+        rig.agent.recheck()
         await rig.until(f"dropped a.example.com/{number(1)}: expired while the node was on hold")
         assert rig.ids() == [f"a.example.com/{number(2)}"]
         assert rig.runner.orders.empty()
         rig.hold.clear()
-        rig.agent.poke()
+        rig.agent.recheck()
         order = await rig.runner.orders.get()
         assert order.causes["count"] == 1
         rig.runner.ends.put_nowait(OVER)
@@ -196,9 +196,9 @@ async def test_a_hold_that_cannot_be_read_is_a_hold(directory: Path) -> None:
     rig = Rig(directory)
     rig.hold.append("damaged")
     async with rig.working():
-        rig.agent.hear([rig.token(1)])
+        rig.agent.receive_triggers([rig.token(1)])
         while rig.alive < 3:  # turns of the work loop: one is enough to start a run
-            rig.agent.poke()
+            rig.agent.recheck()
             await asyncio.sleep(0)
         assert rig.runner.orders.empty()
 
@@ -209,14 +209,14 @@ async def test_a_hold_that_begins_is_told_at_once(directory: Path) -> None:
         changed = rig.agent.subscribe()
         changed.clear()
         rig.hold.append("migration")
-        rig.agent.poke()
+        rig.agent.recheck()
         await changed.wait()
 
 
 async def test_many_drops_of_one_reason_share_a_line(directory: Path) -> None:
     rig = Rig(directory)
     async with rig.working():
-        rig.agent.hear([rig.token(index) for index in range(MANY + 1)])
+        rig.agent.receive_triggers([rig.token(index) for index in range(MANY + 1)])
         await rig.runner.orders.get()
         rig.runner.ends.put_nowait(RunEnd(fate=Fate.IMPOSSIBLE, reason="broken input"))
         await rig.until(f"dropped {MANY + 1} causes: no run could be started: broken input")
@@ -227,9 +227,9 @@ async def test_many_drops_of_one_reason_share_a_line(directory: Path) -> None:
 async def test_term_lets_the_run_finish_and_starts_no_other(directory: Path) -> None:
     rig = Rig(directory)
     async with rig.working():
-        rig.agent.hear([rig.token(1)])
+        rig.agent.receive_triggers([rig.token(1)])
         await rig.runner.orders.get()
-        rig.agent.hear([rig.token(2)])
+        rig.agent.receive_triggers([rig.token(2)])
         rig.stop.set()
         rig.runner.ends.put_nowait(OVER)
     assert rig.runner.orders.empty()
@@ -241,7 +241,7 @@ async def test_after_term_the_agent_ends_with_its_run_and_not_at_its_next_look(
 ) -> None:
     rig = Rig(directory, pulse=3600.0)
     async with rig.working():
-        rig.agent.hear([rig.token(1)])
+        rig.agent.receive_triggers([rig.token(1)])
         await rig.runner.orders.get()
         rig.stop.set()
         await asyncio.sleep(0)
@@ -252,13 +252,13 @@ async def test_after_term_the_agent_ends_with_its_run_and_not_at_its_next_look(
 async def test_an_inbox_that_cannot_be_written_ends_the_agent(directory: Path) -> None:
     rig = Rig(directory)
     work = asyncio.create_task(rig.agent.work(rig.stop))
-    rig.agent.hear([rig.token(1)])
+    rig.agent.receive_triggers([rig.token(1)])
     await rig.runner.orders.get()
     for file in directory.glob("inbox.sqlite*"):
         file.unlink()
     (directory / "inbox.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(StateError):
-        rig.agent.hear([rig.token(2)])
+        rig.agent.receive_triggers([rig.token(2)])
     rig.runner.ends.put_nowait(OVER)
     with pytest.raises(StateError):
         await work
@@ -267,8 +267,10 @@ async def test_an_inbox_that_cannot_be_written_ends_the_agent(directory: Path) -
 async def test_what_a_message_says_raises_nothing(directory: Path) -> None:
     rig = Rig(directory)
     good = rig.token(1)
-    rig.agent.hear([b"", b"\xff" * 1000, b"a.b.c", b"...", good[:-5], good + b"A", b"[" * 10_000])
-    rig.agent.hear([rig.token(2, hosts=(NodeName("z.example.com"),))])
+    rig.agent.receive_triggers(
+        [b"", b"\xff" * 1000, b"a.b.c", b"...", good[:-5], good + b"A", b"[" * 10_000]
+    )
+    rig.agent.receive_triggers([rig.token(2, hosts=(NodeName("z.example.com"),))])
     assert rig.ids() == []
     assert all(line.isprintable() for _, line in rig.log.lines)
     kinds = [kind for kind, line in rig.log.lines if "not addressed" in line]
@@ -278,13 +280,15 @@ async def test_what_a_message_says_raises_nothing(directory: Path) -> None:
 async def test_causes_of_our_own(directory: Path) -> None:
     rig = Rig(directory)
     async with rig.working():
-        assert rig.agent.want(Kind.TIMER, good_for=60) is None
+        assert rig.agent.request_run(CauseKind.TIMER, good_for=60) is None
         order = await rig.runner.orders.get()
-        assert (order.text, order.noop, order.only) == ("timer", False, ())
-        rig.agent.want(Kind.REQUEST, sender="choria=alice", noop=True, only=["web"])
+        assert (order.text, order.noop, order.puppet_tags) == ("timer", False, ())
+        rig.agent.request_run(
+            CauseKind.REQUEST, sender="choria=alice", noop=True, puppet_tags=["web"]
+        )
         rig.runner.ends.put_nowait(OVER)
         order = await rig.runner.orders.get()
-        assert (order.text, order.noop, order.only) == (
+        assert (order.text, order.noop, order.puppet_tags) == (
             "request from choria=alice",
             True,
             ("web",),
@@ -296,7 +300,7 @@ async def test_causes_of_our_own(directory: Path) -> None:
 async def test_a_bug_in_a_run_is_not_hidden(directory: Path) -> None:
     rig = Rig(directory)
 
-    rig.agent.hear([rig.token(1)])
+    rig.agent.receive_triggers([rig.token(1)])
     rig.runner.ends.put_nowait(RuntimeError("a bug"))
     with pytest.raises(RuntimeError):
         await rig.agent.work(rig.stop)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.agent.bus_session import Session
-from localpuppet.agent.run_side import Here
+from localpuppet.agent.bus_session import BusSession
+from localpuppet.agent.run_side import LocalRunSide
 from localpuppet.bus import key_value, layout
 from localpuppet.bus.key_value import Change, KeyValue, Listing
 from localpuppet.errors import InvalidInputError, StateError, UnavailableError
@@ -49,9 +49,9 @@ class Site:
         self.caller = "alice"
         self.session = self.connected_by(self.connect)
 
-    def connected_by(self, connect: Callable[[], Awaitable[KeyValue]]) -> Session:
-        side = Here(self.rig.agent, serve=self.serve, describe=self.describe)
-        return Session(side, connect=connect, log=self.rig.log, keyprefix=PREFIX)
+    def connected_by(self, connect: Callable[[], Awaitable[KeyValue]]) -> BusSession:
+        side = LocalRunSide(self.rig.agent, serve=self.serve, describe=self.describe)
+        return BusSession(side, connect=connect, log=self.rig.log, keyprefix=PREFIX)
 
     async def connect(self) -> KeyValue:
         if self.store.away:
@@ -304,7 +304,7 @@ async def test_it_ends_also_when_there_is_news_at_that_moment(directory: Path, t
     async with site.running():
         await site.present()
         await asyncio.sleep(0.01)
-        site.rig.agent.poke()
+        site.rig.agent.recheck()
         for _ in range(turns):
             await asyncio.sleep(0)
         site.stop.set()

@@ -16,7 +16,7 @@ from localpuppet.agent.runner import Order, RunEnd
 from localpuppet.formats.names import NodeName
 from localpuppet.machine.clock import SystemClock
 from localpuppet.machine.service_manager import ServiceManager
-from localpuppet.triggers.cause import Kind
+from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.trust.keys import TrustedKeys
 from localpuppet.trust.signing import Verifier
@@ -137,18 +137,18 @@ def test_a_stuck_work_loop_gives_no_sign_of_life(tmp_path: Path, manager: Manage
     async def work() -> None:
         agent = Agent(
             me=A,
-            may=lambda _: None,
+            trigger_refusal=lambda _: None,
             verifier=Verifier(TrustedKeys(tmp_path / "trusted"), None, clock),
             inbox=Inbox(tmp_path / "inbox.sqlite", clock),
             runner=NoRunner(),
-            held=stuck.held,
+            hold_reason=stuck.held,
             clock=clock,
             log=FakeLog(),
             alive=service.alive,
             pulse=service.pulse,
         )
         stop.append((asyncio.get_running_loop(), asyncio.Event()))
-        agent.want(Kind.MANUAL)
+        agent.request_run(CauseKind.MANUAL)
         await agent.work(stop[0][1])
 
     thread = threading.Thread(target=asyncio.run, args=(work(),))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localpuppet.agent.puppet_calls import MAX_LINE, Calls, trigger_line
+from localpuppet.agent.puppet_calls import MAX_LINE, PuppetCalls, trigger_line
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.names import NodeName
@@ -55,10 +55,10 @@ class Rig:
             holder="a.example.com",
             session="1",
             book=FakeBook(),
-            relies=lambda asker: asker.process != GONE,
+            relies=lambda user: user.process != GONE,
             lost=lambda _: None,
         )
-        self.calls = Calls(
+        self.calls = PuppetCalls(
             store=self.lend,
             signer=person("a.example.com").signer,
             keeper=keeper if agent else None,
@@ -109,10 +109,10 @@ async def test_a_trigger_along_the_paths_of_a_run() -> None:
 
 
 async def test_the_line_that_the_program_itself_writes() -> None:
-    from localpuppet.triggers.sending import Call
+    from localpuppet.triggers.sending import Outgoing
 
     rig = Rig()
-    call = Call(hosts=(NodeName("b.example.com"),), tags=(), ttl=5, keyprefix="/x", keyttl=5)
+    call = Outgoing(hosts=(NodeName("b.example.com"),), tags=(), ttl=5, keyprefix="/x", keyttl=5)
     found = await rig.ask(trigger_line(call))
     assert found["sent"] == ["b.example.com"]
     assert list(rig.store.kept) == ["/x/hosts/b.example.com/a.example.com"]

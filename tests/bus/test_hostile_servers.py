@@ -105,7 +105,7 @@ async def test_who_hangs_up_on_several_calls_at_once() -> None:
         endpoint = Endpoint.parse(url.replace("nats:", "http:"))
         for _ in range(20):
             connection = EtcdConnection([endpoint], tls=None, user=None, timeout=TIMEOUT)
-            calls = [connection.call("/x", b"", again=False) for _ in range(3)]
+            calls = [connection.call("/x", b"", idempotent=False) for _ in range(3)]
             ends = await asyncio.gather(*calls, return_exceptions=True)
             assert [type(end) for end in ends] == [UnavailableError] * 3
             connection.close()

@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import StateError
-from localpuppet.leases.book import Asker, LeaseBook, Noted
+from localpuppet.leases.book import LeaseBook, LockUser, Noted
 from localpuppet.machine.ports import ProcessId
 
 PROCESS = ProcessId(pid=7, boot_id="this", started=5)
 NOTED = [
-    Noted(name="db", value=b'{"a": 1}', ttl=60.0, until=7.5, asker=Asker(run="r", process=PROCESS)),
-    Noted(name="lead", value=b"\xff", ttl=30.0, until=8.0, asker=None),
-    Noted(name="nobody", value=b"", ttl=30.0, until=8.0, asker=Asker()),
+    Noted(
+        name="db", value=b'{"a": 1}', ttl=60.0, until=7.5, user=LockUser(run="r", process=PROCESS)
+    ),
+    Noted(name="lead", value=b"\xff", ttl=30.0, until=8.0, user=None),
+    Noted(name="nobody", value=b"", ttl=30.0, until=8.0, user=LockUser()),
 ]
 
 
@@ -46,7 +48,7 @@ def test_times_and_processes_of_another_boot_mean_nothing(path: Path) -> None:
     (found,) = later.entries()
     later.close()
     assert found.until == 0
-    assert found.asker == NOTED[0].asker, "whose boot id tells that it is gone"
+    assert found.user == NOTED[0].user, "whose boot id tells that it is gone"
 
 
 def test_a_damaged_book_is_an_error(path: Path) -> None:
@@ -58,8 +60,8 @@ def test_a_damaged_book_is_an_error(path: Path) -> None:
 
 
 def test_askers() -> None:
-    assert str(Asker(run="r", process=PROCESS)) == "run r"
-    assert str(Asker(process=PROCESS)) == "process 7"
-    assert Asker(run="r").is_same(Asker(run="r", process=PROCESS))
-    assert not Asker(run="r", process=PROCESS).is_same(Asker(process=PROCESS))
-    assert Asker(process=PROCESS).is_same(Asker(process=PROCESS))
+    assert str(LockUser(run="r", process=PROCESS)) == "run r"
+    assert str(LockUser(process=PROCESS)) == "process 7"
+    assert LockUser(run="r").is_same(LockUser(run="r", process=PROCESS))
+    assert not LockUser(run="r", process=PROCESS).is_same(LockUser(process=PROCESS))
+    assert LockUser(process=PROCESS).is_same(LockUser(process=PROCESS))

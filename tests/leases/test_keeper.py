@@ -6,16 +6,16 @@ import pytest
 
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import BusyError, InvalidInputError, StateError, UnavailableError
-from localpuppet.leases.book import Asker, Noted
+from localpuppet.leases.book import LockUser, Noted
 from localpuppet.leases.keeper import GIVE_UP_AT, LOCK_TTL, LOOK_AGAIN, RENEW_AT, Keeper
 from localpuppet.leases.lease import Leases, Use
 from localpuppet.machine.ports import ProcessId
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeBook, FakeClock, FakeLog
 
-RUN = Asker(run="20261120T140000.000000Z-abcd")
-OTHER_RUN = Asker(run="20261120T150000.000000Z-abcd")
-PROCESS = Asker(process=ProcessId(pid=7, boot_id="b", started=1))
+RUN = LockUser(run="20261120T140000.000000Z-abcd")
+OTHER_RUN = LockUser(run="20261120T150000.000000Z-abcd")
+PROCESS = LockUser(process=ProcessId(pid=7, boot_id="b", started=1))
 
 
 class FullBook(FakeBook):
@@ -32,8 +32,8 @@ class Rig:
         self.clock = FakeClock()
         self.store = MemoryStore(now=self.clock.monotonic)
         self.log = FakeLog()
-        self.lost: list[Asker] = []
-        self.over: list[Asker] = []
+        self.lost: list[LockUser] = []
+        self.over: list[LockUser] = []
         self.connected = True
         self.slow = False
         self.book = book or FakeBook()
@@ -51,7 +51,7 @@ class Rig:
             holder="a.example.com",
             session=session,
             book=self.book,
-            relies=lambda asker: asker not in self.over,
+            relies=lambda user: user not in self.over,
             lost=self.lost.append,
         )
         self.keeper.resume()
@@ -73,7 +73,7 @@ class Rig:
 
 async def test_a_lock_is_renewed_in_time_and_not_before() -> None:
     rig = Rig()
-    revision = await rig.keeper.lock("db", wait=0, asker=RUN)
+    revision = await rig.keeper.lock("db", wait=0, user=RUN)
     rig.clock.advance(LOCK_TTL * RENEW_AT - 1)
     await rig.keeper.step()
     assert rig.store.revision == revision
@@ -81,32 +81,32 @@ async def test_a_lock_is_renewed_in_time_and_not_before() -> None:
         rig.clock.advance(LOCK_TTL * RENEW_AT + 1)
         await rig.keeper.step()
         assert await rig.other.take("db", ttl=1) is None
-    assert await rig.keeper.unlock("db", asker=RUN)
+    assert await rig.keeper.unlock("db", user=RUN)
     assert await rig.other.take("db", ttl=1) is not None
     assert rig.book.entries() == []
 
 
 async def test_a_lock_is_had_once() -> None:
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     with pytest.raises(InvalidInputError, match=r"already \(run .* relies on it"):
-        await rig.keeper.lock("db", wait=0, asker=RUN)
+        await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.other.take("theirs", ttl=1000)
     with pytest.raises(BusyError, match=r"b\.example\.com has it"):
-        await rig.keeper.lock("theirs", wait=0, asker=RUN)
+        await rig.keeper.lock("theirs", wait=0, user=RUN)
 
 
 async def test_a_lock_for_nobody_is_refused() -> None:
     rig = Rig()
     rig.over.append(PROCESS)
     with pytest.raises(InvalidInputError, match="no run or process goes on here"):
-        await rig.keeper.lock("db", wait=0, asker=PROCESS)
+        await rig.keeper.lock("db", wait=0, user=PROCESS)
     assert await rig.is_free("db")
 
 
 async def test_a_lock_that_somebody_else_has_ends_its_run() -> None:
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.rob("db")
     rig.clock.advance(LOCK_TTL * RENEW_AT)
     await rig.keeper.step()
@@ -120,7 +120,7 @@ async def test_a_lock_that_somebody_else_has_ends_its_run() -> None:
 
 async def test_in_an_outage_a_lock_is_given_up_before_another_could_have_it() -> None:
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     rig.connected = False
     rig.clock.advance(LOCK_TTL * GIVE_UP_AT - 1)
     await rig.keeper.step()
@@ -133,7 +133,7 @@ async def test_in_an_outage_a_lock_is_given_up_before_another_could_have_it() ->
 
 async def test_an_outage_that_ends_in_time_costs_nothing() -> None:
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     rig.store.away = True
     rig.clock.advance(LOCK_TTL * 0.8)
     await rig.keeper.step()
@@ -147,7 +147,7 @@ async def test_an_outage_that_ends_in_time_costs_nothing() -> None:
 async def test_a_renewal_whose_answer_was_lost_costs_nothing() -> None:
     """The store has it, under a revision that we were not told."""
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     rig.clock.advance(LOCK_TTL * RENEW_AT)
     entry = rig.store.get("/localpuppet/leases/db")
     assert entry is not None
@@ -157,16 +157,16 @@ async def test_a_renewal_whose_answer_was_lost_costs_nothing() -> None:
     rig.store.write(entry.key, entry.value, LOCK_TTL)
     await rig.keeper.step()
     assert rig.lost == []
-    assert await rig.keeper.unlock("db", asker=RUN)
+    assert await rig.keeper.unlock("db", user=RUN)
     assert await rig.is_free("db")
 
 
-@pytest.mark.parametrize("asker", [RUN, PROCESS])
-async def test_what_was_left_behind_is_given_back(asker: Asker) -> None:
+@pytest.mark.parametrize("user", [RUN, PROCESS])
+async def test_what_was_left_behind_is_given_back(user: LockUser) -> None:
     rig = Rig()
-    await rig.keeper.lock("one", wait=0, asker=asker)
-    await rig.keeper.lock("two", wait=0, asker=OTHER_RUN)
-    rig.over.append(asker)
+    await rig.keeper.lock("one", wait=0, user=user)
+    await rig.keeper.lock("two", wait=0, user=OTHER_RUN)
+    rig.over.append(user)
     await rig.keeper.step()
     assert await rig.other.take("one", ttl=1) is not None
     assert await rig.other.take("two", ttl=1) is None
@@ -175,20 +175,20 @@ async def test_what_was_left_behind_is_given_back(asker: Asker) -> None:
 
 async def test_what_cannot_be_given_back_is_tried_again_until_it_has_expired() -> None:
     rig = Rig()
-    await rig.keeper.lock("one", wait=0, asker=RUN)
-    await rig.keeper.lock("two", wait=0, asker=OTHER_RUN)
+    await rig.keeper.lock("one", wait=0, user=RUN)
+    await rig.keeper.lock("two", wait=0, user=OTHER_RUN)
     rig.over += [RUN, OTHER_RUN]
     rig.connected = False
     await rig.keeper.step()
     with pytest.raises(UnavailableError):
-        await rig.keeper.unlock("two", asker=OTHER_RUN)
+        await rig.keeper.unlock("two", user=OTHER_RUN)
     rig.connected = True
     await rig.keeper.step()
     assert await rig.is_free("one")
     assert await rig.is_free("two")
 
     rig.over.clear()
-    await rig.keeper.lock("one", wait=0, asker=RUN)
+    await rig.keeper.lock("one", wait=0, user=RUN)
     rig.over.append(RUN)
     rig.connected = False
     await rig.keeper.step()
@@ -200,38 +200,38 @@ async def test_what_cannot_be_given_back_is_tried_again_until_it_has_expired() -
 
 async def test_the_next_run_need_not_wait_until_it_is_noticed_that_one_is_over() -> None:
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     rig.over.append(RUN)
-    assert await rig.keeper.lock("db", wait=0, asker=OTHER_RUN) > 0
+    assert await rig.keeper.lock("db", wait=0, user=OTHER_RUN) > 0
     await rig.keeper.step()
     assert await rig.other.holder("db") == "a.example.com"
 
 
 async def test_unlock_says_whether_it_was_ours_to_the_end() -> None:
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.rob("db")
-    assert not await rig.keeper.unlock("db", asker=RUN)
-    assert await rig.keeper.unlock("never", asker=RUN)
+    assert not await rig.keeper.unlock("db", user=RUN)
+    assert await rig.keeper.unlock("never", user=RUN)
     assert await rig.other.holder("db") == "b.example.com"
 
 
 async def test_a_lock_is_given_back_by_whom_it_was_asked_for() -> None:
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.keeper.leader("lead", ttl=30, take=True)
     for name in ("db", "lead"):
-        assert await rig.keeper.unlock(name, asker=PROCESS), "it never had it"
+        assert await rig.keeper.unlock(name, user=PROCESS), "it never had it"
         assert await rig.other.take(name, ttl=1) is None
 
 
 async def test_a_lock_is_unlocked_while_it_is_renewed() -> None:
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     rig.clock.advance(LOCK_TTL * RENEW_AT)
     renewing = asyncio.create_task(rig.keeper.step())
     await asyncio.sleep(0)
-    assert await rig.keeper.unlock("db", asker=RUN)
+    assert await rig.keeper.unlock("db", user=RUN)
     await renewing
     assert await rig.is_free("db")
 
@@ -252,29 +252,29 @@ async def test_one_lock_is_handed_from_one_to_the_next_on_this_node() -> None:
     assert held is not None
     askers = {PROCESS, RUN}
     waiting = {
-        asyncio.create_task(rig.keeper.lock("db", wait=100, asker=asker)): asker for asker in askers
+        asyncio.create_task(rig.keeper.lock("db", wait=100, user=user)): user for user in askers
     }
     while len(rig.store.watchers) < 2:
         await asyncio.sleep(0)
     rig.slow = True
     await rig.other.give_back(held)
     (first,), _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    assert await rig.keeper.unlock("db", asker=waiting.pop(first))
+    assert await rig.keeper.unlock("db", user=waiting.pop(first))
     (second,) = waiting
     await second
     rig.clock.advance(LOCK_TTL * RENEW_AT)
     await rig.keeper.step()
     rig.clock.advance(LOCK_TTL * RENEW_AT * 2)
     assert await rig.other.take("db", ttl=1) is None, "it is renewed"
-    assert [noted.asker for noted in rig.book.entries()] == [waiting[second]]
-    assert await rig.keeper.unlock("db", asker=waiting[second])
+    assert [noted.user for noted in rig.book.entries()] == [waiting[second]]
+    assert await rig.keeper.unlock("db", user=waiting[second])
     assert await rig.is_free("db")
 
 
 async def test_what_cannot_be_written_down_is_no_lock() -> None:
     rig = Rig(FullBook())
     with pytest.raises(StateError, match="the disk is full"):
-        await rig.keeper.lock("db", wait=0, asker=RUN)
+        await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.keeper.step()
     assert await rig.is_free("db")
     assert await rig.keeper.leader("lead", ttl=30, take=True) == "a.example.com"
@@ -311,7 +311,7 @@ async def test_what_a_command_of_this_node_has_is_not_taken_by_leader(use: Use) 
 
 async def test_the_next_agent_goes_on_with_what_the_one_before_had() -> None:
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     await rig.keeper.leader("lead", ttl=30, take=True)
     rig.clock.advance(10)
     rig.connected = False
@@ -327,14 +327,14 @@ async def test_the_next_agent_goes_on_with_what_the_one_before_had() -> None:
     for name in ("db", "lead"):
         assert await rig.other.take(name, ttl=1) is None
     rig.start("3")
-    assert await rig.keeper.unlock("db", asker=RUN), "before it was looked at"
+    assert await rig.keeper.unlock("db", user=RUN), "before it was looked at"
     assert await rig.is_free("db")
     assert rig.lost == []
 
 
 async def test_the_next_agent_gives_back_what_nobody_relies_on() -> None:
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     rig.over.append(RUN)
     rig.connected = False
     rig.start("2")
@@ -350,7 +350,7 @@ async def test_the_next_agent_gives_back_what_nobody_relies_on() -> None:
 async def test_the_next_agent_ends_the_run_whose_lock_is_lost(robbed: bool) -> None:
     """Somebody else has it; or nobody has it now, and somebody may have had it."""
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     rig.clock.advance(LOCK_TTL)
     rig.store.get("/localpuppet/leases/db")
     if robbed:
@@ -366,7 +366,7 @@ async def test_the_next_agent_ends_the_run_whose_lock_is_lost(robbed: bool) -> N
 
 async def test_the_next_agent_has_a_moment_to_reach_the_bus() -> None:
     rig = Rig()
-    await rig.keeper.lock("db", wait=0, asker=RUN)
+    await rig.keeper.lock("db", wait=0, user=RUN)
     rig.clock.advance(LOCK_TTL * GIVE_UP_AT)
     rig.connected = False
     rig.start("2")
@@ -379,9 +379,9 @@ async def test_the_next_agent_has_a_moment_to_reach_the_bus() -> None:
 
 async def test_at_the_end_all_is_given_back_that_nobody_relies_on() -> None:
     rig = Rig()
-    await rig.keeper.lock("one", wait=0, asker=RUN)
+    await rig.keeper.lock("one", wait=0, user=RUN)
     await rig.keeper.leader("two", ttl=30, take=True)
-    await rig.keeper.lock("three", wait=0, asker=PROCESS)
+    await rig.keeper.lock("three", wait=0, user=PROCESS)
     rig.over.append(RUN)
     stop = asyncio.Event()
     stop.set()

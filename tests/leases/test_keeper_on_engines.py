@@ -5,7 +5,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from localpuppet.bus.key_value import KeyValue, Put
-from localpuppet.leases.book import Asker
+from localpuppet.leases.book import LockUser
 from localpuppet.leases.keeper import Keeper
 from localpuppet.machine.clock import SystemClock
 from tests.doubles.ports import FakeBook
@@ -19,8 +19,8 @@ class Quiet:
     warning = debug = info
 
 
-def lost(asker: Asker) -> None:
-    raise AssertionError(f"the lock of {asker} was lost")
+def lost(user: LockUser) -> None:
+    raise AssertionError(f"the lock of {user} was lost")
 
 
 async def test_a_lease_that_is_taken_while_the_keeper_sleeps_is_renewed(tmp_path: Path) -> None:

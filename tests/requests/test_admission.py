@@ -10,12 +10,12 @@ import pytest
 
 from localpuppet.errors import IntegrityError
 from localpuppet.formats.names import NodeName
-from localpuppet.requests.admission import Reception, Refusal
+from localpuppet.requests.admission import Refusal, RequestAdmission
 from localpuppet.requests.messages import answer, ask, read_answer
 from localpuppet.requests.request import Disable, Nothing, Request, RunOnce
 from localpuppet.trust.authority import Authority
 from localpuppet.trust.seen import Seen
-from localpuppet.trust.signing import Kind
+from localpuppet.trust.signing import MessageKind
 from tests.cli.test_bad_inputs import CASES
 from tests.doubles.certificates import Ca, write
 from tests.doubles.identities import Person, certified, encode, person, verifier
@@ -39,9 +39,9 @@ class Desk:
         write(self.policy, POLICY)
         self.reception = self.start()
 
-    def start(self, authority: Authority | None = None) -> Reception:
+    def start(self, authority: Authority | None = None) -> RequestAdmission:
         """Return the reception of an agent that has just started."""
-        return Reception(
+        return RequestAdmission(
             me=LB01,
             verifier=verifier(self.directory, self.alice, self.node, authority=authority),
             policy=self.policy,
@@ -51,8 +51,8 @@ class Desk:
 
     def ask(self, who: Person | None = None, **changes: Any) -> tuple[Request, bytes]:
         signer = (who or self.alice).signer
-        wish: dict[str, Any] = {"action": "runonce", "args": RunOnce(), **changes}
-        return ask(signer, wish.pop("node", LB01), **wish, clock=self.clock)
+        fields: dict[str, Any] = {"action": "runonce", "args": RunOnce(), **changes}
+        return ask(signer, fields.pop("node", LB01), **fields, clock=self.clock)
 
     def refused(self, token: bytes, message: str) -> Refusal:
         found = self.reception.receive(token)
@@ -71,7 +71,7 @@ def desk(tmp_path: Path) -> Desk:
 def test_corpus(desk: Desk, case: dict[str, Any]) -> None:
     desk.clock.time = datetime.fromtimestamp(1795000000, UTC)
     payload = case["input"].encode()
-    token = desk.alice.signer.sign(payload, Kind.REQUEST)
+    token = desk.alice.signer.sign(payload, MessageKind.REQUEST)
     if "alg=none" in case["context"]:
         header = json.dumps({"alg": "none", "kid": "alice", "typ": "lp-request"}).encode()
         token = encode(header) + b"." + encode(payload) + b"."
@@ -142,7 +142,7 @@ def test_what_cannot_be_verified_is_not_parsed(desk: Desk) -> None:
 def test_who_did_not_ask_is_not_answered(desk: Desk) -> None:
     request, token = desk.ask()
     stolen = json.dumps({**request.to_dict(), "iss": "choria=root"}).encode()
-    found = desk.refused(desk.alice.signer.sign(stolen, Kind.REQUEST), "is not the signer")
+    found = desk.refused(desk.alice.signer.sign(stolen, MessageKind.REQUEST), "is not the signer")
     assert found.request is None, "root did not ask"
     _, other = desk.ask(node=NodeName.parse("lb02.example.net"))
     assert desk.refused(other, "not for").request is None, "lb02 was asked"
@@ -168,7 +168,7 @@ def test_a_denied_request_may_be_sent_again_when_the_policy_allows_it(desk: Desk
 def test_the_same_id_of_another_caller_is_another_request(desk: Desk) -> None:
     bob = person("bob")
     write(desk.policy, POLICY.replace(b"choria=alice", b"*"))
-    reception = Reception(
+    reception = RequestAdmission(
         me=LB01,
         verifier=verifier(desk.directory, desk.alice, bob),
         policy=desk.policy,
@@ -177,7 +177,7 @@ def test_the_same_id_of_another_caller_is_another_request(desk: Desk) -> None:
     )
     request, token = desk.ask()
     claims = {**request.to_dict(), "iss": "choria=bob"}
-    stolen = bob.signer.sign(json.dumps(claims).encode(), Kind.REQUEST)
+    stolen = bob.signer.sign(json.dumps(claims).encode(), MessageKind.REQUEST)
     assert isinstance(reception.receive(stolen), Request)
     assert reception.receive(token) == request, "bob cannot use up alice's id"
 

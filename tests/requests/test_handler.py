@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from localpuppet.formats.names import NodeName
-from localpuppet.requests.admission import Reception
-from localpuppet.requests.handler import Actions, Desk
+from localpuppet.requests.admission import RequestAdmission
+from localpuppet.requests.handler import Actions, RequestHandler
 from localpuppet.requests.messages import ask, read_answer
 from localpuppet.requests.request import Arguments, Disable, Nothing, RunOnce
 from localpuppet.runs.holds import Holds
@@ -37,8 +37,8 @@ class Site:
         policy = directory / "policies" / "puppet.policy"
         policy.parent.mkdir()
         write(policy, POLICY)
-        self.desk = Desk(
-            reception=Reception(
+        self.desk = RequestHandler(
+            reception=RequestAdmission(
                 me=NODE,
                 verifier=self.verifier,
                 policy=policy,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName, SignerName
 from localpuppet.requests import reply as replies
-from localpuppet.requests.lifetime import life_problem
+from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.requests.reply import Reply
 from localpuppet.requests.request import Disable, Nothing, Request, RunOnce, misdirection, refusal
 from localpuppet.trust.policy import Policy
@@ -148,7 +148,7 @@ def test_any_bytes_are_a_request_or_one_refusal(payload: bytes) -> None:
     ],
 )
 def test_the_life_of_a_message(iat: int, exp: int, message: str) -> None:
-    problem = life_problem(iat=NOW + iat, exp=NOW + exp, now=NOW)
+    problem = lifetime_problem(iat=NOW + iat, exp=NOW + exp, now=NOW)
     assert message in problem
     assert bool(message) == bool(problem)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from localpuppet.bus.etcd.store import open_etcd
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.bus.nats.store import open_nats
-from localpuppet.bus.proxy.server import Relay
-from localpuppet.bus.proxy.store import RelayKeyValue
+from localpuppet.bus.proxy.server import ProxyServer
+from localpuppet.bus.proxy.store import ProxyKeyValue
 from localpuppet.bus.sqlite.store import open_sqlite
 from localpuppet.machine.unix_socket import listen_to
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -113,11 +113,11 @@ class RelayEngine(Engine):
             yield store
 
         socket = self.directory / f"{os.urandom(6).hex()}.sock"
-        server = await listen_to(socket, Relay(lend).answer, users=())
+        server = await listen_to(socket, ProxyServer(lend).answer, users=())
         return _Lent(socket, timeout, server, store)
 
 
-class _Lent(RelayKeyValue):
+class _Lent(ProxyKeyValue):
     """Ends the lender, too."""
 
     def __init__(

@@ -24,7 +24,7 @@ from localpuppet.machine.clock import SystemClock
 from localpuppet.triggers import sending
 from localpuppet.triggers.trigger import Trigger
 from localpuppet.trust.keys import TrustedKeys
-from localpuppet.trust.signing import Kind, Signer, claimed_payload
+from localpuppet.trust.signing import MessageKind, Signer, claimed_payload
 from tests.rigs.buses import Bus
 from tests.rigs.member import RUN_COMMAND, Member
 from tests.rigs.node import Node, make_node
@@ -32,7 +32,7 @@ from tests.rigs.waiting import PATIENCE, wait_until
 from tests.simulation.history import check, check_arrivals
 
 
-async def _until_taken(call: sending.Call, kv: KeyValue, signer: Signer) -> sending.Sent:
+async def _until_taken(call: sending.Outgoing, kv: KeyValue, signer: Signer) -> sending.Sent:
     while True:
         try:
             return await sending.send(
@@ -142,7 +142,7 @@ class Fleet:
     async def _send(
         self, sender: Member, to: Sequence[Member], ttl: int, count: int, *, late: bool
     ) -> list[str]:
-        call = sending.Call(
+        call = sending.Outgoing(
             hosts=tuple(member.name for member in to),
             tags=(),
             ttl=ttl,
@@ -180,7 +180,7 @@ class Fleet:
                 before = Trigger.parse(claimed_payload(entry.value))
                 after = replace(before, uuid=str(uuid.uuid4()))
                 signer = Signer(SignerName(sender.name), sender.key.load())
-                token = signer.sign(after.to_payload(), Kind.TRIGGER)
+                token = signer.sign(after.to_payload(), MessageKind.TRIGGER)
                 await kv.put(key, token, ttl=after.ttl)
                 return after.uuid
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.machine.ports import Ended, ProcessId
-from localpuppet.runs.records import Log
+from localpuppet.runs.records import RunLog
 from localpuppet.runs.stopping import Stopping
 from localpuppet.runs.watching import watch
 from tests.doubles.ports import FakeClock, FakeProcesses
@@ -75,7 +75,7 @@ class Quiet:
 def test_a_puppet_that_survives_kill_is_given_up_and_not_waited_for(tmp_path: Path) -> None:
     clock = FakeClock()
     child = Undying(clock)
-    log = Log(tmp_path / "log")
+    log = RunLog(tmp_path / "log")
     begun = clock.monotonic()
     ended = watch(
         child,

@@ -7,7 +7,7 @@ import pytest
 
 from localpuppet.errors import BusyError, OnHoldError, StateError
 from localpuppet.formats.times import show_time
-from localpuppet.puppet.run_lock import AgentLock
+from localpuppet.puppet.run_lock import PuppetRunLock
 from localpuppet.runs.hold import Hold
 from localpuppet.runs.holds import Holds
 from tests.doubles.ports import FakeClock, FakeProcesses
@@ -107,7 +107,7 @@ def test_holds_that_cannot_be_looked_at_are_no_permission_to_run(
 def test_a_run_of_a_puppet_agent_is_respected(tmp_path: Path) -> None:
     path = tmp_path / "agent_catalog_run.lock"
     processes = FakeProcesses()
-    lock = AgentLock(path, processes)
+    lock = PuppetRunLock(path, processes)
     path.write_text("4242")
     processes.command_lines[4242] = ["/usr/bin/ruby", "/usr/bin/puppet", "agent"]
     with pytest.raises(BusyError, match="pid 4242"):
@@ -121,7 +121,7 @@ def test_a_stale_lock_is_taken_over(tmp_path: Path, content: str) -> None:
     processes = FakeProcesses()
     processes.command_lines[4242] = ["/usr/sbin/nginx"]
     path.write_text(content)
-    lock = AgentLock(path, processes)
+    lock = PuppetRunLock(path, processes)
     lock.take()
     lock.hand_to(99)
     assert path.read_text() == "99"
@@ -131,7 +131,7 @@ def test_a_stale_lock_is_taken_over(tmp_path: Path, content: str) -> None:
 
 def test_a_lock_that_became_somebody_elses_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "agent_catalog_run.lock"
-    lock = AgentLock(path, FakeProcesses())
+    lock = PuppetRunLock(path, FakeProcesses())
     lock.take()
     path.write_text("4242")
     lock.release()

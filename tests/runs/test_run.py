@@ -13,7 +13,7 @@ from localpuppet.machine.ports import ProcessId
 from localpuppet.puppet.report import Report, Resources
 from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import Ending, Outcome, State, Status, Verdict, decide, new_run_id
-from localpuppet.runs.stopping import Step, Stopping
+from localpuppet.runs.stopping import Stopping, StopStep
 from tests.doubles.ports import FakeProcesses
 
 ID = RunId("20261120T140312.482913Z-7f3a")
@@ -76,20 +76,20 @@ def test_what_we_ended_is_what_we_ended_it_for() -> None:
 
 def test_a_run_past_its_timeout_gets_term_then_kill_then_is_given_up() -> None:
     stopping = Stopping(started=100, timeout=10, grace=5)
-    assert stopping.step(109, 0) is Step.NOTHING
-    assert stopping.step(110, 0) is Step.TERM
-    assert stopping.step(114, 0) is Step.NOTHING
-    assert stopping.step(115, 0) is Step.KILL
-    assert stopping.step(120, 0) is Step.ABANDON
+    assert stopping.step(109, 0) is StopStep.NOTHING
+    assert stopping.step(110, 0) is StopStep.TERM
+    assert stopping.step(114, 0) is StopStep.NOTHING
+    assert stopping.step(115, 0) is StopStep.KILL
+    assert stopping.step(120, 0) is StopStep.ABANDON
     assert stopping.verdict is not None
     assert stopping.verdict.outcome is Outcome.TIMED_OUT
 
 
 def test_a_second_signal_does_not_wait_for_the_grace() -> None:
     stopping = Stopping(started=0, timeout=1000, grace=30)
-    assert stopping.step(1, 1) is Step.TERM
-    assert stopping.step(2, 1) is Step.NOTHING
-    assert stopping.step(3, 2) is Step.KILL
+    assert stopping.step(1, 1) is StopStep.TERM
+    assert stopping.step(2, 1) is StopStep.NOTHING
+    assert stopping.step(3, 2) is StopStep.KILL
     assert stopping.verdict == Verdict(outcome=Outcome.CANCELLED, reason="cancelled by a signal")
 
 

@@ -13,7 +13,7 @@ from localpuppet.bus.layout import KEYPREFIX
 from localpuppet.formats.names import SignerName
 from localpuppet.machine.clock import SystemClock
 from localpuppet.triggers.trigger import Trigger
-from localpuppet.trust.signing import Kind, Signer
+from localpuppet.trust.signing import MessageKind, Signer
 from tests.doubles.identities import forge, person
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
@@ -94,37 +94,39 @@ POISON: dict[str, tuple[Callable[[Member, Member], bytes], str]] = {
         "no valid signature",
     ),
     "another typ": (
-        lambda a, b: signer(a).sign(trigger(a, b), Kind.REQUEST),
+        lambda a, b: signer(a).sign(trigger(a, b), MessageKind.REQUEST),
         "no valid signature: .*typ",
     ),
     "an unknown key": (
-        lambda a, b: Signer(SignerName(a.name), person("x").key).sign(trigger(a, b), Kind.TRIGGER),
+        lambda a, b: Signer(SignerName(a.name), person("x").key).sign(
+            trigger(a, b), MessageKind.TRIGGER
+        ),
         "no valid signature",
     ),
     "an unknown signer": (
         lambda a, b: person("eve.example.com").signer.sign(
-            trigger(a, b, hostname="eve.example.com", path=["eve.example.com"]), Kind.TRIGGER
+            trigger(a, b, hostname="eve.example.com", path=["eve.example.com"]), MessageKind.TRIGGER
         ),
         "no valid signature",
     ),
-    "deep": (lambda a, _b: signer(a).sign(b"[" * 60_000, Kind.TRIGGER), "trigger: is "),
+    "deep": (lambda a, _b: signer(a).sign(b"[" * 60_000, MessageKind.TRIGGER), "trigger: is "),
     "a long number": (
-        lambda a, _b: signer(a).sign(b'{"ttl":' + b"9" * 60_000 + b"}", Kind.TRIGGER),
+        lambda a, _b: signer(a).sign(b'{"ttl":' + b"9" * 60_000 + b"}", MessageKind.TRIGGER),
         "trigger: ",
     ),
-    "no JSON": (lambda a, _b: signer(a).sign(b"\xff\x00{", Kind.TRIGGER), "trigger: is "),
+    "no JSON": (lambda a, _b: signer(a).sign(b"\xff\x00{", MessageKind.TRIGGER), "trigger: is "),
     "another's name": (
         lambda a, b: signer(a).sign(
-            trigger(a, b, hostname=str(b.name), path=[str(b.name)]), Kind.TRIGGER
+            trigger(a, b, hostname=str(b.name), path=[str(b.name)]), MessageKind.TRIGGER
         ),
         "the signature is a.example.com's, but the trigger says it is from b.example.com",
     ),
     "for somebody else": (
-        lambda a, b: signer(a).sign(trigger(a, b, hosts=["z.example.com"]), Kind.TRIGGER),
+        lambda a, b: signer(a).sign(trigger(a, b, hosts=["z.example.com"]), MessageKind.TRIGGER),
         "not addressed to b.example.com",
     ),
     "old": (
-        lambda a, b: signer(a).sign(trigger(a, b, timestamp=1_000_000_000), Kind.TRIGGER),
+        lambda a, b: signer(a).sign(trigger(a, b, timestamp=1_000_000_000), MessageKind.TRIGGER),
         "expired: ",
     ),
 }

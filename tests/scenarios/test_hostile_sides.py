@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.bus.proxy.store import RelayKeyValue
+from localpuppet.bus.proxy.store import ProxyKeyValue
 from localpuppet.errors import BusyError, UnavailableError
 from localpuppet.machine.unix_socket import listen
 from tests.rigs.split_member import NETWORK, STRANGER, Split
@@ -121,7 +121,7 @@ async def test_a_listing_that_never_comes_ends(place: Path) -> None:
 
     async with answering(place, answer):
         with pytest.raises(UnavailableError, match="did not list all"):
-            await RelayKeyValue(place, timeout=0.1).list("/a/")
+            await ProxyKeyValue(place, timeout=0.1).list("/a/")
 
 
 @pytest.mark.parametrize("count", [2**60, 1000], ids=["too many", "too large"])
@@ -134,7 +134,7 @@ async def test_a_listing_without_an_end_takes_no_memory(place: Path, count: int)
             await writer.drain()
 
     async with answering(place, answer):
-        changes = RelayKeyValue(place, timeout=30.0).watch("/a/")
+        changes = ProxyKeyValue(place, timeout=30.0).watch("/a/")
         with pytest.raises(UnavailableError, match="more than there can be"):
             await anext(changes)
         await changes.aclose()
@@ -162,11 +162,11 @@ async def test_a_link_to_the_socket_of_another_is_told_nothing(short: Path) -> N
 
     server = await listen(short / "agent.sock", answer)
     (short / "bus.sock").symlink_to(short / "agent.sock")
-    lent = RelayKeyValue(short / "bus.sock", timeout=5.0, owner=STRANGER.pw_uid)
+    lent = ProxyKeyValue(short / "bus.sock", timeout=5.0, owner=STRANGER.pw_uid)
     with pytest.raises(UnavailableError, match="a socket of user id"):
         await lent.put("/a/b", b"1")
     assert heard == []
     assert (
-        await RelayKeyValue(short / "bus.sock", timeout=5.0, owner=os.geteuid()).get("/a") is None
+        await ProxyKeyValue(short / "bus.sock", timeout=5.0, owner=os.geteuid()).get("/a") is None
     )
     server.close()

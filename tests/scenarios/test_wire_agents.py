@@ -21,7 +21,7 @@ from localpuppet.requests import exchange, messages
 from localpuppet.requests.request import Nothing
 from localpuppet.triggers.trigger import Trigger
 from localpuppet.trust.keys import OwnKey, TrustedKeys
-from localpuppet.trust.signing import Kind, Signer, Verifier
+from localpuppet.trust.signing import MessageKind, Signer, Verifier
 from tests.rigs.node import COMMAND, Done, Node
 from tests.rigs.raw import raw
 from tests.rigs.servers import OLD_NATS
@@ -197,13 +197,13 @@ async def test_what_an_admin_writes_in_anothers_name_is_dropped(site: Site) -> N
     async with raw(site.wire, site.wire.admin) as admin:
         for token, reason in (
             (b"rubbish", "no signed message"),
-            (site.signers[WEB02].sign(genuine, Kind.TRIGGER), f"the signature is {WEB02}'s"),
-            (_broken(site.signers[WEB01].sign(genuine, Kind.TRIGGER)), "no valid signature"),
+            (site.signers[WEB02].sign(genuine, MessageKind.TRIGGER), f"the signature is {WEB02}'s"),
+            (_broken(site.signers[WEB01].sign(genuine, MessageKind.TRIGGER)), "no valid signature"),
         ):
             known = len(site.logs[LB01].read_text())
             assert await admin.write(key, token) is not None
             await asyncio.to_thread(site.wait_log, LB01, reason, known)
-        presence = site.signers[WEB02].sign(b'{"node": "web01.example.com"}', Kind.PRESENCE)
+        presence = site.signers[WEB02].sign(b'{"node": "web01.example.com"}', MessageKind.PRESENCE)
         assert await admin.write(layout.PRESENCE + WEB01, presence) is not None
         shown = {one["node"]: one for one in site.run(ALICE, "nodes", "--json").json["nodes"]}
         assert shown[WEB01]["state"] == "not trusted"

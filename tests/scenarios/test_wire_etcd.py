@@ -73,14 +73,14 @@ async def test_another_nodes_entry_cannot_be_made_to_expire(wire: EtcdWire) -> N
     """Each value lives on a lease of its own, which its node alone may end."""
     web02 = connection(wire, WEB02)
     lease = messages.read_lease(
-        await web02.call(messages.GRANT, messages.grant_request(60), again=False)
+        await web02.call(messages.GRANT, messages.grant_request(60), idempotent=False)
     )
-    await web02.call(messages.PUT, messages.put_request(OTHERS, b"there", lease), again=False)
+    await web02.call(messages.PUT, messages.put_request(OTHERS, b"there", lease), idempotent=False)
     web01 = connection(wire, WEB01)
     with pytest.raises(UnavailableError, match="permission denied"):
-        await web01.call(_REVOKE, encode((1, lease)), again=False)
+        await web01.call(_REVOKE, encode((1, lease)), idempotent=False)
     web01.close()
-    await web02.call(_REVOKE, encode((1, lease)), again=False)
+    await web02.call(_REVOKE, encode((1, lease)), idempotent=False)
     web02.close()
 
 
@@ -99,7 +99,7 @@ async def _authenticate(wire: EtcdWire, user: str, password: str) -> None:
         timeout=TIMEOUT,
     )
     try:
-        await client.call(messages.RANGE, messages.range_request(OTHERS), again=True)
+        await client.call(messages.RANGE, messages.range_request(OTHERS), idempotent=True)
     finally:
         client.close()
 
@@ -176,9 +176,9 @@ async def test_debians_etcd_does_not_keep_nodes_apart_and_we_say_so(wire: EtcdWi
     await admin.put(OTHERS, b"secret", ttl=60.0)
     web01 = connection(wire, WEB01)
     read = encode((1, messages.range_request(OTHERS)))
-    assert b"secret" in await web01.call(messages.TXN, _nested(read), again=False)
+    assert b"secret" in await web01.call(messages.TXN, _nested(read), idempotent=False)
     write = encode((2, messages.put_request(OTHERS, b"forged", 0)))
-    await web01.call(messages.TXN, _nested(write), again=False)
+    await web01.call(messages.TXN, _nested(write), idempotent=False)
     entry = await admin.get(OTHERS)
     assert entry is not None
     assert entry.value == b"forged"

@@ -68,8 +68,8 @@ def signer(name: str) -> Signer:
     return person(name).signer
 
 
-def call(*hosts: str) -> sending.Call:
-    return sending.Call(
+def call(*hosts: str) -> sending.Outgoing:
+    return sending.Outgoing(
         hosts=tuple(NodeName(host) for host in hosts),
         tags=(),
         ttl=180,

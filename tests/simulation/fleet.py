@@ -12,7 +12,7 @@ from typing import Any
 
 from localpuppet.formats.names import NodeName
 from localpuppet.triggers.admission import Admission, Admitted
-from localpuppet.triggers.cause import Cause, Kind
+from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.chain import Loop, next_path
 from localpuppet.triggers.coalescing import Batch, Coalescer, Drop, Path
 from localpuppet.triggers.trigger import Trigger
@@ -99,7 +99,7 @@ class Fleet:
 
     # What happens to a node from outside.
 
-    def origin(self, node: Simulated, kind: Kind) -> None:
+    def origin(self, node: Simulated, kind: CauseKind) -> None:
         """A timer, a person or a request wants a run."""
         if node.agent is None:
             return
@@ -116,7 +116,9 @@ class Fleet:
             return
         now = self.clock(node)
         node.seen = {key: until for key, until in node.seen.items() if now <= until}
-        admission = Admission(me=node.name, may=lambda _: None, seen=node.seen.__contains__)
+        admission = Admission(
+            me=node.name, trigger_refusal=lambda _: None, seen=node.seen.__contains__
+        )
         sender = Trigger.parse(message.payload).hostname
         verdict = admission.admit(message.payload, now=now, signer=lambda: sender)
         if not isinstance(verdict, Admitted):

@@ -3,7 +3,7 @@
 from localpuppet.formats.names import NodeName
 from localpuppet.triggers.cause import Cause
 from localpuppet.triggers.chain import Loop, next_path
-from localpuppet.triggers.coalescing import Batch, Coalescer, Drop, Path, Step
+from localpuppet.triggers.coalescing import Batch, Coalescer, CoalescerStep, Drop, Path
 
 
 class ForgetsWhatArrivesDuringARun(Coalescer):
@@ -19,7 +19,7 @@ class ForgetsWhatArrivesDuringARun(Coalescer):
 class RunsTwoAtOnce(Coalescer):
     """Does not look whether a run is on."""
 
-    def step(self, now: float, *, held: str | None) -> Step:
+    def step(self, now: float, *, held: str | None) -> CoalescerStep:
         if held is None and self.waiting is not None:
             self.running = None
         return super().step(now, held=held)
@@ -28,7 +28,7 @@ class RunsTwoAtOnce(Coalescer):
 class OneRunForEachCause(Coalescer):
     """A queue, as the predecessor had one."""
 
-    def step(self, now: float, *, held: str | None) -> Step:
+    def step(self, now: float, *, held: str | None) -> CoalescerStep:
         waiting = self.waiting
         step = super().step(now, held=held)
         if step.start is not None and waiting is not None and len(waiting) > 1:
@@ -37,16 +37,16 @@ class OneRunForEachCause(Coalescer):
             self.running.add(first)
             for cause in others:
                 self._wait(cause)
-            return Step(start=self.running)
+            return CoalescerStep(start=self.running)
         return step
 
 
 class ExpiresInSilence(Coalescer):
     """Lets causes go on hold, and says nothing."""
 
-    def step(self, now: float, *, held: str | None) -> Step:
+    def step(self, now: float, *, held: str | None) -> CoalescerStep:
         step = super().step(now, held=held)
-        return step if held is None else Step()
+        return step if held is None else CoalescerStep()
 
 
 class DropsWhatItPutsBack(Coalescer):
@@ -68,13 +68,13 @@ class ForgetsWhatCameMeanwhile(Coalescer):
 class ExpiresAllAtOnce(Coalescer):
     """Drops every cause as soon as one is late."""
 
-    def step(self, now: float, *, held: str | None) -> Step:
+    def step(self, now: float, *, held: str | None) -> CoalescerStep:
         step = super().step(now, held=held)
         if not step.dropped or self.waiting is None:
             return step
         others = tuple(Drop(id=cause, reason="late") for cause in self.waiting.ids)
         self.waiting = None
-        return Step(dropped=step.dropped + others)
+        return CoalescerStep(dropped=step.dropped + others)
 
 
 class NeverSettles(Coalescer):

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from localpuppet.triggers.cause import Kind
+from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.coalescing import Coalescer
 from tests.simulation.fleet import Fleet, Simulated
 from tests.simulation.history import check
@@ -105,8 +105,10 @@ class FleetMachine(RuleBasedStateMachine):
         return found[number % len(found)]
 
     @precondition(some(lives))
-    @rule(number=numbers, kind=st.sampled_from([Kind.TIMER, Kind.MANUAL, Kind.REQUEST]))
-    def origin(self, number: int, kind: Kind) -> None:
+    @rule(
+        number=numbers, kind=st.sampled_from([CauseKind.TIMER, CauseKind.MANUAL, CauseKind.REQUEST])
+    )
+    def origin(self, number: int, kind: CauseKind) -> None:
         self.fleet.origin(self.node(number, lives), kind)
 
     @precondition(lambda self: self.fleet.bus)
@@ -202,7 +204,7 @@ class FleetMachine(RuleBasedStateMachine):
     @rule(number=numbers)
     def want_another_run(self, number: int) -> None:
         node = self.node(number, is_busy)
-        self.fleet.origin(node, Kind.TIMER)
+        self.fleet.origin(node, CauseKind.TIMER)
         self.fleet.step(node)
 
     @precondition(some(is_dead))

@@ -11,7 +11,7 @@ from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.strict_json import parse_object
 from localpuppet.triggers.admission import Admission, Admitted, Dropped, Unsigned
-from localpuppet.triggers.cause import Cause, Kind
+from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.trigger import MAX_PAYLOAD, Trigger
 
 NOW = 1_795_000_000
@@ -41,7 +41,7 @@ def judge(
     policy: str | None = None,
     seen: bool = False,
 ) -> Admitted | Dropped:
-    admission = Admission(me=ME, may=lambda _: policy, seen=lambda _: seen)
+    admission = Admission(me=ME, trigger_refusal=lambda _: policy, seen=lambda _: seen)
     return admission.admit(message, now=now, signer=lambda: signer)
 
 
@@ -146,7 +146,7 @@ def test_what_is_no_trigger_is_refused_in_one_line(message: bytes, text: str) ->
     def refuse_to_be_asked() -> str:
         raise AssertionError("no signature is verified for rubbish")
 
-    admission = Admission(me=ME, may=lambda _: None, seen=lambda _: False)
+    admission = Admission(me=ME, trigger_refusal=lambda _: None, seen=lambda _: False)
     verdict = admission.admit(message, now=NOW, signer=refuse_to_be_asked)
     assert isinstance(verdict, Dropped)
     assert verdict.reason.isprintable()
@@ -308,7 +308,7 @@ def test_ids_belong_to_their_sender() -> None:
         asked.append(cause_id)
         return False
 
-    admission = Admission(me=ME, may=lambda _: None, seen=seen)
+    admission = Admission(me=ME, trigger_refusal=lambda _: None, seen=seen)
     admission.admit(payload(), now=NOW, signer=lambda: "web01.example.com")
     assert asked == [f"web01.example.com/{UUID}"]
 
@@ -349,7 +349,7 @@ def test_a_cause_has_all_its_fields(key: str) -> None:
 
 
 def test_causes_for_people() -> None:
-    timer = Cause(kind=Kind.TIMER, sender=ME, uuid=UUID, timestamp=NOW, expires=None)
-    request = Cause(kind=Kind.REQUEST, sender="alice", uuid=UUID, timestamp=NOW, expires=NOW)
+    timer = Cause(kind=CauseKind.TIMER, sender=ME, uuid=UUID, timestamp=NOW, expires=None)
+    request = Cause(kind=CauseKind.REQUEST, sender="alice", uuid=UUID, timestamp=NOW, expires=NOW)
     texts = [str(timer), str(request), str(Cause.from_dict(CAUSE))]
     assert texts == ["timer", "request from alice", "trigger from web01.example.com"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.formats.names import NodeName
-from localpuppet.triggers.cause import Cause, Kind
+from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.chain import Loop, next_path
 from localpuppet.triggers.coalescing import MAX_PATHS, MAX_WAITING, SPELT, Coalescer, Path
 
@@ -19,7 +19,7 @@ A, B, C = (NodeName(f"{letter}.example.com") for letter in "abc")
 
 def trigger(number: int, *, path: Path = (A,), ttl: int = 180) -> Cause:
     return Cause(
-        kind=Kind.TRIGGER,
+        kind=CauseKind.TRIGGER,
         sender=path[-1],
         uuid=str(uuid.UUID(int=number)),
         path=path,
@@ -30,7 +30,7 @@ def trigger(number: int, *, path: Path = (A,), ttl: int = 180) -> Cause:
 
 def timer(number: int) -> Cause:
     return Cause(
-        kind=Kind.TIMER,
+        kind=CauseKind.TIMER,
         sender=B,
         uuid=str(uuid.UUID(int=number)),
         timestamp=NOW,

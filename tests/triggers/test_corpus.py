@@ -15,7 +15,7 @@ import yaml
 
 from localpuppet.formats.names import NodeName
 from localpuppet.triggers.admission import Admission, Admitted, Dropped, Unsigned
-from localpuppet.triggers.cause import Cause, Kind
+from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.coalescing import Coalescer
 
 CASES = yaml.safe_load((Path(__file__).parent.parent / "data" / "bad-inputs.yaml").read_text())[
@@ -27,7 +27,7 @@ ME = NodeName("lb01.example.net")
 UNSIGNED = "signature absent"
 BUSY = "a run started before the first and ends after the last"
 TIMER = Cause(
-    kind=Kind.TIMER,
+    kind=CauseKind.TIMER,
     sender=ME,
     uuid="00000000-0000-4000-8000-000000000000",
     timestamp=int(NOW),
@@ -50,7 +50,7 @@ class Node:
 
     def receive(self, payload: bytes, *, signed: bool = True) -> Admitted | Dropped:
         """Decide on a message; a true signature is that of the sender that it names."""
-        admission = Admission(me=ME, may=lambda _: None, seen=self.seen.__contains__)
+        admission = Admission(me=ME, trigger_refusal=lambda _: None, seen=self.seen.__contains__)
         verdict = admission.admit(
             payload,
             now=NOW,

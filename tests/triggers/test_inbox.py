@@ -12,7 +12,7 @@ import pytest
 
 from localpuppet.errors import StateError
 from localpuppet.machine.database import Database
-from localpuppet.triggers.cause import Cause, Kind
+from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.inbox import Inbox
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import REPOSITORY
@@ -37,7 +37,7 @@ for index in range(1000):
 
 def cause(index: int) -> Cause:
     return Cause(
-        kind=Kind.TIMER,
+        kind=CauseKind.TIMER,
         sender="b.example.com",
         uuid=f"00000000-0000-4000-8000-{index:012}",
         timestamp=index,

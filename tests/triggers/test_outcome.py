@@ -2,18 +2,18 @@
 
 import pytest
 
-from localpuppet.triggers.outcome import DROPPED, MOST, Settled, of_run
+from localpuppet.triggers.outcome import DROPPED, MOST, TriggerOutcome, of_run
 
 ME = "a.example.com"
 
 
-def one(uuid: str = "1", timestamp: int = 10, outcome: str = "changed") -> Settled:
-    return Settled(sender=ME, uuid=uuid, timestamp=timestamp, run="r", outcome=outcome)
+def one(uuid: str = "1", timestamp: int = 10, outcome: str = "changed") -> TriggerOutcome:
+    return TriggerOutcome(sender=ME, uuid=uuid, timestamp=timestamp, run="r", outcome=outcome)
 
 
 def test_its_json_form() -> None:
-    assert Settled.from_dict(one().to_dict()) == one()
-    assert Settled.of_cause("choria=a/1", 5, run=None, outcome="x").sender == "choria=a"
+    assert TriggerOutcome.from_dict(one().to_dict()) == one()
+    assert TriggerOutcome.of_cause("choria=a/1", 5, run=None, outcome="x").sender == "choria=a"
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_its_json_form() -> None:
     [None, [], {}, "x", {**one().to_dict(), "timestamp": "1"}, {**one().to_dict(), "run": 1}],
 )
 def test_another_form_is_passed_over(raw: object) -> None:
-    assert Settled.from_dict(raw) is None
+    assert TriggerOutcome.from_dict(raw) is None
 
 
 @pytest.mark.parametrize(
@@ -33,10 +33,10 @@ def test_another_form_is_passed_over(raw: object) -> None:
         (one("later", timestamp=11, outcome=DROPPED), False),
         (one("same second", timestamp=10), False),
         (one("earlier", timestamp=9), False),
-        (Settled(sender="b", uuid="mine", timestamp=11, run=None, outcome="changed"), False),
+        (TriggerOutcome(sender="b", uuid="mine", timestamp=11, run=None, outcome="changed"), False),
     ],
 )
-def test_whom_it_answers(told: Settled, answers: bool) -> None:
+def test_whom_it_answers(told: TriggerOutcome, answers: bool) -> None:
     assert told.answers(sender=ME, uuid="mine", sent=range(9, 11), idle=False) is answers
 
 
@@ -48,10 +48,12 @@ def test_whom_it_answers(told: Settled, answers: bool) -> None:
         (one("same second", timestamp=10), True),
         (one("same second", timestamp=10, outcome=DROPPED), False),
         (one("earlier", timestamp=8), False),
-        (Settled(sender="b", uuid="x", timestamp=10, run=None, outcome="changed"), False),
+        (TriggerOutcome(sender="b", uuid="x", timestamp=10, run=None, outcome="changed"), False),
     ],
 )
-def test_whom_it_answers_when_the_node_has_nothing_left_to_do(told: Settled, answers: bool) -> None:
+def test_whom_it_answers_when_the_node_has_nothing_left_to_do(
+    told: TriggerOutcome, answers: bool
+) -> None:
     assert told.answers(sender=ME, uuid="mine", sent=range(9, 11), idle=True) is answers
 
 

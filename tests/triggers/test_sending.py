@@ -12,7 +12,7 @@ from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.triggers import sending
 from localpuppet.triggers.trigger import Trigger
-from localpuppet.trust.signing import Kind, claimed_payload
+from localpuppet.trust.signing import MessageKind, claimed_payload
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock
@@ -23,7 +23,7 @@ UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 ORIGIN: tuple[NodeName, ...] = ()
 RECEIVERS = tuple(NodeName.parse(f"n{number}.example.com") for number in range(45))
 SENDER = person("web01.example.com")
-CALL = sending.Call(hosts=RECEIVERS, tags=("x",), ttl=60, keyprefix="/t", keyttl=60)
+CALL = sending.Outgoing(hosts=RECEIVERS, tags=("x",), ttl=60, keyprefix="/t", keyttl=60)
 
 
 class Site:
@@ -40,7 +40,7 @@ class Site:
     async def send(
         self, *hosts: NodeName, paths: list[tuple[NodeName, ...]], tags: tuple[str, ...] = ("web",)
     ) -> sending.Sent:
-        call = sending.Call(hosts=hosts, tags=tags, ttl=60, keyprefix="/t/events", keyttl=90)
+        call = sending.Outgoing(hosts=hosts, tags=tags, ttl=60, keyprefix="/t/events", keyttl=90)
         return await sending.send(
             call,
             kv=self.client(),
@@ -65,7 +65,8 @@ async def test_a_trigger_is_signed_and_lies_below_its_receiver(tmp_path: Path) -
     entry = site.store.get(f"/t/events/hosts/{B}/{A}")
     assert entry is not None
     assert (
-        verifier(tmp_path, site.sender).verify(entry.value, Kind.TRIGGER).signer == site.sender.name
+        verifier(tmp_path, site.sender).verify(entry.value, MessageKind.TRIGGER).signer
+        == site.sender.name
     )
     site.clock.advance(91)
     assert site.store.get(f"/t/events/hosts/{B}/{A}") is None

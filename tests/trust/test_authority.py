@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.trust.authority import Authority
-from localpuppet.trust.signing import Kind, Verifier
+from localpuppet.trust.signing import MessageKind, Verifier
 from tests.doubles.certificates import DAY, NOW, Ca, Issued, named, rsa_key, write
 from tests.doubles.identities import ALICE, certified, decode, encode, forge, person, verifier
 
@@ -29,12 +29,12 @@ def trust(directory: Path, *authorities: Ca, crl: bytes = b"", people: Any = ())
 
 
 def token(issued: Issued, name: str = "alice") -> bytes:
-    return certified(issued, name).sign(b"{}", Kind.REQUEST)
+    return certified(issued, name).sign(b"{}", MessageKind.REQUEST)
 
 
 def refused(found: Verifier, issued: Issued, message: str, name: str = "alice") -> None:
     with pytest.raises(IntegrityError, match=message) as caught:
-        found.verify(token(issued, name), Kind.REQUEST)
+        found.verify(token(issued, name), MessageKind.REQUEST)
     assert str(caught.value).isprintable()
 
 
@@ -42,7 +42,7 @@ def refused(found: Verifier, issued: Issued, message: str, name: str = "alice") 
 def test_a_certificate_of_the_ca_is_an_identity(tmp_path: Path, key: str) -> None:
     ca = Ca(key=rsa_key(1)) if key == "rsa" else Ca()
     issued = ca.issue("alice", key=rsa_key(2) if key == "rsa" else None)
-    found = trust(tmp_path, ca).verify(token(issued), Kind.REQUEST)
+    found = trust(tmp_path, ca).verify(token(issued), MessageKind.REQUEST)
     assert found.signer == ALICE
     assert found.payload == b"{}"
 
@@ -55,9 +55,11 @@ def test_puppets_intermediate_ca_is_in_the_ca_file(tmp_path: Path) -> None:
     for crl in (b"", lists):
         for authorities in ((ca, root), (root, ca)):
             found = trust(tmp_path, *authorities, crl=crl)
-            assert found.verify(token(issued, "web01.example.com"), Kind.REQUEST)
+            assert found.verify(token(issued, "web01.example.com"), MessageKind.REQUEST)
     alone = trust(tmp_path, ca)
-    assert alone.verify(token(issued, "web01.example.com"), Kind.REQUEST), "trusted by itself"
+    assert alone.verify(token(issued, "web01.example.com"), MessageKind.REQUEST), (
+        "trusted by itself"
+    )
     refused(trust(tmp_path, root), issued, "was not issued by the CA", "web01.example.com")
 
 
@@ -65,7 +67,7 @@ def test_a_certificate_of_another_ca_of_the_same_name(tmp_path: Path) -> None:
     ours, theirs = Ca(), Ca()
     refused(trust(tmp_path, ours), theirs.issue("alice"), "alice was not issued by the CA in")
     refused(trust(tmp_path, ours, theirs), Ca("Other").issue("alice"), "was not issued")
-    assert trust(tmp_path, ours, theirs).verify(token(theirs.issue("alice")), Kind.REQUEST)
+    assert trust(tmp_path, ours, theirs).verify(token(theirs.issue("alice")), MessageKind.REQUEST)
 
 
 def test_who_signs_itself_is_nobody(tmp_path: Path) -> None:
@@ -84,7 +86,7 @@ def test_a_ca_does_not_sign_messages_and_a_leaf_no_certificates(tmp_path: Path) 
     write(tmp_path / "ca.pem", ca.text, leaf.text)
     with pytest.raises(InvalidInputError, match=r"ca\.pem: holds a certificate that is no CA's"):
         verifier(tmp_path, authority=Authority(tmp_path / "ca.pem", None)).verify(
-            token(forged), Kind.REQUEST
+            token(forged), MessageKind.REQUEST
         )
 
 
@@ -133,7 +135,7 @@ def test_the_cn_is_the_kid(tmp_path: Path) -> None:
 def test_a_pinned_name_is_known_by_its_key_alone(tmp_path: Path) -> None:
     alice, ca = person("alice"), Ca()
     found = trust(tmp_path, ca, people=[alice])
-    assert found.verify(alice.signer.sign(b"{}", Kind.REQUEST), Kind.REQUEST)
+    assert found.verify(alice.signer.sign(b"{}", MessageKind.REQUEST), MessageKind.REQUEST)
     refused(found, ca.issue("alice"), "signed with a certificate, but a key of alice is pinned")
 
 
@@ -146,7 +148,7 @@ def test_both_paddings_of_rsa_are_taken(tmp_path: Path) -> None:
     body = encode(json.dumps(header).encode()) + b"." + encode(b"{}")
     signature = key.sign(body, padding.PKCS1v15(), hashes.SHA256())
     message = body + b"." + encode(signature)
-    assert trust(tmp_path, ca).verify(message, Kind.REQUEST).signer == ALICE
+    assert trust(tmp_path, ca).verify(message, MessageKind.REQUEST).signer == ALICE
 
 
 def test_an_algorithm_belongs_to_the_certificates_key(tmp_path: Path) -> None:
@@ -157,10 +159,10 @@ def test_an_algorithm_belongs_to_the_certificates_key(tmp_path: Path) -> None:
     for alg in ("none", "HS256", "EdDSA", "ES256", "RS512", "PS512", "RS1"):
         header = {"alg": alg, "kid": "alice", "typ": "lp-request", "x5c": chain}
         with pytest.raises(IntegrityError, match="key is for PS256 or RS256"):
-            found.verify(forge(alice.key, header), Kind.REQUEST)
+            found.verify(forge(alice.key, header), MessageKind.REQUEST)
     header = {"alg": "PS256", "kid": "alice", "typ": "lp-request", "x5c": chain}
     with pytest.raises(IntegrityError, match="the signature is not alice's"):
-        found.verify(forge(alice.key, header), Kind.REQUEST)
+        found.verify(forge(alice.key, header), MessageKind.REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -179,12 +181,12 @@ def test_an_algorithm_belongs_to_the_certificates_key(tmp_path: Path) -> None:
 def test_certificates_that_are_none(tmp_path: Path, chain: object, message: str) -> None:
     header = {"alg": "PS256", "kid": "alice", "typ": "lp-request", "x5c": chain}
     with pytest.raises(IntegrityError, match=message):
-        trust(tmp_path, Ca()).verify(forge(person("alice").key, header), Kind.REQUEST)
+        trust(tmp_path, Ca()).verify(forge(person("alice").key, header), MessageKind.REQUEST)
 
 
 def test_without_a_ca_a_certificate_is_nothing(tmp_path: Path) -> None:
     with pytest.raises(IntegrityError, match="no key of alice is trusted here"):
-        verifier(tmp_path).verify(token(Ca().issue("alice")), Kind.REQUEST)
+        verifier(tmp_path).verify(token(Ca().issue("alice")), MessageKind.REQUEST)
 
 
 def test_revocation(tmp_path: Path) -> None:
@@ -192,7 +194,7 @@ def test_revocation(tmp_path: Path) -> None:
     ca = Ca(parent=root)
     issued, other = ca.issue("alice"), ca.issue("bob")
     both = root.revoke() + ca.revoke(other.certificate)
-    assert trust(tmp_path, ca, root, crl=both).verify(token(issued), Kind.REQUEST)
+    assert trust(tmp_path, ca, root, crl=both).verify(token(issued), MessageKind.REQUEST)
     gone = root.revoke() + ca.revoke(issued.certificate)
     refused(trust(tmp_path, ca, root, crl=gone), issued, "the certificate of alice is revoked")
     gone = root.revoke(ca.certificate) + ca.revoke()
@@ -209,13 +211,13 @@ def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
     ca = Ca()
     issued = ca.issue("alice")
     found = trust(tmp_path, ca, crl=ca.revoke())
-    assert found.verify(token(issued), Kind.REQUEST)
+    assert found.verify(token(issued), MessageKind.REQUEST)
     fresh = write(tmp_path / "fresh", ca.revoke(issued.certificate))
     fresh.rename(tmp_path / "crl.pem")
     refused(found, issued, "revoked")
     (tmp_path / "ca.pem").unlink()
     with pytest.raises(InvalidInputError, match=r"ca\.pem: cannot be read"):
-        found.verify(token(issued), Kind.REQUEST)
+        found.verify(token(issued), MessageKind.REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +281,7 @@ def test_the_header_stays_within_its_limit_with_puppets_largest_keys(tmp_path: P
     message = token(issued, name)
     assert len(message.split(b".")[0]) < 12 * 1024
     assert b"x5c" in decode(message.split(b".")[0])
-    assert trust(tmp_path, ca).verify(message, Kind.REQUEST).signer == name
+    assert trust(tmp_path, ca).verify(message, MessageKind.REQUEST).signer == name
 
 
 def test_any_certificate_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -317,7 +319,7 @@ def test_any_signature_is_refused_in_one_line(tmp_path: Path, rsa: bool) -> None
     tries += [encode(b"\xff" * len(raw)), encode(raw * 4), encode(raw[::-1]), signature[:-1] + b"~"]
     for changed in tries:
         with pytest.raises(IntegrityError):
-            found.verify(body + b"." + changed, Kind.REQUEST)
+            found.verify(body + b"." + changed, MessageKind.REQUEST)
 
 
 def test_people_are_not_their_certificates_relatives(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from localpuppet.trust.keys import public_pem
 from localpuppet.trust.signing import (
     MAX_PAYLOAD,
     MAX_TOKEN,
-    Kind,
+    MessageKind,
     Signed,
     Signer,
     Verifier,
@@ -59,19 +59,19 @@ def header(**changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("payload", [PAYLOAD, b"", b"x" * MAX_PAYLOAD])
 def test_what_is_signed_is_what_is_verified(alice: Person, trust: Verifier, payload: bytes) -> None:
-    token = alice.signer.sign(payload, Kind.REQUEST)
-    assert trust.verify(token, Kind.REQUEST) == Signed(signer=ALICE, payload=payload)
+    token = alice.signer.sign(payload, MessageKind.REQUEST)
+    assert trust.verify(token, MessageKind.REQUEST) == Signed(signer=ALICE, payload=payload)
     assert len(token) <= MAX_TOKEN
     assert json.loads(decode(token.split(b".")[0])) == header()
 
 
 def test_a_payload_that_no_receiver_would_take_is_not_signed(alice: Person) -> None:
     with pytest.raises(InvalidInputError, match="the limit is"):
-        alice.signer.sign(b"x" * (MAX_PAYLOAD + 1), Kind.REQUEST)
+        alice.signer.sign(b"x" * (MAX_PAYLOAD + 1), MessageKind.REQUEST)
 
 
 def test_what_a_message_claims_is_not_verified(alice: Person) -> None:
-    token = alice.signer.sign(PAYLOAD, Kind.REQUEST)
+    token = alice.signer.sign(PAYLOAD, MessageKind.REQUEST)
     assert claimed_payload(token) == PAYLOAD
     assert claimed_payload(token[:-3]) == PAYLOAD, "nobody vouches for it"
     for bad in (b"", b"a.b", b"a.b.c", b"a.b=.c", b"." * (MAX_TOKEN + 1)):
@@ -79,10 +79,10 @@ def test_what_a_message_claims_is_not_verified(alice: Person) -> None:
             claimed_payload(bad)
 
 
-@pytest.mark.parametrize("made", list(Kind))
-def test_one_kind_is_never_another(alice: Person, trust: Verifier, made: Kind) -> None:
+@pytest.mark.parametrize("made", list(MessageKind))
+def test_one_kind_is_never_another(alice: Person, trust: Verifier, made: MessageKind) -> None:
     token = alice.signer.sign(PAYLOAD, made)
-    for wanted in Kind:
+    for wanted in MessageKind:
         if wanted is made:
             assert trust.verify(token, wanted).signer == ALICE
             continue
@@ -131,7 +131,7 @@ def test_headers_that_are_refused_though_the_signature_holds(
     alice: Person, trust: Verifier, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(IntegrityError, match=message) as caught:
-        trust.verify(forge(alice.key, header(**changes)), Kind.REQUEST)
+        trust.verify(forge(alice.key, header(**changes)), MessageKind.REQUEST)
     assert str(caught.value).isprintable()
 
 
@@ -152,17 +152,17 @@ def test_headers_that_are_no_json_object(
     alice: Person, trust: Verifier, raw: bytes, message: str
 ) -> None:
     with pytest.raises(IntegrityError, match=message):
-        trust.verify(forge(alice.key, raw), Kind.REQUEST)
+        trust.verify(forge(alice.key, raw), MessageKind.REQUEST)
 
 
 def test_no_signature_and_an_empty_signature_are_none(alice: Person, trust: Verifier) -> None:
     body = encode(json.dumps(header()).encode()) + b"." + encode(b"{}")
     for token in (body, body + b".", body + b"." + encode(b"\0" * 64)):
         with pytest.raises(IntegrityError, match="signature"):
-            trust.verify(token, Kind.REQUEST)
+            trust.verify(token, MessageKind.REQUEST)
     unsigned = encode(json.dumps(header(alg="none")).encode()) + b".e30."
     with pytest.raises(IntegrityError, match="alg is 'none'"):
-        trust.verify(unsigned, Kind.REQUEST)
+        trust.verify(unsigned, MessageKind.REQUEST)
 
 
 def test_a_public_key_is_no_secret_for_hmac(alice: Person, trust: Verifier) -> None:
@@ -176,55 +176,58 @@ def test_a_public_key_is_no_secret_for_hmac(alice: Person, trust: Verifier) -> N
         body = encode(json.dumps(header(alg="HS256")).encode()) + b"." + encode(b"{}")
         token = body + b"." + encode(hmac.new(secret, body, hashlib.sha256).digest())
         with pytest.raises(IntegrityError, match="alg is 'HS256'"):
-            trust.verify(token, Kind.REQUEST)
+            trust.verify(token, MessageKind.REQUEST)
 
 
 def test_a_key_of_one_signer_is_not_anothers(tmp_path: Path, alice: Person) -> None:
     bob = person("bob")
     both = verifier(tmp_path, alice, bob)
     with pytest.raises(IntegrityError, match="the signature is not alice's"):
-        both.verify(forge(bob.key, header()), Kind.REQUEST)
+        both.verify(forge(bob.key, header()), MessageKind.REQUEST)
     with pytest.raises(IntegrityError, match="the signature is not bob's"):
-        both.verify(forge(alice.key, header(kid="bob")), Kind.REQUEST)
+        both.verify(forge(alice.key, header(kid="bob")), MessageKind.REQUEST)
 
 
 def test_every_byte_of_a_message_counts(alice: Person, trust: Verifier) -> None:
-    token = alice.signer.sign(b'{"action": "status"}', Kind.REQUEST)
+    token = alice.signer.sign(b'{"action": "status"}', MessageKind.REQUEST)
     for place in range(len(token)):
         for other in (b"A", b"B", b"_", b".", b"=", b"+", b"\n", b" ", b"\xff", b""):
             changed = token[:place] + other + token[place + 1 :]
             if changed == token:
                 continue
             with pytest.raises(IntegrityError) as caught:
-                trust.verify(changed, Kind.REQUEST)
+                trust.verify(changed, MessageKind.REQUEST)
             assert str(caught.value).isprintable()
     for length in range(len(token)):
         with pytest.raises(IntegrityError):
-            trust.verify(token[:length], Kind.REQUEST)
+            trust.verify(token[:length], MessageKind.REQUEST)
     for more in (b".", b"=", b"\n", b"A", b".e30"):
         with pytest.raises(IntegrityError):
-            trust.verify(token + more, Kind.REQUEST)
+            trust.verify(token + more, MessageKind.REQUEST)
 
 
 def test_size_is_asked_first(trust: Verifier) -> None:
     with pytest.raises(IntegrityError, match="the limit is"):
-        trust.verify(b"." * (MAX_TOKEN + 1), Kind.REQUEST)
+        trust.verify(b"." * (MAX_TOKEN + 1), MessageKind.REQUEST)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200) | st.from_regex(rb"[\w-]{0,40}\.[\w-]{0,40}\.[\w-]{0,40}"))
 def test_any_bytes_are_refused_in_one_line(trust: Verifier, token: bytes) -> None:
     with pytest.raises(IntegrityError) as caught:
-        trust.verify(token, Kind.REQUEST)
+        trust.verify(token, MessageKind.REQUEST)
     assert str(caught.value).isprintable()
 
 
 def test_a_node_trusts_itself_but_for_its_name_alone(tmp_path: Path) -> None:
     web = person("web01.example.com")
     own = Verifier(trusting(tmp_path / "t"), None, FakeClock(), own=(WEB01, web.key.public_key()))
-    assert own.verify(web.signer.sign(b"{}", Kind.PRESENCE), Kind.PRESENCE).signer == WEB01
+    assert (
+        own.verify(web.signer.sign(b"{}", MessageKind.PRESENCE), MessageKind.PRESENCE).signer
+        == WEB01
+    )
     with pytest.raises(IntegrityError, match="no key of alice"):
-        own.verify(forge(web.key, header()), Kind.REQUEST)
+        own.verify(forge(web.key, header()), MessageKind.REQUEST)
 
 
 def test_keys_of_other_kinds_do_not_sign(alice: Person) -> None:
@@ -242,7 +245,7 @@ def openssl(*arguments: str | Path) -> str:
 
 
 def test_openssl_agrees_with_our_signatures(tmp_path: Path, alice: Person) -> None:
-    body, _, signature = alice.signer.sign(b"{}", Kind.REQUEST).rpartition(b".")
+    body, _, signature = alice.signer.sign(b"{}", MessageKind.REQUEST).rpartition(b".")
     (tmp_path / "body").write_bytes(body)
     (tmp_path / "signature").write_bytes(decode(signature))
     (tmp_path / "key.pem").write_bytes(public_pem(alice.key.public_key()))
@@ -271,14 +274,14 @@ def test_we_agree_with_signatures_of_openssl(tmp_path: Path) -> None:
     sign: list[str | Path] = ["pkeyutl", "-sign", "-inkey", key, "-rawin", "-in", tmp_path / "body"]
     openssl(*sign, "-out", tmp_path / "signature")
     token = body + b"." + encode((tmp_path / "signature").read_bytes())
-    assert verifier(tmp_path).verify(token, Kind.REQUEST).payload == PAYLOAD
+    assert verifier(tmp_path).verify(token, MessageKind.REQUEST).payload == PAYLOAD
 
 
 @pytest.mark.parametrize("rsa", [True, False])
 def test_openssl_agrees_with_signatures_by_certificate(tmp_path: Path, rsa: bool) -> None:
     issued = Ca().issue("alice", key=rsa_key() if rsa else None)
     signer = Signer(ALICE, issued.key, certificate=issued.der)
-    body, _, signature = signer.sign(b"{}", Kind.REQUEST).rpartition(b".")
+    body, _, signature = signer.sign(b"{}", MessageKind.REQUEST).rpartition(b".")
     raw = decode(signature)
     if not rsa:
         from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature

@@ -8,7 +8,7 @@ from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.requests.admission import Refusal
 from localpuppet.requests.messages import ask
 from localpuppet.requests.request import RunOnce
-from localpuppet.trust.signing import Kind
+from localpuppet.trust.signing import MessageKind
 from localpuppet.wiring.identity import Identity
 from localpuppet.wiring.node import NodeWiring
 from tests.doubles.certificates import Ca, pem, rsa_key, write
@@ -30,9 +30,11 @@ def identity(node: Node) -> Identity:
 
 
 def test_with_nothing_configured_a_node_signs_and_believes_itself(web: Node) -> None:
-    token = identity(web).signer().sign(b"{}", Kind.PRESENCE)
+    token = identity(web).signer().sign(b"{}", MessageKind.PRESENCE)
     assert (web.state / "keys" / "node.pem").exists()
-    assert identity(web).verifier().verify(token, Kind.PRESENCE).signer == "web01.example.com"
+    assert (
+        identity(web).verifier().verify(token, MessageKind.PRESENCE).signer == "web01.example.com"
+    )
 
 
 def test_who_only_looks_makes_no_key(web: Node) -> None:
@@ -80,9 +82,9 @@ def test_a_certificate_from_the_settings(node: Node) -> None:
     write(node.root / "ca.pem", ca.text)
     files = {"certificate": "cert.pem", "key": "key.pem", "ca": "ca.pem"}
     node.settings(identity=files)
-    token = identity(node).signer().sign(b"{}", Kind.REPLY)
-    assert identity(node).verifier().verify(token, Kind.REPLY).signer == "web01.example.com"
+    token = identity(node).signer().sign(b"{}", MessageKind.REPLY)
+    assert identity(node).verifier().verify(token, MessageKind.REPLY).signer == "web01.example.com"
     write(node.root / "crl.pem", ca.revoke(issued.certificate, next_update=now + DAY))
     node.settings(identity={**files, "crl": "crl.pem"})
     with pytest.raises(IntegrityError, match="is revoked"):
-        identity(node).verifier().verify(token, Kind.REPLY)
+        identity(node).verifier().verify(token, MessageKind.REPLY)

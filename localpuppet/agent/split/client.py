@@ -15,14 +15,14 @@ from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING
 
 from localpuppet.agent.run_side import Answer, RunSideAwayError
-from localpuppet.agent.split.protocol import MAX_IDS, MessageId, Question, Word
+from localpuppet.agent.split.protocol import MAX_IDS, Message, MessageId, Verb
 from localpuppet.agent.split.spool import Spool
 from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError, UnavailableError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import NodeName, SignerName
 from localpuppet.machine.ports import Log
 from localpuppet.trust.keys import parse_public
-from localpuppet.trust.signing import MAX_TOKEN, Kind, Verifier
+from localpuppet.trust.signing import MAX_TOKEN, MessageKind, Verifier
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -33,8 +33,8 @@ AGAIN = 1.0
 Ask = Callable[[bytes], AsyncGenerator[bytes, None]]
 
 
-class Gate:
-    """The run side, in another process; see `sides.RunSide`.
+class RemoteRunSide:
+    """The run side, in another process; see `agent.run_side.RunSide`.
 
     Args:
         ask: Puts a line before it and yields the lines that answer; raises `UnavailableError`.
@@ -73,7 +73,7 @@ class Gate:
         Raises:
             UnavailableError: It cannot be asked, or it is another node's now.
         """
-        found = await self._one(Question(word=Word.HELLO))
+        found = await self._one(Message(word=Verb.HELLO))
         with _understood():
             me = found.parsed("node", NodeName.parse)
             pem = found.text_or_none("key")
@@ -89,10 +89,10 @@ class Gate:
 
     async def hear(self, tokens: Sequence[bytes]) -> None:
         """Hand triggers over; see `RunSide`."""
-        good = [token for token in dict.fromkeys(tokens) if self._holds(token, Kind.TRIGGER)]
+        good = [token for token in dict.fromkeys(tokens) if self._holds(token, MessageKind.TRIGGER)]
         for start in range(0, len(good), MAX_IDS):
             with self._spooled(good[start : start + MAX_IDS]) as ids:
-                answer = await self._one(Question(word=Word.HEAR, ids=ids))
+                answer = await self._one(Message(word=Verb.HEAR, ids=ids))
             with _understood():
                 refused = answer.mapping("refused")
             if refused:  # not for what they say: it could not read what we wrote
@@ -102,10 +102,10 @@ class Gate:
 
     async def serve(self, token: bytes) -> Answer | None:
         """Hand a request over; see `RunSide`."""
-        if not self._holds(token, Kind.REQUEST):
+        if not self._holds(token, MessageKind.REQUEST):
             return None
         with self._spooled([token]) as ids:
-            found = await self._one(Question(word=Word.SERVE, ids=ids))
+            found = await self._one(Message(word=Verb.SERVE, ids=ids))
         with _understood():
             reply = found.inner_or_none("reply")
             if reply is None:
@@ -114,7 +114,7 @@ class Gate:
 
     async def describe(self) -> bytes:
         """Return how the node is, signed by the run side."""
-        found = await self._one(Question(word=Word.DESCRIBE))
+        found = await self._one(Message(word=Verb.DESCRIBE))
         with _understood():
             return found.text("token").encode()
 
@@ -129,7 +129,7 @@ class Gate:
         """Have the run side say when something changes there, for ever."""
         while True:
             try:
-                async with aclosing(self._ask(Question(word=Word.FOLLOW).line())) as lines:
+                async with aclosing(self._ask(Message(word=Verb.FOLLOW).line())) as lines:
                     async for _ in lines:
                         for event in self._changed:
                             event.set()
@@ -137,7 +137,7 @@ class Gate:
                 self._log.debug(str(error))
             await asyncio.sleep(AGAIN)
 
-    def _holds(self, token: bytes, kind: Kind) -> bool:
+    def _holds(self, token: bytes, kind: MessageKind) -> bool:
         """Return whether a message is somebody's, and of that kind."""
         if self._known is None:
             raise RunSideAwayError("has not said who we are", where="run side")
@@ -163,7 +163,7 @@ class Gate:
             for identifier in ids:
                 self._spool.remove(identifier)
 
-    async def _one(self, question: Question) -> Fields:
+    async def _one(self, question: Message) -> Fields:
         """Ask for one line."""
         try:
             async with aclosing(self._ask(question.line())) as lines:
@@ -172,7 +172,7 @@ class Gate:
             raise RunSideAwayError(str(error), where="run side") from error
         with _understood():
             found = Fields.parse(line, where="answer", limit=2 * MAX_TOKEN)
-            refusal = None if found.truth("ok") else found.text("error")
+            refusal = None if found.boolean("ok") else found.text("error")
         if refusal is not None:
             raise RunSideAwayError(refusal, where="run side")
         return found

@@ -26,7 +26,7 @@ _ID = re.compile(r"[0-9a-f]{64}\Z")
 _WHERE = "network side"
 
 
-class Word(StrEnum):
+class Verb(StrEnum):
     """What the network side wants."""
 
     HELLO = "hello"  # who are we?
@@ -36,7 +36,7 @@ class Word(StrEnum):
     FOLLOW = "follow"  # a line at each change of that, until the connection ends
 
 
-_IDS = {Word.HEAR: MAX_IDS, Word.SERVE: 1}
+_IDS = {Verb.HEAR: MAX_IDS, Verb.SERVE: 1}
 
 
 def message_id(message: bytes) -> MessageId:
@@ -45,7 +45,7 @@ def message_id(message: bytes) -> MessageId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Message:
     """One line.
 
     Attributes:
@@ -53,11 +53,11 @@ class Question:
         ids: The messages that it is about: up to `MAX_IDS` to hear, one to serve, else none.
     """
 
-    word: Word
+    word: Verb
     ids: tuple[MessageId, ...] = ()
 
     @classmethod
-    def parse(cls, line: bytes) -> "Question":
+    def parse(cls, line: bytes) -> "Message":
         """Return the question in a line.
 
         Raises:
@@ -65,9 +65,9 @@ class Question:
         """
         raw = parse_object(line, where=_WHERE, limit=MAX_LINE)
         said = raw.get("do")
-        if said not in list(Word):
+        if said not in list(Verb):
             raise InvalidInputError("has no word that is known", where=_WHERE)
-        word = Word(str(said))
+        word = Verb(str(said))
         most = _IDS.get(word, 0)
         if set(raw) != ({"do", "ids"} if most else {"do"}):
             raise InvalidInputError(f"{word} has other fields", where=_WHERE)

@@ -1,7 +1,7 @@
-"""The run side's door: what it does for the network side, which is another process and user.
+"""What the run side does for the network side, which is another process and user.
 
-Owns: the answers to the lines of `model.handover`. Refuses to know: sockets and who is at their
-other end (its adapter lets the network side's user in, nobody else), what a message says.
+Owns: the answers to the lines of `agent.split.protocol`. Refuses to know: sockets and who is at
+their other end (its adapter lets the network side's user in, nobody else), what a message says.
 
 Invariants: what comes through here names messages, and makes nothing happen by itself: each is
 read from the spool, verified, admitted and looked up among those seen as if it came from the bus;
@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from localpuppet.agent.run_side import RunSide
-from localpuppet.agent.split.protocol import MessageId, Question, Word
+from localpuppet.agent.split.protocol import Message, MessageId, Verb
 from localpuppet.errors import LocalpuppetError, StateError
 from localpuppet.formats.text import one_line
 from localpuppet.machine.ports import Log
@@ -26,7 +26,7 @@ PULSE = 20.0
 Read = Callable[[MessageId], bytes]
 
 
-class Door:
+class RunSideServer:
     """Answers the network side.
 
     Args:
@@ -49,8 +49,8 @@ class Door:
     async def answer(self, line: bytes) -> AsyncGenerator[bytes, None]:
         """Yield the answer to a line, as lines."""
         try:
-            question = Question.parse(line)
-            if question.word is Word.FOLLOW:
+            question = Message.parse(line)
+            if question.word is Verb.FOLLOW:
                 async with aclosing(self._follow()) as changes:
                     async for _ in changes:
                         yield _line({"ok": True})
@@ -69,12 +69,12 @@ class Door:
         """
         await self._failed
 
-    async def _answer(self, question: Question) -> dict[str, Any]:
-        if question.word is Word.HELLO:
+    async def _answer(self, question: Message) -> dict[str, Any]:
+        if question.word is Verb.HELLO:
             return {"ok": True, "node": str(self._side.me), "key": self._key}
-        if question.word is Word.DESCRIBE:
+        if question.word is Verb.DESCRIBE:
             return {"ok": True, "token": (await self._side.describe()).decode("ascii")}
-        if question.word is Word.SERVE:
+        if question.word is Verb.SERVE:
             return {"ok": True, "reply": await self._serve(question.ids[0])}
         return {"ok": True, "refused": await self._hear(question.ids)}
 

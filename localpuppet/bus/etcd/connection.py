@@ -3,7 +3,7 @@
 Owns: one HTTP/2 connection, to the first endpoint that answers. Messages are bytes here (ADR 13).
 
 Invariants: every call ends within the timeout, over all endpoints that it tries. A call that may
-have reached a server is repeated elsewhere only when `again` says that this does no harm.
+have reached a server is repeated elsewhere only when `idempotent` says that this does no harm.
 """
 
 import asyncio
@@ -150,13 +150,13 @@ class EtcdConnection:
         """Return the server in use, or the one that is tried next: for messages."""
         return self._endpoints[0].url
 
-    async def call(self, method: str, request: bytes, *, again: bool) -> bytes:
+    async def call(self, method: str, request: bytes, *, idempotent: bool) -> bytes:
         """Send a request; return the answer.
 
         Args:
             method: The full name.
             request: The message.
-            again: Whether the call may be made twice.
+            idempotent: Whether the call may be made twice.
 
         Raises:
             UnavailableError: No endpoint answered properly within the deadline.
@@ -176,7 +176,7 @@ class EtcdConnection:
                 self._refuse_unfair(error, share, turns, problem)
                 self.drop(channel)
                 continue
-            rest = share if again else deadline - time.monotonic()
+            rest = share if idempotent else deadline - time.monotonic()
             try:
                 return await self._exchange(channel, method, request, rest)
             except GRPCError as error:
@@ -187,9 +187,9 @@ class EtcdConnection:
                     raise problem from error
             except BROKEN as error:
                 problem = self._problem(f"does not answer: {_reason(error, rest)}")
-                self._refuse_unfair(error, rest, turns if again else 1, problem)
+                self._refuse_unfair(error, rest, turns if idempotent else 1, problem)
             self.drop(channel)
-            if not again:
+            if not idempotent:
                 break
         raise problem
 

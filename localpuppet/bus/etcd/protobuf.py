@@ -1,8 +1,8 @@
 """The wire format of Protocol Buffers, as far as etcd's messages need it.
 
-Owns: varints, and fields that are varints or bytes. Refuses to know: messages (`etcd_messages`).
-An integer is read as the signed 64-bit number that etcd's fields are. What is cut off or is none
-of this raises ValueError: half an answer is no answer.
+Owns: varints, and fields that are varints or bytes. Refuses to know: messages
+(`bus.etcd.messages`). An integer is read as the signed 64-bit number that etcd's fields are. Bytes
+that are cut off or of another form raise ValueError: half an answer is not an answer.
 """
 
 Fields = dict[int, list[int | bytes]]

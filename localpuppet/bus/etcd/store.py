@@ -103,7 +103,7 @@ async def open_etcd(
         timeout=timeout,
     )
     try:
-        answer = await connection.call(messages.STATUS, b"", again=True)
+        answer = await connection.call(messages.STATUS, b"", idempotent=True)
         version = messages.read_version(answer)
     except ValueError as error:
         connection.close()
@@ -197,7 +197,7 @@ class EtcdKeyValue:
         check_value(value, ttl)
         lease = await self._grant(ttl)
         request = messages.put_request(key, value, lease.id)
-        revision = await self._call(messages.PUT, request, messages.read_revision, again=False)
+        revision = await self._call(messages.PUT, request, messages.read_revision, idempotent=False)
         await self._assure(lease)
         return revision
 
@@ -237,7 +237,9 @@ class EtcdKeyValue:
         if revision <= 0:
             return False
         request = messages.delete_if_request(key, revision)
-        removed = await self._call(messages.TXN, request, messages.read_transaction, again=False)
+        removed = await self._call(
+            messages.TXN, request, messages.read_transaction, idempotent=False
+        )
         return removed is not None
 
     async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
@@ -334,14 +336,16 @@ class EtcdKeyValue:
                 limit = max(1, min(LARGEST_PAGE, PAGE_BYTES // average))
 
     async def _page(self, request: bytes) -> messages.Page:
-        return await self._call(messages.RANGE, request, messages.read_page, again=True)
+        return await self._call(messages.RANGE, request, messages.read_page, idempotent=True)
 
     async def _put_if(self, key: str, value: bytes, revision: int, ttl: float | None) -> int | None:
         check_key(key)
         check_value(value, ttl)
         lease = await self._grant(ttl)
         request = messages.put_if_request(key, value, lease.id, revision)
-        written = await self._call(messages.TXN, request, messages.read_transaction, again=False)
+        written = await self._call(
+            messages.TXN, request, messages.read_transaction, idempotent=False
+        )
         if written is not None:
             await self._assure(lease)
         return written
@@ -361,7 +365,7 @@ class EtcdKeyValue:
     async def _new_lease(self, seconds: int) -> Lease:
         began = time.monotonic()
         request = messages.grant_request(seconds)
-        lease = await self._call(messages.GRANT, request, messages.read_lease, again=True)
+        lease = await self._call(messages.GRANT, request, messages.read_lease, idempotent=True)
         return Lease(id=lease, began=began)
 
     async def _assure(self, lease: Lease) -> None:
@@ -369,16 +373,16 @@ class EtcdKeyValue:
         if time.monotonic() - lease.began <= SPARE:
             return
         request = messages.keep_alive_request(lease.id)
-        left = await self._call(messages.KEEP_ALIVE, request, messages.read_ttl, again=True)
+        left = await self._call(messages.KEEP_ALIVE, request, messages.read_ttl, idempotent=True)
         if left <= 0:
             raise UnavailableError(
                 "was so slow that the value has expired already", where=self._connection.where
             )
 
     async def _call(
-        self, method: str, request: bytes, read: Callable[[bytes], _Answer], *, again: bool
+        self, method: str, request: bytes, read: Callable[[bytes], _Answer], *, idempotent: bool
     ) -> _Answer:
-        answer = await self._connection.call(method, request, again=again)
+        answer = await self._connection.call(method, request, idempotent=idempotent)
         try:
             return read(answer)
         except ValueError as error:

@@ -1,6 +1,6 @@
 """JetStream's API: questions as JSON, and what their answers mean.
 
-Refuses to know: the stream (`nats_stream`), and how a question is sent (`nats_connection`).
+Refuses to know: the stream (`bus.nats.stream`), and how a question is sent (`bus.nats.connection`).
 """
 
 import json

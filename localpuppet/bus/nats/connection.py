@@ -2,7 +2,7 @@
 
 Owns: when to connect. nats-py's own reconnecting is off: it hides an outage from those who wait,
 holds back what they publish, and takes its time. A connection that is lost ends all that wait on it
-at once (`nats_link`), and the next call makes a new one, trying all servers until its deadline.
+at once (`bus.nats.link`), and the next call makes a new one, trying all servers until its deadline.
 """
 
 import asyncio

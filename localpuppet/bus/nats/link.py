@@ -3,7 +3,7 @@
 Owns: one subscription for the answers to all questions, a subject for each. nats-py's own request
 would wait to its end for what a lost connection, or a server that refuses it, cannot bring, and
 takes a task and two timers for each; here each of these ends the question, and a timer is all.
-Refuses to know: when to connect, and where to (`nats_connection`).
+Refuses to know: when to connect, and where to (`bus.nats.connection`).
 
 A dead peer that keeps the connection open is found by two pings, within the timeout. A server that
 does not speak TLS where it must is left before it is told who we are. What a user may not do is an

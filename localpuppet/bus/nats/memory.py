@@ -14,7 +14,7 @@ COUNTED = TRACE / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class StreamState:
     """The stream at one moment.
 
     Attributes:
@@ -35,7 +35,7 @@ class Memory:
         self._created = ""
         self._marks: deque[tuple[float, int]] = deque()
 
-    def reached(self, state: State, began: float) -> None:
+    def reached(self, state: StreamState, began: float) -> None:
         """Note where the stream was at a moment, in monotonic seconds."""
         if state.created != self._created:  # another stream: nothing we knew holds for it
             self._created = state.created
@@ -45,7 +45,7 @@ class Memory:
         while began - self._marks[0][0] > COUNTED:
             self._marks.popleft()
 
-    def reaches(self, after: int, state: State) -> bool:
+    def reaches(self, after: int, state: StreamState) -> bool:
         """Return whether all removals after a sequence still have their trace."""
         return after <= state.last and any(
             at <= after and time.monotonic() - began < COUNTED for began, at in self._marks

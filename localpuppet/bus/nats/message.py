@@ -97,7 +97,7 @@ def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> Message:
     )
 
 
-def release(version: str) -> tuple[int, int]:
+def server_version(version: str) -> tuple[int, int]:
     """Return the first two numbers of a server's version; zeros when it has none."""
     parts = version.split(".")
     numbers = [int(part) for part in parts[:2] if part.isdigit()]

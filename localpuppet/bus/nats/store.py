@@ -32,7 +32,7 @@ from localpuppet.bus.key_value import (
 )
 from localpuppet.bus.nats.connection import API, Credentials, NatsConnection
 from localpuppet.bus.nats.feed import NatsFeed
-from localpuppet.bus.nats.message import Message, release
+from localpuppet.bus.nats.message import Message, server_version
 from localpuppet.bus.nats.stream import NatsStream
 from localpuppet.bus.tls import tls_context
 from localpuppet.errors import InvalidInputError
@@ -115,7 +115,7 @@ async def open_nats(
 
 def weakness(version: str) -> str | None:
     """Return what an operator should know about a version of NATS; `None` when nothing."""
-    if release(version) >= (2, 10):
+    if server_version(version) >= (2, 10):
         return None
     return (
         f"nats-server {version} cannot write through to the disk and loses acknowledged messages"

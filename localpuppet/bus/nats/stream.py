@@ -1,7 +1,7 @@
 """The one JetStream stream of the bus: a subject for each key, of which the last message counts.
 
 Owns: publishing with conditions, reading what is there, and what time it is for the server. Refuses
-to know: watches (`nats_kv`).
+to know: watches (`bus.nats.store`).
 
 Reading many keys takes a consumer that lives for the one read and is removed after it: it is
 created on a subject that names the filter, so that permissions can say who may read what.
@@ -20,8 +20,15 @@ from localpuppet.bus.key_value import is_key, is_ours
 from localpuppet.bus.nats.api import JetStream
 from localpuppet.bus.nats.connection import NatsConnection
 from localpuppet.bus.nats.link import Msg, NatsLink, StalledError
-from localpuppet.bus.nats.memory import TRACE, Memory, State
-from localpuppet.bus.nats.message import Message, ServerClock, packed, release, seconds, unpacked
+from localpuppet.bus.nats.memory import TRACE, Memory, StreamState
+from localpuppet.bus.nats.message import (
+    Message,
+    ServerClock,
+    packed,
+    seconds,
+    server_version,
+    unpacked,
+)
 from localpuppet.bus.nats.stream_config import mended_stream, wanted_stream
 from localpuppet.bus.nats.subjects import key_of, subject_of, subjects_below
 from localpuppet.errors import UnavailableError
@@ -102,7 +109,7 @@ class NatsStream:
             prefix=self._prefix,
             max_bytes=self._max_bytes,
             replicas=self._replicas,
-            version=release(self.connection.version),
+            version=server_version(self.connection.version),
         )
         if answer is None:
             answer = await self._api.call(f"STREAM.CREATE.{self._name}", wanted)
@@ -122,7 +129,7 @@ class NatsStream:
         self._prepared = link
 
     @in_time
-    async def state(self, keys: str | None = None) -> State:
+    async def state(self, keys: str | None = None) -> StreamState:
         """Return where the stream is, and which keys it has below a prefix, if one is given.
 
         Raises:
@@ -133,7 +140,7 @@ class NatsStream:
         asked = {"subjects_filter": subjects_below(self._prefix, keys)} if keys else {}
         answer = await self._api.call(f"STREAM.INFO.{self._name}", asked) or {}
         found = answer.get("state", {})
-        state = State(
+        state = StreamState(
             last=int(found.get("last_seq", 0)),
             created=str(answer.get("created", "")),
             keys=tuple(
@@ -145,7 +152,7 @@ class NatsStream:
         self._memory.reached(state, began)
         return state
 
-    def remembers(self, after: int, state: State) -> bool:
+    def remembers(self, after: int, state: StreamState) -> bool:
         """Return whether all removals after a sequence still have their trace."""
         return self._memory.reaches(after, state)
 
@@ -226,7 +233,7 @@ class NatsStream:
             raise self.connection.problem("does not answer as JetStream does")
         return int(result["seq"])
 
-    async def below(self, keys: str, state: State) -> list[Message]:
+    async def below(self, keys: str, state: StreamState) -> list[Message]:
         """Return the last messages below a prefix of keys that `state` was asked for.
 
         Raises:

@@ -1,8 +1,8 @@
 """The bus, lent by the network side to the run side: what a `KeyValue` does, as lines of JSON.
 
 The run side has no connection to the network and no credentials for it. What it has to write there
-(the triggers that Puppet sends, signed; leases) it gives to the network side by this relay, whose
-other end is `adapters.relay_kv`. Owns: the form of the lines, and `Relay`, which does what they
+(the triggers that Puppet sends, signed; leases) it gives to the network side by this proxy, whose
+other end is `bus.proxy.store`. Owns: the form of the lines, and `ProxyServer`, which does what they
 say. Refuses to know: what is written, and sockets.
 
 Invariant: whatever a line holds, the answer is lines of the forms below; an error in one is `ok`
@@ -24,7 +24,7 @@ from localpuppet.formats.text import one_line
 MAX_LINE = 1024 * 1024
 
 
-class Relay:
+class ProxyServer:
     """Does what the run side asks of the bus.
 
     Args:
@@ -51,7 +51,7 @@ class Relay:
 
 async def _said(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], None]:
     if fields.text("do") == "watch":
-        changes = kv.watch(fields.text("prefix"), after=fields.whole_or_none("after"))
+        changes = kv.watch(fields.text("prefix"), after=fields.integer_or_none("after"))
         async with aclosing(changes):
             async for change in changes:
                 for said in change_lines(change):
@@ -69,14 +69,14 @@ async def _do(kv: KeyValue, fields: Fields) -> dict[str, Any]:
         entry = await kv.get(key)
         return {"ok": True, "entry": None if entry is None else entry_to_dict(entry)}
     if verb == "remove_if_revision":
-        return {"ok": True, "done": await kv.remove_if_revision(key, fields.whole("revision"))}
+        return {"ok": True, "done": await kv.remove_if_revision(key, fields.integer("revision"))}
     value, ttl = fields.parsed("value", _bytes), fields.seconds_or_none("ttl")
     if verb == "put":
         return {"ok": True, "revision": await kv.put(key, value, ttl=ttl)}
     if verb == "add_if_new":
         return {"ok": True, "revision": await kv.add_if_new(key, value, ttl=ttl)}
     if verb == "set_if_revision":
-        before = fields.whole("revision")
+        before = fields.integer("revision")
         return {"ok": True, "revision": await kv.set_if_revision(key, value, before, ttl=ttl)}
     raise InvalidInputError(f"the verb {verb[:40]!r} is unknown", where="relay")
 
@@ -111,7 +111,7 @@ def entry_from(fields: Fields) -> Entry:
     return Entry(
         key=fields.text("key"),
         value=fields.parsed("value", _bytes),
-        revision=fields.whole("revision"),
+        revision=fields.integer("revision"),
     )
 
 

@@ -1,4 +1,4 @@
-"""A `KeyValue` that another process of this node lends: the run side's end of `relay`.
+"""A `KeyValue` that another process of this node lends: the run side's end of `bus.proxy.server`.
 
 Owns: the questions, and that an answer which is not one is an error. Refuses to know: the engine.
 
@@ -35,7 +35,7 @@ MAX_ENTRIES = 100_000
 MAX_BYTES = 64 * 1024 * 1024
 
 
-class RelayKeyValue:
+class ProxyKeyValue:
     """The bus, as the network side has it; see `KeyValue` for what the methods promise.
 
     Args:
@@ -110,7 +110,7 @@ class RelayKeyValue:
         """Remove a key if it still has that revision."""
         found = await self._one("remove_if_revision", key=check_key(key), revision=revision)
         with _understood():
-            return found.truth("done")
+            return found.boolean("done")
 
     async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
         """Follow all that happens below a prefix."""
@@ -126,7 +126,7 @@ class RelayKeyValue:
         text = base64.b64encode(check_value(value, more["ttl"])).decode("ascii")
         found = await self._one(verb, key=check_key(key), value=text, **more)
         with _understood():
-            return found.whole_or_none("revision")
+            return found.integer_or_none("revision")
 
     async def _one(self, verb: str, **fields: Any) -> Fields:  # noqa: ANN401
         async with aclosing(self._ask(verb, **fields)) as lines:
@@ -143,7 +143,7 @@ class RelayKeyValue:
             async for line in lines:
                 with _understood():
                     found = read(line)
-                    refusal = None if found.truth("ok") else _refusal(found)
+                    refusal = None if found.boolean("ok") else _refusal(found)
                 if refusal is not None:
                     raise refusal
                 yield found
@@ -165,23 +165,23 @@ async def _changes(lines: AsyncGenerator[Fields, None]) -> AsyncGenerator[Change
                 if change > MAX_ENTRIES or size > MAX_BYTES:
                     raise UnavailableError("lists more than there can be", where="network side")
                 entries.append(entry)
-            yield Listing(entries=tuple(entries), revision=line.whole("listing"))
+            yield Listing(entries=tuple(entries), revision=line.integer("listing"))
         else:
             yield change
 
 
 def _refusal(line: Fields) -> UnavailableError | InvalidInputError:
     error = line.text("error")
-    return UnavailableError(error) if line.truth("away") else InvalidInputError(error)
+    return UnavailableError(error) if line.boolean("away") else InvalidInputError(error)
 
 
 def _change(line: Fields) -> Put | Gone | int:
     """Return what a line tells; for the head of a listing, how many lines follow."""
     if "listing" in line:
-        line.whole("listing")
-        return line.whole("count")
+        line.integer("listing")
+        return line.integer("count")
     if "gone" in line:
-        return Gone(key=line.text("gone"), revision=line.whole("revision"))
+        return Gone(key=line.text("gone"), revision=line.integer("revision"))
     return Put(entry=entry_from(line.inner("put")))
 
 

@@ -63,7 +63,7 @@ ORDER BY revision LIMIT {LOOK}
 """  # noqa: S608 - constants
 
 
-class BusyError(Exception):
+class LockedError(Exception):
     """Another process is writing; look again soon."""
 
 
@@ -91,7 +91,7 @@ class SqliteFile:
     Raises:
         UnavailableError: It cannot be used: damaged, no database of ours, read-only, disk full.
         InvalidInputError: Others can write its directory.
-        BusyError: Another process has it locked.
+        LockedError: Another process has it locked.
     """
 
     def __init__(self, path: Path) -> None:
@@ -324,7 +324,7 @@ class SqliteFile:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise BusyError from error
+                raise LockedError from error
             raise _unavailable(error, code, self.path) from error
         except OSError as error:
             raise UnavailableError(error.strerror or str(error), where=str(self.path)) from error

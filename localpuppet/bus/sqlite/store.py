@@ -2,7 +2,7 @@
 
 Owns: waiting. A write that finds the file locked by another process tries again until its
 deadline; a watcher sleeps until the doorbell rings. Everything that touches the file is
-`sqlite_file`'s, takes well below a millisecond (and one fsync, for a write), and is therefore
+`bus.sqlite.file`'s, takes well below a millisecond (and one fsync, for a write), and is therefore
 called in the event loop's own thread.
 
 Invariants: the bell is rung after the commit, so who wakes finds what was written. A writer that
@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from localpuppet.bus.key_value import Change, Entry, Listing, check_key, check_prefix, check_value
 from localpuppet.bus.sqlite.doorbell import Doorbell
-from localpuppet.bus.sqlite.file import BusyError, SqliteFile
+from localpuppet.bus.sqlite.file import LockedError, SqliteFile
 from localpuppet.errors import UnavailableError
 
 # Seconds between looks of a watcher that nobody wakes: 0.1 ms of work each.
@@ -205,7 +205,7 @@ async def _patiently(step: Callable[[], _Result], path: Path, timeout: float) ->
     while True:
         try:
             return step()
-        except BusyError as error:
+        except LockedError as error:
             if time.monotonic() >= deadline:
                 raise UnavailableError(
                     f"was locked by another process for {timeout:g} s", where=str(path)

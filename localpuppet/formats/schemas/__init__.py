@@ -1,7 +1,8 @@
 """JSON Schemas of the files that users write, and messages that say what to do.
 
-Owns: shapes. Grammars and rules between fields belong to `model`. jsonschema is imported when a
-document is checked, never before: it costs 90 ms, and `documents` remembers what it accepted.
+Owns: shapes. Grammars and rules between fields belong to the rooms that own the values. jsonschema
+is imported when a document is checked, never before: it costs 90 ms, and `formats.documents`
+remembers what it accepted.
 """
 
 import json

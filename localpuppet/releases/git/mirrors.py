@@ -3,9 +3,9 @@
 Owns: one bare mirror a URL, fetched only for what is asked; full ref names, data behind
 `--end-of-options`. Trees are written by checkouts of a tree of trees, with every attribute that
 changes bytes switched off; tags and files of many mirrors are read by one `cat-file --batch`. How
-git is started is `git_program`'s. A node that has all it needs imports this and starts nothing, so
-what starts or writes is imported where that is done. GitPython would start the same program for
-each step (ADR 9).
+git is started is `releases.git.program`'s. A node that has all it needs imports this file and
+starts nothing, so what starts or writes is imported where that is done. GitPython would start the
+same program for each step (ADR 9).
 """
 
 import hashlib
@@ -55,7 +55,7 @@ class Git:
         self._progress = progress
 
     def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
-        """Bring tags into their mirrors; see `ports.Repository`.
+        """Bring tags into their mirrors; see `releases.git.repository.Repository`.
 
         Raises:
             UnavailableError: A repository or tag cannot be had.
@@ -67,7 +67,7 @@ class Git:
     def arrivals(
         self, tags: Sequence[tuple[str, str]], *, refresh: bool
     ) -> Generator[list[tuple[str, str]], None, None]:
-        """Bring tags into their mirrors, some at a time; see `ports.Repository`.
+        """Bring tags into their mirrors, some at a time; see `releases.git.repository.Repository`.
 
         Raises:
             UnavailableError: A repository or tag cannot be had.
@@ -111,7 +111,7 @@ class Git:
                     job.cancel()
 
     def sweep(self) -> None:
-        """Remove what a process that died left half made; see `ports.Repository`.
+        """Remove what a process that died left half made; see `releases.git.repository.Repository`.
 
         Raises:
             StateError: The disk refused.
@@ -122,7 +122,7 @@ class Git:
                     remove_tree(path)
 
     def commit_time(self, url: str, commit: str) -> int:
-        """Return when a fetched commit was made; see `ports.Repository`.
+        """Return when a fetched commit was made; see `releases.git.repository.Repository`.
 
         Raises:
             IntegrityError: It is not there.
@@ -136,7 +136,7 @@ class Git:
         raise IntegrityError("has no time", where=f"{url} {commit[:12]}")
 
     def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """Ask repositories for all their refs; see `ports.Repository`.
+        """Ask repositories for all their refs; see `releases.git.repository.Repository`.
 
         Raises:
             UnavailableError: A repository cannot be had.
@@ -222,7 +222,7 @@ class Git:
                 raise
 
     def tag(self, url: str, tag: str) -> TagObject:
-        """Return what a fetched tag is; see `ports.Repository`.
+        """Return what a fetched tag is; see `releases.git.repository.Repository`.
 
         Raises:
             IntegrityError: It is nested, misnamed, or points at no commit.
@@ -231,7 +231,7 @@ class Git:
         return self.tags([(url, tag)])[url, tag]
 
     def tags(self, tags: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], TagObject]:
-        """Return what fetched tags are; see `ports.Repository`.
+        """Return what fetched tags are; see `releases.git.repository.Repository`.
 
         Raises:
             IntegrityError: One is nested, misnamed, or points at no commit.
@@ -295,7 +295,7 @@ class Git:
         return found
 
     def verify_signature(self, url: str, tag: str, *, signers: Path) -> None:
-        """Hold a tag's signature against pinned keys; see `ports.Repository`.
+        """Hold a tag's signature against pinned keys; see `releases.git.repository.Repository`.
 
         Raises:
             IntegrityError: It is lightweight, unsigned, or signed by nobody in `signers`.
@@ -309,7 +309,7 @@ class Git:
         signatures.verify(self._program, self._mirror(url), found.id, signers=signers, where=where)
 
     def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
-        """Return files at the top of a commit; see `ports.Repository`.
+        """Return files at the top of a commit; see `releases.git.repository.Repository`.
 
         Raises:
             IntegrityError: One is no ordinary file, or larger than 1 MiB.
@@ -332,7 +332,7 @@ class Git:
     def write(
         self, trees: Sequence[tuple[str, str, str]], directory: Path
     ) -> Generator[str, None, None]:
-        """Write trees out; see `ports.Repository`.
+        """Write trees out; see `releases.git.repository.Repository`.
 
         Raises:
             IntegrityError: A tree holds a submodule, or its objects are not there.

@@ -1,6 +1,6 @@
 """The work tree of somebody who makes a release: its state, its tags, its remote.
 
-Owns: every use of GitPython. Unlike the mirrors (`adapters.git`) this is the user's own
+Owns: every use of GitPython. Unlike the mirrors (`releases.git.mirrors`) this is the user's own
 repository, so the user's own configuration holds: identity, signing key, credentials, hooks.
 GitPython costs 90 ms of imports, which only `release tag` pays (ADR 1).
 """

@@ -102,7 +102,7 @@ def _write_member(tar: tarfile.TarFile, path: Path, name: str, time: int) -> Non
 def unpack(pack: Path, target: Path, *, limits: Limits = LIMITS) -> Path:
     """Unpack a pack into an empty directory; return the package's directory below it.
 
-    Nothing in it is verified but its form: see `packages.load`.
+    Nothing in it is verified but its form: see `releases.packages.directory.load`.
 
     Args:
         pack: The file.

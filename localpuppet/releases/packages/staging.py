@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.packages.directory import Package
 
 
-class Importer:
+class PackageStaging:
     """Stages from wherever a release is.
 
     Args:

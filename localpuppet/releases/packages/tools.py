@@ -37,7 +37,7 @@ class SystemPackageTools:
         self._timeout = timeout
 
     def build_deb(self, tree: Path, control: str, target: Path, *, time: int) -> None:
-        """Build a Debian package; see `ports.PackageTools`.
+        """Build a Debian package; see `releases.packages.ports.PackageTools`.
 
         Raises:
             StateError: dpkg-deb is not there, or failed.
@@ -64,7 +64,7 @@ class SystemPackageTools:
     def build_rpm(
         self, tree: Path, spec: str, macros: Mapping[str, str], target: Path, *, time: int
     ) -> None:
-        """Build an RPM package; see `ports.PackageTools`.
+        """Build an RPM package; see `releases.packages.ports.PackageTools`.
 
         Raises:
             StateError: rpmbuild is not there, or failed.
@@ -93,7 +93,7 @@ class SystemPackageTools:
             publish(top / "built.rpm", target, mode=0o644)
 
     def install(self, package: Path) -> None:
-        """Install a package; see `ports.PackageTools`.
+        """Install a package; see `releases.packages.ports.PackageTools`.
 
         Raises:
             InvalidInputError: It is no regular file, others could write it, or it is no package of

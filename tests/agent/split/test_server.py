@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.agent.split.client import Gate
-from localpuppet.agent.split.protocol import MAX_IDS, Question, Word, message_id
+from localpuppet.agent.split.client import RemoteRunSide
+from localpuppet.agent.split.protocol import MAX_IDS, Message, Verb, message_id
 from localpuppet.agent.split.spool import Spool
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.names import NodeName, SignerName
 from localpuppet.machine.clock import SystemClock
 from localpuppet.triggers.trigger import Trigger
 from localpuppet.trust.keys import OwnKey, TrustedKeys, public_pem
-from localpuppet.trust.signing import MAX_TOKEN, Kind, Signer, Verifier
+from localpuppet.trust.signing import MAX_TOKEN, MessageKind, Signer, Verifier
 from tests.doubles.identities import Person, person
 from tests.doubles.ports import FakeLog
 from tests.rigs.split_member import NETWORK, STRANGER, Split
@@ -40,7 +40,7 @@ def trigger(sender: Signer, *, to: NodeName = A, by: NodeName = B) -> bytes:
         hops=0,
         path=(by,),
     )
-    return sender.sign(made.to_payload(), Kind.TRIGGER)
+    return sender.sign(made.to_payload(), MessageKind.TRIGGER)
 
 
 def hear(*ids: str) -> bytes:
@@ -76,20 +76,20 @@ def hear(*ids: str) -> bytes:
 )
 def test_a_line_that_is_no_question_is_refused(line: bytes) -> None:
     with pytest.raises(InvalidInputError):
-        Question.parse(line)
+        Message.parse(line)
 
 
 @pytest.mark.parametrize(
     "question",
     [
-        Question(word=Word.HELLO),
-        Question(word=Word.FOLLOW),
-        Question(word=Word.SERVE, ids=(message_id(b"x"),)),
-        Question(word=Word.HEAR, ids=tuple(message_id(bytes([n])) for n in range(MAX_IDS))),
+        Message(word=Verb.HELLO),
+        Message(word=Verb.FOLLOW),
+        Message(word=Verb.SERVE, ids=(message_id(b"x"),)),
+        Message(word=Verb.HEAR, ids=tuple(message_id(bytes([n])) for n in range(MAX_IDS))),
     ],
 )
-def test_a_question_is_read_as_it_was_written(question: Question) -> None:
-    assert Question.parse(question.line()) == question
+def test_a_question_is_read_as_it_was_written(question: Message) -> None:
+    assert Message.parse(question.line()) == question
 
 
 def test_only_the_network_sides_user_may_ask(split: Split) -> None:
@@ -175,7 +175,7 @@ def test_what_was_not_signed_for_us_by_who_may_is_not_run(split: Split) -> None:
         (trigger(Signer(SignerName.parse(B), stranger.key)), "the signature is not"),
         (trigger(own, by=NodeName.parse("c.example.com")), "but the trigger says it is from c"),
         (trigger(own, to=NodeName.parse("c.example.com")), "not addressed to a.example.com"),
-        (own.sign(b"{}", Kind.REQUEST), "trigger: the key 'hostname' is missing"),
+        (own.sign(b"{}", MessageKind.REQUEST), "trigger: the key 'hostname' is missing"),
     ):
         split.spooled(message_id(forged), forged)
         assert refused(split, message_id(forged)) == "None"
@@ -219,23 +219,23 @@ class Peer:
         self.refused: dict[str, str] = {}
 
     async def ask(self, line: bytes) -> AsyncGenerator[bytes, None]:
-        question = Question.parse(line)
+        question = Message.parse(line)
         if self.away:
             raise UnavailableError("cannot be reached")
         self.heard += [(self.spool / name).read_bytes() for name in question.ids]
-        if question.word is Word.HELLO:
+        if question.word is Verb.HELLO:
             yield json.dumps({"ok": True, "node": self.node, "key": self.key}).encode() + b"\n"
-        elif question.word is Word.SERVE:
+        elif question.word is Verb.SERVE:
             yield b'{"ok":true,"reply":null}\n'
         else:
             yield json.dumps({"ok": True, "refused": self.refused}).encode() + b"\n"
 
 
-def gate(directory: Path, peer: Peer, *known: Person) -> Gate:
+def gate(directory: Path, peer: Peer, *known: Person) -> RemoteRunSide:
     trusted = TrustedKeys(directory / "trusted")
     for found in known:
         trusted.pin(found.name, found.key.public_key())
-    return Gate(
+    return RemoteRunSide(
         peer.ask,
         verifier=lambda own: Verifier(trusted, None, SystemClock(), own=own),
         spool=Spool(peer.spool),
@@ -256,7 +256,7 @@ def test_what_nobody_signed_does_not_come_near_the_run_side(tmp_path: Path) -> N
             await made.serve(token)
 
     good, ours = trigger(b.signer), trigger(a.signer, by=A)
-    request = b.signer.sign(b"{}", Kind.REQUEST)
+    request = b.signer.sign(b"{}", MessageKind.REQUEST)
     asyncio.run(use([good, b"rubbish", trigger(stranger.signer), good, request, ours]))
     assert peer.heard == [good, ours, request]
     assert list(peer.spool.iterdir()) == []

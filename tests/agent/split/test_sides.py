@@ -10,7 +10,7 @@ import subprocess
 from localpuppet.bus.key_value import Entry
 from localpuppet.bus.sqlite.store import open_sqlite
 from localpuppet.trust.keys import TrustedKeys
-from localpuppet.trust.signing import Kind, Verifier
+from localpuppet.trust.signing import MessageKind, Verifier
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY
 from tests.rigs.split_member import NETWORK, Split
@@ -60,7 +60,7 @@ def test_a_trigger_runs_puppet_which_speaks_through_the_network_side(split: Spli
     # What Puppet sent is signed with a key that the network side has never seen.
     (sent,) = on_the_bus(split, "/puppet_trigger/events/hosts/c.example.com/")
     trusted = TrustedKeys(split.other.root / "trusted")
-    signed = Verifier(trusted, None, FakeClock()).verify(sent.value, Kind.TRIGGER)
+    signed = Verifier(trusted, None, FakeClock()).verify(sent.value, MessageKind.TRIGGER)
     assert signed.signer == "a.example.com"
     assert json.loads(signed.payload)["path"] == ["b.example.com", "a.example.com"]
     assert list(split.spool.iterdir()) == []

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.bus.proxy.store import RelayKeyValue
+from localpuppet.bus.proxy.store import ProxyKeyValue
 from localpuppet.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.machine.unix_socket import listen_to
 
 
 @asynccontextmanager
-async def told(directory: Path, *lines: bytes) -> AsyncGenerator[RelayKeyValue, None]:
+async def told(directory: Path, *lines: bytes) -> AsyncGenerator[ProxyKeyValue, None]:
     """Lend a store whose network side says the same to everything, and then nothing more."""
 
     async def say(_question: bytes) -> AsyncGenerator[bytes, None]:
@@ -23,7 +23,7 @@ async def told(directory: Path, *lines: bytes) -> AsyncGenerator[RelayKeyValue, 
 
     server = await listen_to(directory / "bus.sock", say, users=())
     try:
-        yield RelayKeyValue(directory / "bus.sock", timeout=0.1)
+        yield ProxyKeyValue(directory / "bus.sock", timeout=0.1)
     finally:
         server.close()
 
