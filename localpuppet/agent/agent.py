@@ -19,7 +19,7 @@ from typing import Any
 from localpuppet.agent.runner import Fate, Order, RunEnd, Runner
 from localpuppet.errors import IntegrityError, LocalpuppetError
 from localpuppet.formats.names import NodeName
-from localpuppet.machine.ports import Clock, Log
+from localpuppet.machine.ports import Clock, LineKind, Log
 from localpuppet.triggers.admission import Admission, Admitted, Dropped, Unsigned
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.coalescing import Batch, Coalescer, Drop
@@ -114,11 +114,13 @@ class Agent:
                 say = self._log.debug if found.quiet else self._log.warning
                 trigger = found.trigger
                 which = f" of {trigger.hostname} ({trigger.uuid})" if trigger else ""
-                say(f"dropped a trigger{which}: {found.reason}")
+                say(f"dropped a trigger{which}: {found.reason}", kind=LineKind.STRANGER)
             elif found.cause.id not in admitted:
                 problem = self._coalescer.problem(found.cause)
                 if problem:
-                    self._log.warning(f"dropped a {_shown(found.cause)}: {problem}")
+                    self._log.warning(
+                        f"dropped a {_shown(found.cause)}: {problem}", kind=LineKind.STRANGER
+                    )
                 else:
                     admitted[found.cause.id] = found
         self._accept([(found.cause, found.remember_until) for found in admitted.values()])
@@ -185,7 +187,7 @@ class Agent:
         self._inbox.accept(causes)
         for cause, _ in causes:
             self._coalescer.accept(cause)
-            self._log.info(f"accepted a {_shown(cause)}")
+            self._log.info(f"accepted a {_shown(cause)}", kind=LineKind.ACCEPTED)
         self._wake.set()
 
     def paths(self) -> tuple[tuple[NodeName, ...], ...]:
@@ -245,7 +247,10 @@ class Agent:
         say = self._log.debug if self._blocked else self._log.info
         say(f"running for {batch}")
         for start in range(0, len(batch.ids), IDS_A_LINE):
-            self._log.debug(f"this run's causes: {' '.join(batch.ids[start : start + IDS_A_LINE])}")
+            self._log.debug(
+                f"this run's causes: {' '.join(batch.ids[start : start + IDS_A_LINE])}",
+                kind=LineKind.RUN,
+            )
         self._tell()
         return asyncio.create_task(self._runner.run(order))
 
@@ -264,15 +269,17 @@ class Agent:
         batch = self.running
         if end.fate is Fate.BUSY:
             say = self._log.debug if self._blocked else self._log.info
-            say(f"not now, again soon: {end.reason}")
+            say(f"not now, again soon: {end.reason}", kind=LineKind.RUN)
             self._coalescer.put_back()
             self._again_at = self._clock.monotonic() + AGAIN
         elif end.fate is Fate.IMPOSSIBLE:
-            self._log.warning(f"no run for {batch}: {end.reason}")
+            self._log.warning(f"no run for {batch}: {end.reason}", kind=LineKind.RUN)
             self._drop(self._coalescer.give_up(end.reason))
         else:
             reason = f": {end.reason}" if end.reason else ""
-            self._log.info(f"run {end.run or '(no record)'} {end.outcome}{reason}")
+            self._log.info(
+                f"run {end.run or '(no record)'} {end.outcome}{reason}", kind=LineKind.RUN
+            )
             sent = batch.timestamps if batch else {}
             self._inbox.forget(self._coalescer.ended())
             self.settled.extend(of_run(sent, run=end.run, outcome=end.outcome))
@@ -284,10 +291,10 @@ class Agent:
         reasons = Counter(drop.reason for drop in dropped)
         for reason, count in reasons.items():
             if count > MANY:
-                self._log.warning(f"dropped {count} causes: {reason}")
+                self._log.warning(f"dropped {count} causes: {reason}", kind=LineKind.CAUSE)
         for drop in dropped:
             say = self._log.debug if reasons[drop.reason] > MANY else self._log.warning
-            say(f"dropped {drop.id}: {drop.reason}")
+            say(f"dropped {drop.id}: {drop.reason}", kind=LineKind.CAUSE)
             self.settled.append(TriggerOutcome.of_cause(drop.id, 0, run=None, outcome=DROPPED))
         if dropped:
             self._inbox.forget([drop.id for drop in dropped])

@@ -12,7 +12,7 @@ from datetime import timedelta
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
-from localpuppet.machine.ports import Clock, Log
+from localpuppet.machine.ports import Clock, LineKind, Log
 from localpuppet.requests.admission import Refusal, RequestAdmission
 from localpuppet.requests.messages import answer
 from localpuppet.requests.request import Disable, Request, RunOnce
@@ -77,11 +77,11 @@ class RequestHandler:
         """
         found = await asyncio.to_thread(self._reception.receive, token)
         if isinstance(found, Refusal):
-            self._log.warning(f"refused a request: {found.reason}")
+            self._log.warning(f"refused a request: {found.reason}", kind=LineKind.STRANGER)
             if found.request is None:
                 return None
             return self._reply(found.request, found.reason)
-        self._log.info(f"asked for {found.action} by {found.caller.caller}")
+        self._log.info(f"asked for {found.action} by {found.caller.caller}", kind=LineKind.REQUEST)
         try:
             return self._reply(found, self._do(found))
         except LocalpuppetError as error:

@@ -97,8 +97,7 @@ def warm(node: NodeWiring) -> None:
     from localpuppet.releases.packages import directory
     from localpuppet.releases.packages import staging as package_staging
     from localpuppet.runs import preparing, supervisor
-    from localpuppet.wiring import fetching
 
     _ = (package_staging, interfaces, directory, staging, supervisor, mirrors, probe, processes)
-    _ = (fetching, provider, reading, preparing)
+    _ = (provider, reading, preparing)
     _ = node.settings

@@ -20,7 +20,7 @@ from localpuppet.agent.split.spool import Spool
 from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError, UnavailableError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import NodeName, SignerName
-from localpuppet.machine.ports import Log
+from localpuppet.machine.ports import LineKind, Log
 from localpuppet.trust.keys import parse_public
 from localpuppet.trust.signing import MAX_TOKEN, MessageKind, Verifier
 
@@ -144,7 +144,7 @@ class RemoteRunSide:
         try:
             self._known.verify(token, kind)
         except LocalpuppetError as error:
-            self._log.warning(f"dropped a message: {error}")
+            self._log.warning(f"dropped a message: {error}", kind=LineKind.STRANGER)
             return False
         return True
 
