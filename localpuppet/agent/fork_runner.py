@@ -1,4 +1,4 @@
-"""How the agent runs: our own supervisor in a forked child, or a site's command.
+"""How the agent runs: our own supervisor, in a child that is forked for the run.
 
 Owns: the fork, what the child keeps of its parent, and how it reports. A child instead of a thread,
 because the supervisor owns signals and lives on when the agent is killed; a fork instead of a new

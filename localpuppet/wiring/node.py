@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet import share
 from localpuppet.errors import PuppetMissingError
 from localpuppet.formats.documents import Documents
 from localpuppet.runs.observer import Unseen
 from localpuppet.settings import node as node_settings
 from localpuppet.settings.files import read_settings
+from localpuppet.share.files import shared_file
 
 if TYPE_CHECKING:
     # Each verb pays only for the parts that it asks for: see docs/performance.md.
@@ -137,7 +137,7 @@ class NodeWiring:
             self.settings.state / "cache" / "puppet.json",
             command=self.settings.puppet,
             directories=self.settings.puppet_directories,
-            lean_start=share.path("lean_start.rb"),
+            lean_start=shared_file("lean_start.rb"),
             env=self.environment,
         )
         return probe.installation() if ask else probe.known()
