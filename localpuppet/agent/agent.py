@@ -7,7 +7,7 @@ the bus is handed to `hear`), how a run is done (`Runner`), the terminal.
 
 Invariants: a cause is in the inbox before it counts, and leaves it only when a run that started
 after it is over or when its drop was logged; a failed write of the inbox is an error that ends the
-agent, since it could keep no promise; what a message says can never raise.
+agent, since it could keep no promise; no message, however malformed, raises.
 """
 
 import asyncio
@@ -109,21 +109,21 @@ class Agent:
         """
         admitted: dict[str, Admitted] = {}
         for token in tokens:
-            found = self._admit(token)
-            if isinstance(found, Dropped):
-                say = self._log.debug if found.quiet else self._log.warning
-                trigger = found.trigger
+            verdict = self._admit(token)
+            if isinstance(verdict, Dropped):
+                say = self._log.debug if verdict.quiet else self._log.warning
+                trigger = verdict.trigger
                 which = f" of {trigger.hostname} ({trigger.uuid})" if trigger else ""
-                say(f"dropped a trigger{which}: {found.reason}", kind=LineKind.STRANGER)
-            elif found.cause.id not in admitted:
-                problem = self._coalescer.problem(found.cause)
+                say(f"dropped a trigger{which}: {verdict.reason}", kind=LineKind.STRANGER)
+            elif verdict.cause.id not in admitted:
+                problem = self._coalescer.problem(verdict.cause)
                 if problem:
                     self._log.warning(
-                        f"dropped a {_shown(found.cause)}: {problem}", kind=LineKind.STRANGER
+                        f"dropped a {_shown(verdict.cause)}: {problem}", kind=LineKind.STRANGER
                     )
                 else:
-                    admitted[found.cause.id] = found
-        self._accept([(found.cause, found.remember_until) for found in admitted.values()])
+                    admitted[verdict.cause.id] = verdict
+        self._accept([(verdict.cause, verdict.remember_until) for verdict in admitted.values()])
 
     def _admit(self, token: bytes) -> Admitted | Dropped:
         try:

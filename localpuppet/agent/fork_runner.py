@@ -66,12 +66,12 @@ class ForkRunner:
         self._pid = pid
         try:
             await _ended(pid)
-            said = os.read(reader, _MAX_WORD)
+            word = os.read(reader, _MAX_WORD)
         finally:
             os.close(reader)
             self._pid = 0
         _, status = os.waitpid(pid, 0)
-        return _understand(said, os.waitstatus_to_exitcode(status))
+        return _understand(word, os.waitstatus_to_exitcode(status))
 
     def end(self) -> None:
         """Ask the run that is on to end."""

@@ -80,7 +80,7 @@ class LockUsers:
         self._processes.signal(family, signal.SIGTERM)
 
         def kill() -> None:
-            later = [found for one in family for found in self._processes.family(one)]
+            later = [relative for one in family for relative in self._processes.family(one)]
             self._processes.signal([*family, *later], signal.SIGKILL)
 
         asyncio.get_running_loop().call_later(self._grace, kill)

@@ -61,7 +61,7 @@ class Describer:
         last = self._last()
         running = agent.running
         state = "applying" if running else "on hold" if holds else "idle"
-        settled: list[Json] = [found.to_dict() for found in agent.settled]
+        settled: list[Json] = [outcome.to_dict() for outcome in agent.settled]
         return {
             "schema": 1,
             "node": str(agent.me),

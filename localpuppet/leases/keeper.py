@@ -121,7 +121,7 @@ class Keeper:
 
         Raises:
             UnavailableError: The store cannot be asked.
-            InvalidInputError: The name is none.
+            InvalidInputError: The text is not a lease name.
         """
         kept = self._kept.get(name)
         if kept is not None and kept.user is None and self._valid(kept):
@@ -143,8 +143,8 @@ class Keeper:
             BusyError: It was not free within `wait` seconds.
             UnavailableError: The store cannot be asked.
             StateError: It could not be written down, and was given back.
-            InvalidInputError: The name is none, or it is a lease of ours already, or nobody goes on
-                who would rely on it.
+            InvalidInputError: The text is not a lease name, or it is a lease of ours already, or
+                nobody goes on who would rely on it.
         """
         kept = self._kept.get(name)
         if kept is not None and self._is_over(kept):
@@ -177,7 +177,9 @@ class Keeper:
         return held.revision
 
     async def unlock(self, name: str, *, user: LockUser) -> bool:
-        """Give a lock back; return whether it was ours to the end. One never held is no loss.
+        """Release a lock; return whether we held it until now.
+
+        Releasing a lock that we never held returns True.
 
         Raises:
             UnavailableError: The store cannot be asked; it is tried again until it has expired.

@@ -251,5 +251,5 @@ def _check(settings: Settings, file: Path) -> None:
     for name in settings.reports:
         if not name.replace("_", "").isalnum():
             raise InvalidInputError(
-                f"{name!r} is no report processor", where=f"{file}: puppet.reports"
+                f"{name!r} is not a report processor", where=f"{file}: puppet.reports"
             )

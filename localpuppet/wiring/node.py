@@ -129,7 +129,7 @@ class NodeWiring:
             ask: Ask it, if it is not known yet; otherwise `None` says "not known".
 
         Raises:
-            PuppetMissingError: There is none, or it does not answer.
+            PuppetMissingError: No Puppet was found, or it does not answer.
         """
         from localpuppet.puppet.probe import PuppetProbe
 
@@ -146,7 +146,7 @@ class NodeWiring:
         """Return the installed Puppet.
 
         Raises:
-            PuppetMissingError: There is none, or it does not answer.
+            PuppetMissingError: No Puppet was found, or it does not answer.
         """
         installation = self.installation(ask=True)
         if installation is None:

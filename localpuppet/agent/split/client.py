@@ -73,10 +73,10 @@ class RemoteRunSide:
         Raises:
             UnavailableError: It cannot be asked, or it is another node's now.
         """
-        found = await self._one(Message(word=Verb.HELLO))
+        reply = await self._one(Message(word=Verb.HELLO))
         with _understood():
-            me = found.parsed("node", NodeName.parse)
-            pem = found.text_or_none("key")
+            me = reply.parsed("node", NodeName.parse)
+            pem = reply.text_or_none("key")
             own = None
             if pem is not None:
                 own = (SignerName.parse(me), parse_public(pem.encode(), where="run side"))
@@ -105,18 +105,18 @@ class RemoteRunSide:
         if not self._holds(token, MessageKind.REQUEST):
             return None
         with self._spooled([token]) as ids:
-            found = await self._one(Message(word=Verb.SERVE, ids=ids))
+            answer = await self._one(Message(word=Verb.SERVE, ids=ids))
         with _understood():
-            reply = found.inner_or_none("reply")
+            reply = answer.inner_or_none("reply")
             if reply is None:
                 return None
             return reply.text("caller"), reply.text("request"), reply.text("token").encode()
 
     async def describe(self) -> bytes:
         """Return how the node is, signed by the run side."""
-        found = await self._one(Message(word=Verb.DESCRIBE))
+        reply = await self._one(Message(word=Verb.DESCRIBE))
         with _understood():
-            return found.text("token").encode()
+            return reply.text("token").encode()
 
     def subscribe(self) -> asyncio.Event:
         """Return an event that is set at each change; see `RunSide`."""

@@ -55,11 +55,11 @@ class RunSideServer:
                     async for _ in changes:
                         yield _line({"ok": True})
                 return
-            found = await self._answer(question)
+            reply = await self._answer(question)
         except LocalpuppetError as error:
             self._log.warning(f"refused the network side: {error}", kind=LineKind.SERVICE)
-            found = {"ok": False, "error": one_line(str(error))}
-        yield _line(found)
+            reply = {"ok": False, "error": one_line(str(error))}
+        yield _line(reply)
 
     async def guard(self) -> None:
         """Wait until what was heard could not be written down.
