@@ -8,6 +8,7 @@ from localpuppet.agent.runner import Fate, Order, RunEnd
 from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.runs.observer import Unseen
 from localpuppet.runs.options import RunOptions
+from localpuppet.runs.reason import public_reason
 from localpuppet.runs.run import Status
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.run import RunWiring
@@ -62,7 +63,7 @@ def _end(status: Status) -> RunEnd:
         fate=Fate.OVER,
         run=status.id,
         outcome=str(status.outcome),
-        reason=status.reason if failed else "",
+        reason=public_reason(status) if failed else "",
     )
 
 
