@@ -170,7 +170,8 @@ def decide(ending: Ending) -> Verdict:
         return Verdict(outcome=Outcome.CHANGED, reason="")
     if code in (4, 6):
         noun = "resource" if counts.failed == 1 else "resources"
-        return Verdict(outcome=Outcome.FAILED, reason=f"{counts.failed} {noun} failed")
+        first = f": {report.first_failed}" if report.first_failed else ""
+        return Verdict(outcome=Outcome.FAILED, reason=f"{counts.failed} {noun} failed{first}")
     if code == 1:
         reason = f"Puppet exited 1 after applying the catalog ({report.status}): see the log"
         return Verdict(outcome=Outcome.FAILED, reason=reason)
