@@ -169,6 +169,12 @@ def check_extra(extra: Sequence[str]) -> None:
             )
 
 
+def utf8(base: Mapping[str, str]) -> dict[str, str]:
+    """Return what makes Puppet read and write UTF-8 where the caller (cron, say) says C."""
+    locale = base.get("LC_ALL") or base.get("LC_CTYPE") or base.get("LANG") or "C"
+    return {"LC_ALL": "C.UTF-8"} if locale in ("C", "POSIX") else {}
+
+
 def environment(
     base: Mapping[str, str], *, lean: Sequence[str], lean_start: Path, more: Mapping[str, str]
 ) -> dict[str, str]:
@@ -177,7 +183,7 @@ def environment(
     `lean_start` is loaded first and takes the tuning out again, so that Puppet's own children see
     what the caller had.
     """
-    env = {**base, **more}
+    env = {**base, **more, **utf8(base)}
     if not lean or any(character.isspace() for character in str(lean_start)):
         return env
     ours = {name: value for name, value in _GC.items() if name not in base}
@@ -185,6 +191,8 @@ def environment(
     if "RUBYOPT" in base:
         options.append(base["RUBYOPT"])
         ours["LOCALPUPPET_RUBYOPT"] = base["RUBYOPT"]
+    if "LC_ALL" in utf8(base):
+        ours["LOCALPUPPET_LC_ALL"] = base.get("LC_ALL", "")
     env.update(ours)
     env["RUBYOPT"] = " ".join(options)
     env["LOCALPUPPET_UNSET"] = " ".join(ours)

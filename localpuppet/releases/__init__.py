@@ -2,6 +2,6 @@
 
 decides: `difference`, `interface`, `lock`, `manifest`, `puppetfile`, `source`, `staged`, `tree`.
 acts: `catalogs`, `checking`, `classifier`, `comparing`, `fetch`, `garbage`, `interfaces`, `ledger`,
-    `locker`, `lockfile`, `provider`, `reading`, `release`, `staging`, `store`, `tagging`.
+    `locker`, `lockfile`, `lookup`, `provider`, `reading`, `release`, `staging`, `store`, `tagging`.
 inner rooms: `git`, `packages`.
 """

@@ -134,7 +134,7 @@ class Supervisor:
         lock.take(run.id, self._clock)
         try:
             self.holds.settle()
-            self.holds.check()
+            self._check_holds(prepared.options)
             if self._agent_lock:
                 self._agent_lock.take()
             self._check_space()
@@ -169,6 +169,12 @@ class Supervisor:
             if self._agent_lock:
                 self._agent_lock.release()
             lock.release()
+
+    def _check_holds(self, options: RunOptions) -> None:
+        if not (options.noop and options.despite_hold):
+            self.holds.check()
+        elif held := self.holds.active():
+            self._observer.note(f"on hold, and this run changes nothing: {held[0]}")
 
     def _check_space(self) -> None:
         try:
@@ -384,7 +390,11 @@ class Supervisor:
         """Bring the Prometheus textfile up to date; a refusal is noted: the record is the truth."""
         try:
             metrics.update(
-                self._node.metrics, status, holds=len(self.holds.active()), now=self._clock.now()
+                self._node.metrics,
+                status,
+                holds=len(self.holds.active()),
+                rollback=self._ledger.rollback(),
+                now=self._clock.now(),
             )
         except StateError as error:
             self._observer.note(f"metrics could not be written: {error}")
