@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from localpuppet.agent.runner import Order, RunEnd
+from localpuppet.agent.runner import Fate, Order, RunEnd
 from localpuppet.errors import StateError
 from localpuppet.leases.book import Noted
 from localpuppet.machine.ports import Ended, Output, ProcessId
@@ -284,3 +284,6 @@ class FakeRunner:
 
     def end(self) -> None:
         self.ended_by_us += 1
+        if self.on:
+            end = RunEnd(fate=Fate.OVER, outcome="interrupted", reason="it was asked to end")
+            self.ends.put_nowait(end)
