@@ -16,15 +16,14 @@ there: a write that is not the newest state of its key is not told.
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from localpuppet.bus.checked_store import CheckedStore
 from localpuppet.bus.deadline import end_of_step, in_time
 from localpuppet.bus.etcd import messages
-from localpuppet.bus.etcd.connection import CompactedError, Endpoint, EtcdConnection
+from localpuppet.bus.etcd.connection import CompactedError, EtcdConnection
 from localpuppet.bus.etcd.watch import EtcdWatch, Known
 from localpuppet.bus.key_value import (
     Change,
@@ -34,8 +33,8 @@ from localpuppet.bus.key_value import (
     Put,
     is_ours,
 )
-from localpuppet.bus.tls import tls_context
-from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.bus.servers import Servers
+from localpuppet.errors import UnavailableError
 from localpuppet.formats.text import one_line
 
 _Answer = TypeVar("_Answer")
@@ -66,40 +65,20 @@ class Lease:
 
 
 async def open_etcd(
-    servers: Sequence[str],
-    *,
-    timeout: float,
-    ca: Path | None = None,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    user: str | None = None,
-    password: str | None = None,
+    servers: Servers, *, timeout: float, password: str | None = None
 ) -> "EtcdKeyValue":
     """Return the bus on an etcd cluster.
 
     Args:
-        servers: URLs of members (`https://etcd1:2379`), tried in turn.
+        servers: The members, and who we are to them.
         timeout: The deadline of each call in seconds.
-        ca: PEM file with the authorities to trust; `None` for the system's.
-        certificate: PEM file with our certificate, for `--client-cert-auth`.
-        key: PEM file with its key; `None` when it is in `certificate`.
-        user: User of etcd's own authentication.
-        password: Its password.
+        password: The password of `servers.user`.
 
     Raises:
         UnavailableError: No member answers within the deadline, or they refuse us.
-        InvalidInputError: A URL or a file is not what it should be.
+        InvalidInputError: A file of TLS is not what it should be.
     """
-    if not servers:
-        raise InvalidInputError("names no server", where="bus etcd", hint="write servers: [URL]")
-    endpoints = [Endpoint.parse(url) for url in servers]
-    tls = tls_context(ca, certificate, key) if any(endpoint.tls for endpoint in endpoints) else None
-    connection = EtcdConnection(
-        endpoints,
-        tls=tls,
-        user=None if user is None else (user, password or ""),
-        timeout=timeout,
-    )
+    connection = EtcdConnection(servers, timeout=timeout, password=password)
     try:
         answer = await connection.call(messages.STATUS, b"", idempotent=True)
         version = messages.read_version(answer)

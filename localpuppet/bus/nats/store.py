@@ -16,87 +16,39 @@ was to stay for an hour and was followed by one for a second is gone after a sec
 """
 
 import time
-from collections.abc import AsyncGenerator, Sequence
-from pathlib import Path
+from collections.abc import AsyncGenerator
 
 from localpuppet.bus.checked_store import CheckedStore
 from localpuppet.bus.deadline import end_of_step, in_time
 from localpuppet.bus.key_value import Change, Entry, Gone, Listing, Put
-from localpuppet.bus.nats.connection import API, Credentials, NatsConnection
+from localpuppet.bus.nats.connection import NatsConnection
 from localpuppet.bus.nats.feed import NatsFeed
 from localpuppet.bus.nats.message import Message, server_version
 from localpuppet.bus.nats.stream import NatsStream
-from localpuppet.bus.tls import tls_context
-from localpuppet.errors import InvalidInputError
-
-_MAX_BYTES = 1024**3
+from localpuppet.bus.servers import Servers
 
 
 async def open_nats(
-    servers: Sequence[str],
+    servers: Servers,
     *,
     timeout: float,
-    ca: Path | None = None,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    credentials: Path | None = None,
-    user: str | None = None,
     password: str | None = None,
     inbox: str = "_INBOX",
-    api: str = API,
-    stream: str = "localpuppet",
-    prefix: str = "lp",
-    max_bytes: int = _MAX_BYTES,
-    replicas: int = 1,
 ) -> "NatsKeyValue":
     """Return the bus on NATS servers; their stream is made if it is not there.
 
     Args:
-        servers: URLs (`tls://nats1:4222`, `nats://…`), tried in turn.
+        servers: The servers, their stream, and who we are to them.
         timeout: The deadline of each call in seconds.
-        ca: PEM file with the authorities to trust; `None` for the system's.
-        certificate: PEM file with our certificate.
-        key: PEM file with its key; `None` when it is in `certificate`.
-        credentials: A `.creds` file, or one with an nkey seed.
-        user: A user's name.
-        password: Its password.
+        password: The password of `servers.user`.
         inbox: The prefix of subjects for answers; permissions can name one for each node.
-        api: The prefix of JetStream's API; another one where it is imported from an account.
-        stream: The stream's name.
-        prefix: The first token of its subjects.
-        max_bytes: How large a stream that we make may grow.
-        replicas: How many servers keep a stream that we make.
 
     Raises:
         UnavailableError: No server answers within the deadline, or they refuse us.
-        InvalidInputError: A URL or a file is not what it should be.
+        InvalidInputError: A file of TLS or of credentials is not what it should be.
     """
-    if not servers:
-        raise InvalidInputError("names no server", where="bus nats", hint="write servers: [URL]")
-    for url in servers:
-        if not url.startswith(("nats://", "tls://")) or "@" in url:
-            raise InvalidInputError(
-                "is no server of NATS, or holds credentials",
-                where="bus nats",
-                hint="write tls://HOST:4222, and user and password_file",
-            )
-    secure = ca is not None or any(url.startswith("tls://") for url in servers)
-    connection = NatsConnection(
-        servers,
-        credentials=Credentials(
-            file=credentials,
-            user=user,
-            password=password,
-            tls=tls_context(ca, certificate, key) if secure else None,
-        ),
-        inbox=inbox,
-        timeout=timeout,
-        api=api,
-        must_be_tls=secure,
-    )
-    store = NatsStream(
-        connection, name=stream, prefix=prefix, max_bytes=max_bytes, replicas=replicas
-    )
+    connection = NatsConnection(servers, timeout=timeout, password=password, inbox=inbox)
+    store = NatsStream(connection, servers)
     try:
         await store.open()
     except BaseException:
