@@ -13,11 +13,10 @@ from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, TypeVar
 
+from localpuppet.bus.client_sockets import read_little, tls_context
 from localpuppet.bus.deadline import end_of_step
 from localpuppet.bus.etcd import messages
 from localpuppet.bus.servers import Servers
-from localpuppet.bus.tls import tls_context
-from localpuppet.bus.transports import read_little
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.text import one_line
 

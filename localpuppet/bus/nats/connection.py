@@ -12,10 +12,10 @@ import time
 from collections.abc import Mapping
 
 from localpuppet.bus.backoff import Backoff
+from localpuppet.bus.client_sockets import tls_context
 from localpuppet.bus.deadline import end_of_step
 from localpuppet.bus.nats.link import Msg, NatsError, NatsLink, NobodyError, reason
 from localpuppet.bus.servers import Servers
-from localpuppet.bus.tls import tls_context
 from localpuppet.errors import InvalidInputError, UnavailableError
 
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.bus.client_sockets import READ, read_little, tls_context
 from localpuppet.bus.etcd.connection import EtcdConnection
 from localpuppet.bus.nats.client import TolerantClient
 from localpuppet.bus.nats.link import NatsLink
-from localpuppet.bus.tls import tls_context
-from localpuppet.bus.transports import READ, read_little
 from tests.rigs.engines import ServerEngine
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import EtcdServer, NatsServer
