@@ -1,9 +1,10 @@
 """The bus's store, as a port: a few verbs over keys, with revisions, expiry and watches.
 
 Everything that nodes tell each other (triggers, presence, leases, requests) is written once, above
-this port. Its adapters are SQLite on one machine, etcd, and NATS JetStream; one contract test
-class in the tests runs over all of them. Losing a race returns `None`; a store that cannot be
-reached raises; the two are never mixed up, and neither looks like "there is nothing".
+this port. Its adapters are SQLite on one machine, etcd, and NATS JetStream; what all of them check
+stands in `bus.checked_store`, and one contract test class in the tests runs over all of them.
+Losing a race returns `None`; a store that cannot be reached raises; the two are never mixed up, and
+neither looks like "there is nothing".
 
 Invariants that every adapter keeps:
 
@@ -80,7 +81,7 @@ class KeyValue(Protocol):
     stands for every key below it.
 
     All methods raise `UnavailableError` when the store cannot be reached, refuses us (permission)
-    or does not answer within the deadline, and `InvalidInputError` for a key that is no key, a
+    or does not answer within the deadline, and `InvalidInputError` for a malformed key or prefix, a
     value of more than `MAX_VALUE` bytes, or a ttl that is not above 0 and at most `MAX_VALUE_TTL`
     seconds. After an `UnavailableError` from a write it is unknown whether the write took place.
     """
@@ -149,17 +150,17 @@ class KeyValue(Protocol):
 
 
 def check_key(key: str) -> str:
-    """Return the key; refuse what is none.
+    """Return the key; refuse any other text.
 
     A key is `/` and a component, as often as it likes: ASCII letters, digits and `_ . @ = + : -`,
     the first of each no dot, at most 512 bytes in all. That maps to etcd's keys as it is and to
     NATS subjects by an exchange of two characters.
 
     Raises:
-        InvalidInputError: It is no key.
+        InvalidInputError: The text is not a key.
     """
     if not is_key(key):
-        raise InvalidInputError(f"{key[:80]!r} is no key of the bus", where="bus")
+        raise InvalidInputError(f"{key[:80]!r} is not a key of the bus", where="bus")
     return key
 
 
@@ -181,7 +182,7 @@ def check_prefix(prefix: str) -> str:
     """Return the prefix: a key and a final `/`.
 
     Raises:
-        InvalidInputError: It is no prefix.
+        InvalidInputError: The text is not a prefix.
     """
     if not prefix.endswith("/"):
         raise InvalidInputError(f"{prefix[:80]!r} does not end with '/'", where="bus")

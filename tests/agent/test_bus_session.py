@@ -279,16 +279,13 @@ async def test_a_full_disk_ends_it(directory: Path) -> None:
 
 async def test_warnings_are_said_once(directory: Path) -> None:
     site = Site(directory)
-    OddKeyValue.warnings = ("the server is old",)
-    try:
-        async with site.running():
-            await site.present()
-            site.away(True)
-            await site.until("the bus is away")
-            site.away(False)
-            await site.until("the bus is back")
-    finally:
-        OddKeyValue.warnings = ()
+    site.store.warnings = ("the server is old",)
+    async with site.running():
+        await site.present()
+        site.away(True)
+        await site.until("the bus is away")
+        site.away(False)
+        await site.until("the bus is back")
     assert site.rig.log.text.count("the server is old") == 1
 
 

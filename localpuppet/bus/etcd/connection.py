@@ -9,17 +9,16 @@ have reached a server is repeated elsewhere only when `idempotent` says that thi
 import asyncio
 import ssl
 import time
-import urllib.parse
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from localpuppet.bus.client_sockets import read_little, tls_context
 from localpuppet.bus.deadline import end_of_step
 from localpuppet.bus.etcd import messages
-from localpuppet.bus.transports import read_little
+from localpuppet.bus.servers import Servers
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.formats.text import one_line, url_without_secrets
+from localpuppet.formats.text import one_line
 
 try:
     from grpclib.client import Channel, Stream
@@ -39,7 +38,6 @@ __all__ = [
     "Bytes",
     "Channel",
     "CompactedError",
-    "Endpoint",
     "EtcdConnection",
     "in_a_task",
     "open_stream",
@@ -77,69 +75,25 @@ class _Codec(CodecBase):
         return data
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A server by its URL.
-
-    Args:
-        url: As the user wrote it, for messages.
-        host: Its name or address.
-        port: Its port.
-        tls: Whether it speaks TLS.
-    """
-
-    url: str
-    host: str
-    port: int
-    tls: bool
-
-    @classmethod
-    def parse(cls, url: str) -> "Endpoint":
-        """Return the endpoint of `https://HOST[:PORT]` or `http://HOST[:PORT]`.
-
-        Raises:
-            InvalidInputError: It is another kind of URL, or holds credentials.
-        """
-        shown = url_without_secrets(url)
-        try:
-            parts = urllib.parse.urlsplit(url)
-            port = parts.port or 2379
-        except ValueError as error:
-            raise InvalidInputError(f"is not a URL: {error}", where=one_line(shown)) from error
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
-            raise InvalidInputError(
-                "is no server of etcd", where=one_line(shown), hint="write https://HOST:2379"
-            )
-        if parts.username or parts.password:
-            raise InvalidInputError(
-                "a URL must not hold credentials", where=shown, hint="use user and password_file"
-            )
-        return cls(shown, parts.hostname, port, parts.scheme == "https")
-
-
 class EtcdConnection:
     """One connection to a cluster.
 
     Args:
-        endpoints: At least one; tried in this order.
-        tls: For those that speak TLS.
-        user: Name and password; `None` when the server knows us by our certificate, or not at all.
+        servers: Where, and who we are: by a certificate, a user's name, or not at all.
         timeout: The deadline of each call in seconds.
+        password: The user's password.
+
+    Raises:
+        InvalidInputError: A file of TLS cannot be read, or holds something else.
     """
 
-    def __init__(
-        self,
-        endpoints: Sequence[Endpoint],
-        *,
-        tls: ssl.SSLContext | None,
-        user: tuple[str, str] | None,
-        timeout: float,
-    ) -> None:
-        self._endpoints = list(endpoints)
-        self._tls = tls
-        if tls is not None:
-            tls.set_alpn_protocols(["h2"])
-        self._user = user
+    def __init__(self, servers: Servers, *, timeout: float, password: str | None = None) -> None:
+        self._endpoints = list(servers.endpoints)
+        self._tls: ssl.SSLContext | None = None
+        if servers.tls:
+            self._tls = tls_context(servers.ca, servers.certificate, servers.key)
+            self._tls.set_alpn_protocols(["h2"])
+        self._user = None if servers.user is None else (servers.user, password or "")
         self._token = ""
         self.timeout = timeout
         self._channel: Channel | None = None

@@ -16,14 +16,14 @@ there: a write that is not the newest state of its key is not told.
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
+from localpuppet.bus.checked_store import CheckedStore
 from localpuppet.bus.deadline import end_of_step, in_time
 from localpuppet.bus.etcd import messages
-from localpuppet.bus.etcd.connection import CompactedError, Endpoint, EtcdConnection
+from localpuppet.bus.etcd.connection import CompactedError, EtcdConnection
 from localpuppet.bus.etcd.watch import EtcdWatch, Known
 from localpuppet.bus.key_value import (
     Change,
@@ -31,13 +31,10 @@ from localpuppet.bus.key_value import (
     Gone,
     Listing,
     Put,
-    check_key,
-    check_prefix,
-    check_value,
     is_ours,
 )
-from localpuppet.bus.tls import tls_context
-from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.bus.servers import Servers
+from localpuppet.errors import UnavailableError
 from localpuppet.formats.text import one_line
 
 _Answer = TypeVar("_Answer")
@@ -68,40 +65,20 @@ class Lease:
 
 
 async def open_etcd(
-    servers: Sequence[str],
-    *,
-    timeout: float,
-    ca: Path | None = None,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    user: str | None = None,
-    password: str | None = None,
+    servers: Servers, *, timeout: float, password: str | None = None
 ) -> "EtcdKeyValue":
     """Return the bus on an etcd cluster.
 
     Args:
-        servers: URLs of members (`https://etcd1:2379`), tried in turn.
+        servers: The members, and who we are to them.
         timeout: The deadline of each call in seconds.
-        ca: PEM file with the authorities to trust; `None` for the system's.
-        certificate: PEM file with our certificate, for `--client-cert-auth`.
-        key: PEM file with its key; `None` when it is in `certificate`.
-        user: User of etcd's own authentication.
-        password: Its password.
+        password: The password of `servers.user`.
 
     Raises:
         UnavailableError: No member answers within the deadline, or they refuse us.
-        InvalidInputError: A URL or a file is not what it should be.
+        InvalidInputError: A file of TLS is not what it should be.
     """
-    if not servers:
-        raise InvalidInputError("names no server", where="bus etcd", hint="write servers: [URL]")
-    endpoints = [Endpoint.parse(url) for url in servers]
-    tls = tls_context(ca, certificate, key) if any(endpoint.tls for endpoint in endpoints) else None
-    connection = EtcdConnection(
-        endpoints,
-        tls=tls,
-        user=None if user is None else (user, password or ""),
-        timeout=timeout,
-    )
+    connection = EtcdConnection(servers, timeout=timeout, password=password)
     try:
         answer = await connection.call(messages.STATUS, b"", idempotent=True)
         version = messages.read_version(answer)
@@ -131,8 +108,8 @@ def weakness(version: str) -> str | None:
     )
 
 
-class EtcdKeyValue:
-    """A `KeyValue`; see there for what the methods promise.
+class EtcdKeyValue(CheckedStore):
+    """The bus on a cluster of etcd.
 
     Args:
         connection: The connection.
@@ -140,6 +117,7 @@ class EtcdKeyValue:
     """
 
     def __init__(self, connection: EtcdConnection, *, version: str) -> None:
+        super().__init__(connection.timeout)
         self._connection = connection
         self._cluster = 0
         found = weakness(version)
@@ -148,108 +126,49 @@ class EtcdKeyValue:
         self._leases: dict[int, tuple[float, asyncio.Task[Lease]]] = {}
 
     @property
-    def timeout(self) -> float:
-        """Return the deadline of each call in seconds."""
-        return self._connection.timeout
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """Return what an operator should know about this server."""
         return self._warnings
 
-    @in_time
-    async def get(self, key: str) -> Entry | None:
-        """Return the newest value of a key; `None` when there is none.
-
-        Raises:
-            UnavailableError: No member answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key.
-        """
-        check_key(key)
+    async def _get(self, key: str) -> Entry | None:
         page = await self._page(messages.range_request(key))
         return page.entries[0] if page.entries else None
 
-    @in_time
-    async def list(self, prefix: str) -> Listing:
-        """Return all that is below a prefix, at one revision.
-
-        Raises:
-            UnavailableError: No member answers within the deadline, or they refuse us.
-            InvalidInputError: It is no prefix.
-        """
-        check_prefix(prefix)
+    async def _list(self, prefix: str) -> Listing:
         deadline = end_of_step(self.timeout)
         while True:
             try:
-                return await self._list(prefix, deadline)
+                return await self._read(prefix, deadline)
             except CompactedError:  # while we turned pages: from the start, then
                 continue
 
-    @in_time
-    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
-        """Write a value, whatever was there; return its revision.
-
-        Raises:
-            UnavailableError: No member answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key, or the value is too large.
-        """
-        check_key(key)
-        check_value(value, ttl)
-        lease = await self._grant(ttl)
-        request = messages.put_request(key, value, lease.id)
-        revision = await self._call(messages.PUT, request, messages.read_revision, idempotent=False)
-        await self._assure(lease)
-        return revision
-
-    @in_time
-    async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
-        """Write a value if the key is not there; return its revision, `None` if it is there.
-
-        Raises:
-            UnavailableError: No member answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key, or the value is too large.
-        """
-        return await self._put_if(key, value, 0, ttl)
-
-    @in_time
-    async def set_if_revision(
-        self, key: str, value: bytes, revision: int, *, ttl: float | None = None
+    async def _write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
     ) -> int | None:
-        """Write a value if the key still has that revision; `None` if it does not.
+        lease = await self._grant(ttl)
+        written: int | None
+        if expected is None:
+            request = messages.put_request(key, value, lease.id)
+            written = await self._call(
+                messages.PUT, request, messages.read_revision, idempotent=False
+            )
+        else:
+            request = messages.put_if_request(key, value, lease.id, expected)
+            written = await self._call(
+                messages.TXN, request, messages.read_transaction, idempotent=False
+            )
+        if written is not None:
+            await self._assure(lease)
+        return written
 
-        Raises:
-            UnavailableError: No member answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key, or the value is too large.
-        """
-        check_key(key)
-        check_value(value, ttl)
-        return await self._put_if(key, value, revision, ttl) if revision > 0 else None
-
-    @in_time
-    async def remove_if_revision(self, key: str, revision: int) -> bool:
-        """Remove a key if it still has that revision; return whether it had.
-
-        Raises:
-            UnavailableError: No member answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key.
-        """
-        check_key(key)
-        if revision <= 0:
-            return False
+    async def _remove(self, key: str, revision: int) -> bool:
         request = messages.delete_if_request(key, revision)
         removed = await self._call(
             messages.TXN, request, messages.read_transaction, idempotent=False
         )
         return removed is not None
 
-    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
-        """Follow all that happens below a prefix, without an end; see `KeyValue.watch`.
-
-        Raises:
-            UnavailableError: The connection is lost, or the server refuses us.
-            InvalidInputError: It is no prefix.
-        """
-        check_prefix(prefix)
+    async def _watch(self, prefix: str, after: int | None) -> AsyncGenerator[Change, None]:
         while True:
             known = None if after is None else await self._since(prefix, after)
             if known is None:
@@ -274,7 +193,7 @@ class EtcdKeyValue:
                     self._watches.discard(stream.task)
 
     async def close(self) -> None:
-        """Give the connection back; watches and all later calls raise."""
+        """Give the connection back; see `KeyValue.close`."""
         self._connection.close()
         for task in (*self._watches, *(lease for _, lease in self._leases.values())):
             task.cancel()
@@ -294,7 +213,7 @@ class EtcdKeyValue:
             return None
         return Known(after=after, upto=upto, revisions=revisions)
 
-    async def _list(self, prefix: str, deadline: float) -> Listing:
+    async def _read(self, prefix: str, deadline: float) -> Listing:
         entries: list[Entry] = []
         revision = 0
         async for page in self._pages(prefix):
@@ -303,7 +222,7 @@ class EtcdKeyValue:
             self._cluster = page.cluster
             if page.more and time.monotonic() > deadline:
                 raise UnavailableError(
-                    f"did not send all below {prefix} within {self._connection.timeout:g} s",
+                    f"did not send all below {prefix} within {self.timeout:g} s",
                     where=self._connection.where,
                 )
         return Listing(entries=tuple(entries), revision=revision)
@@ -337,18 +256,6 @@ class EtcdKeyValue:
 
     async def _page(self, request: bytes) -> messages.Page:
         return await self._call(messages.RANGE, request, messages.read_page, idempotent=True)
-
-    async def _put_if(self, key: str, value: bytes, revision: int, ttl: float | None) -> int | None:
-        check_key(key)
-        check_value(value, ttl)
-        lease = await self._grant(ttl)
-        request = messages.put_if_request(key, value, lease.id, revision)
-        written = await self._call(
-            messages.TXN, request, messages.read_transaction, idempotent=False
-        )
-        if written is not None:
-            await self._assure(lease)
-        return written
 
     async def _grant(self, ttl: float | None) -> Lease:
         if ttl is None:

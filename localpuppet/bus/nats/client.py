@@ -1,6 +1,7 @@
 """nats-py's client, without what others could do to us by it.
 
-Owns: some of the library's own steps. Refuses to know: when to connect, and what messages mean.
+Owns: some of the library's own steps, and every private member of the library that we use: a test
+names those that another version lacks. Refuses to know: when to connect, and what messages mean.
 
 Invariants: a message with a subject or headers that are no text is a message, and no reason to lose
 the connection: the server stores such bytes for anybody who may write a key, and sends them again
@@ -17,7 +18,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-from localpuppet.bus.transports import read_little
+from localpuppet.bus.client_sockets import read_little
 
 
 class TolerantClient(Client):
@@ -26,6 +27,11 @@ class TolerantClient(Client):
     def __init__(self) -> None:
         super().__init__()
         self._takers: dict[int, Callable[[Msg], None]] = {}
+
+    @property
+    def server_version(self) -> str:
+        """Return what the server says of its version; empty when it says nothing."""
+        return str(self._server_info.get("version", ""))
 
     def read_little(self) -> None:
         """Spare the kernel work for every message."""

@@ -89,7 +89,7 @@ class NatsLink:
     @property
     def version(self) -> str:
         """Return the version of the server."""
-        return one_line(str(self.client._server_info.get("version", "")))
+        return one_line(self.client.server_version)
 
     async def connect(self, url: str, options: Mapping[str, Any], *, inbox: str) -> None:
         """Connect.

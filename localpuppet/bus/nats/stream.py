@@ -30,7 +30,8 @@ from localpuppet.bus.nats.message import (
     unpacked,
 )
 from localpuppet.bus.nats.stream_config import mended_stream, wanted_stream
-from localpuppet.bus.nats.subjects import key_of, subject_of, subjects_below
+from localpuppet.bus.nats.subjects import LIVE, PREFIX, key_of, subject_of, subjects_below
+from localpuppet.bus.servers import Servers
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.text import one_line
 
@@ -51,21 +52,14 @@ class NatsStream:
 
     Args:
         connection: To the server.
-        name: Its name.
-        prefix: The first token of its subjects; `PREFIX-live` is where its messages are repeated.
-        max_bytes: How large it may grow; beyond that, writes are refused.
-        replicas: How many servers keep it.
+        servers: Says the stream's name, and how one that we make is to be.
     """
 
-    def __init__(
-        self, connection: NatsConnection, *, name: str, prefix: str, max_bytes: int, replicas: int
-    ) -> None:
+    def __init__(self, connection: NatsConnection, servers: Servers) -> None:
         self.connection = connection
         self._api = JetStream(connection)
-        self._name = name
-        self._prefix = prefix
-        self._max_bytes = max_bytes
-        self._replicas = replicas
+        self._name = servers.stream
+        self._servers = servers
         self._prepared: NatsLink | None = None
         self._server_ttl = False
         self._replicated = False
@@ -79,7 +73,7 @@ class NatsStream:
 
     def live(self, keys: str) -> str:
         """Return the subject on which the server repeats what it stored below a prefix of keys."""
-        return subjects_below(f"{self._prefix}-live", keys)
+        return subjects_below(LIVE, keys)
 
     @in_time
     async def open(self) -> None:
@@ -104,13 +98,8 @@ class NatsStream:
     @in_time
     async def _prepare(self, link: NatsLink) -> None:
         answer = await self._api.call(f"STREAM.INFO.{self._name}", {}, accept=(_NO_STREAM,))
-        wanted = wanted_stream(
-            self._name,
-            prefix=self._prefix,
-            max_bytes=self._max_bytes,
-            replicas=self._replicas,
-            version=server_version(self.connection.version),
-        )
+        version = server_version(self.connection.version)
+        wanted = wanted_stream(self._servers, version=version)
         if answer is None:
             answer = await self._api.call(f"STREAM.CREATE.{self._name}", wanted)
         config = (answer or {}).get("config", {})
@@ -137,7 +126,7 @@ class NatsStream:
         """
         await self.prepare()
         began = time.monotonic()
-        asked = {"subjects_filter": subjects_below(self._prefix, keys)} if keys else {}
+        asked = {"subjects_filter": subjects_below(PREFIX, keys)} if keys else {}
         answer = await self._api.call(f"STREAM.INFO.{self._name}", asked) or {}
         found = answer.get("state", {})
         state = StreamState(
@@ -146,7 +135,7 @@ class NatsStream:
             keys=tuple(
                 key
                 for subject in found.get("subjects") or ()
-                if is_key(key := key_of(self._prefix, subject))
+                if is_key(key := key_of(PREFIX, subject))
             ),
         )
         self._memory.reached(state, began)
@@ -163,7 +152,7 @@ class NatsStream:
             UnavailableError: The server does not answer, or refuses us.
         """
         await self.prepare()
-        subject = subject_of(self._prefix, key)
+        subject = subject_of(PREFIX, key)
         api = self.connection.api
         answer = await self.connection.request(f"{api}.DIRECT.GET.{self._name}.{subject}")
         headers = answer.headers or {}
@@ -220,13 +209,13 @@ class NatsStream:
             headers["Nats-TTL"] = f"{max(1, math.ceil(ttl))}s"
         if expected is not None:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
-        answer = await self.connection.request(subject_of(self._prefix, key), body, headers=headers)
+        answer = await self.connection.request(subject_of(PREFIX, key), body, headers=headers)
         result = self._api.result(answer, (_WRONG_LAST_SEQUENCE,))
         if result is None:
             return None
         if result.get("stream") != self._name:
             raise self.connection.problem(
-                f"keeps {self._prefix}.> in the stream {one_line(str(result.get('stream')))}",
+                f"keeps {PREFIX}.> in the stream {one_line(str(result.get('stream')))}",
                 f"set stream to it, or remove it: {self._name} is the one that is read",
             )
         if "seq" not in result:
@@ -263,7 +252,7 @@ class NatsStream:
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
-        subject = subjects_below(self._prefix, keys)
+        subject = subjects_below(PREFIX, keys)
         policy: dict[str, object] = {"deliver_policy": "last_per_subject"}
         if after is not None:
             policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
@@ -298,7 +287,7 @@ class NatsStream:
             UnavailableError: The server does not answer, or refuses us.
         """
         if not self._clock.known:
-            async with self._consumer(subject_of(self._prefix, key), {"deliver_policy": "new"}):
+            async with self._consumer(subject_of(PREFIX, key), {"deliver_policy": "new"}):
                 pass  # the time is in the answer
 
     @asynccontextmanager
@@ -337,7 +326,7 @@ class NatsStream:
         ):
             data = part.metadata
             yield unpacked(
-                key_of(self._prefix, part.subject),
+                key_of(PREFIX, part.subject),
                 part.data,
                 revision=data.sequence.stream,
                 stored=data.timestamp.timestamp(),
@@ -351,7 +340,7 @@ class NatsStream:
         except KeyError as error:
             raise ValueError("no message of the stream") from error
         # It has just been stored: whatever its ttl is, it has not expired.
-        key = key_of(self._prefix, subject)
+        key = key_of(PREFIX, subject)
         found = unpacked(key, message.data, revision=revision, stored=math.inf)
         if is_ours(found.entry):
             return found

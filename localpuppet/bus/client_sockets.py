@@ -1,9 +1,12 @@
-"""TLS of clients: the server is verified, and a certificate shown where there is one."""
+"""Sockets of clients that get many small messages: TLS that verifies, buffers of bearable size."""
 
+import asyncio
 import ssl
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError
+
+READ = 64 * 1024
 
 
 def tls_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
@@ -23,3 +26,14 @@ def tls_context(ca: Path | None, certificate: Path | None, key: Path | None) -> 
             f"cannot be used for TLS: {error.strerror or error}", where=where
         ) from error
     return context
+
+
+def read_little(transport: asyncio.BaseTransport | None) -> None:
+    """Read in buffers of `READ` bytes, which malloc serves without asking the kernel.
+
+    asyncio's buffer of 256 KiB is mapped and unmapped by the kernel for every message. Under TLS
+    the protocol reads so. A transport without such a buffer is left alone.
+    """
+    for reader in (transport, getattr(transport, "_ssl_protocol", None)):
+        if hasattr(reader, "max_size"):
+            reader.max_size = READ  # type: ignore[union-attr]
