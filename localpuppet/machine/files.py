@@ -72,6 +72,33 @@ def open_user_file(path: Path, *, limit: int, owners: Collection[int] = ()) -> B
     return os.fdopen(fd, "rb")
 
 
+def is_file(path: Path) -> bool:
+    """Return whether an optional file is there.
+
+    What a file says must not be dropped because a link is broken: the settings, say, with
+    `immutable_only` among them.
+
+    Raises:
+        InvalidInputError: The name is a link that leads nowhere, or not a regular file's.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        for link in (path, path.parent):
+            if link.is_symlink() and not link.exists():
+                raise InvalidInputError(
+                    "is a link that leads nowhere",
+                    where=str(link),
+                    hint="mend the link; where no file is meant, remove the link",
+                ) from None
+        return False
+    except OSError as error:
+        raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    if not stat.S_ISREG(mode):
+        raise InvalidInputError("is not a regular file", where=str(path))
+    return True
+
+
 def _refuse_foreign(status: os.stat_result, where: str, owners: Collection[int] = ()) -> None:
     if os.geteuid() != 0:
         return

@@ -18,6 +18,7 @@ from localpuppet.bus.deadline import end_of_step
 from localpuppet.bus.nats.link import Msg, NatsError, NatsLink, NobodyError, reason
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.text import url_without_secrets
+from localpuppet.machine.anchors import read_anchor
 
 API = "$JS.API"
 
@@ -42,15 +43,14 @@ class Credentials:
         """Return what nats-py calls them.
 
         Raises:
-            InvalidInputError: The file cannot be read.
+            InvalidInputError: The file is refused.
         """
         options: dict[str, object] = {}
         if self.file is not None:
             try:
-                text = self.file.read_text("ascii")
-            except (OSError, UnicodeDecodeError) as error:
-                why = getattr(error, "strerror", None) or "it is not text"
-                raise InvalidInputError(f"cannot be read: {why}", where=str(self.file)) from error
+                text = read_anchor(self.file).decode("ascii")
+            except UnicodeDecodeError as error:
+                raise InvalidInputError("is not text", where=str(self.file)) from error
             kind = "user_credentials" if "BEGIN NATS USER JWT" in text else "nkeys_seed"
             options[kind] = str(self.file)
         if self.user is not None:
