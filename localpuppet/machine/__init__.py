@@ -1,7 +1,7 @@
 """This machine: files, locks, small databases, time, processes, sockets.
 
 acts: `database`, `flock`, `guarded_command`.
-touches the world: `anchors`, `cgroup`, `clock`, `files`, `processes`,
+touches the world: `anchors`, `cgroup`, `clock`, `files`, `output_pipe`, `processes`,
     `service_manager`, `unix_socket`.
 ports: `ports`.
 """

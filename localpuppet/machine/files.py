@@ -12,7 +12,7 @@ import stat
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from localpuppet.errors import InvalidInputError, StateError
 
@@ -345,23 +345,3 @@ def write_json(path: Path, value: object, *, mode: int = 0o600) -> None:
         StateError: The disk refused.
     """
     write_durably(path, (json.dumps(value, indent=2) + "\n").encode(), mode=mode)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON file of our own or of Puppet's.
-
-    Raises:
-        FileNotFoundError: There is none.
-        StateError: It cannot be read or is no JSON mapping (damaged).
-    """
-    try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise state_problem(error, path) from error
-    except (ValueError, RecursionError) as error:
-        raise StateError("is damaged: not JSON", where=str(path)) from error
-    if not isinstance(value, dict):
-        raise StateError("is damaged: not a mapping", where=str(path))
-    return value
