@@ -5,9 +5,9 @@ import click
 from localpuppet.cli import render, render_run
 from localpuppet.cli.apply import user
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.times import show_time
-from localpuppet.machine.files import read_json
 from localpuppet.releases.ledger import Rollback
 from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import Status

@@ -16,6 +16,7 @@ from enum import StrEnum
 from localpuppet.bus.key_value import Entry, Gone, KeyValue, Listing
 from localpuppet.bus.layout import LEASES, parse_lease_name
 from localpuppet.errors import UnavailableError
+from localpuppet.formats.strict_json import loads
 from localpuppet.machine.ports import Clock
 
 
@@ -200,7 +201,7 @@ def _key(name: str) -> str:
 def _said(entry: Entry) -> tuple[str, str]:
     """Return who holds a lease and what for; the latter is empty where it is not said."""
     try:
-        raw = json.loads(entry.value)
+        raw = loads(entry.value)
         return str(raw["holder"]), str(raw.get("use", ""))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnavailableError(

@@ -170,12 +170,25 @@ def check_extra(extra: Sequence[str]) -> None:
 
 
 def environment(
-    base: Mapping[str, str], *, lean: Sequence[str], lean_start: Path, more: Mapping[str, str]
+    base: Mapping[str, str],
+    *,
+    lean: Sequence[str],
+    lean_start: Path,
+    more: Mapping[str, str],
+    lock: int | None = None,
 ) -> dict[str, str]:
     """Return the environment for Puppet: the caller's, and a leaner start of Ruby.
 
     `lean_start` is loaded first and takes the tuning out again, so that Puppet's own children see
     what the caller had.
+
+    Args:
+        base: The caller's.
+        lean: Flags for Ruby; empty where the interpreter does not honour RUBYOPT.
+        lean_start: The file that Ruby loads first.
+        more: What Puppet and its children are to see besides.
+        lock: The descriptor that Puppet inherits and its children do not: `lean_start` sets
+            close-on-exec.
     """
     env = {**base, **more}
     if not lean or any(character.isspace() for character in str(lean_start)):
@@ -185,6 +198,8 @@ def environment(
     if "RUBYOPT" in base:
         options.append(base["RUBYOPT"])
         ours["LOCALPUPPET_RUBYOPT"] = base["RUBYOPT"]
+    if lock is not None:
+        ours["LOCALPUPPET_LOCK"] = str(lock)
     env.update(ours)
     env["RUBYOPT"] = " ".join(options)
     env["LOCALPUPPET_UNSET"] = " ".join(ours)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.errors import StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.times import parse_time
-from localpuppet.machine.files import read_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath, RunId
-from localpuppet.machine.files import make_private, read_json, remove, write_json
+from localpuppet.machine.files import make_private, remove, write_json
 
 SCHEMA = 1
 

@@ -12,7 +12,7 @@ from localpuppet.enc.document import NO_RELEASE_ENC, ReleaseEnc
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
-from localpuppet.machine.files import read_user_file, refuse_foreign
+from localpuppet.machine.files import is_file, read_user_file, refuse_foreign
 from localpuppet.releases.lockfile import LOCK, MANIFEST, parse_manifest
 from localpuppet.releases.manifest import Manifest, check_modulepath
 
@@ -82,7 +82,7 @@ def resolve(
             where=str(manifest_file),
             allow_file=allow_file,
         )
-        locked = (directory / LOCK).exists()
+        locked = is_file(directory / LOCK)
         check_modulepath(app, manifest, tags_only=immutable_only or locked)
         _check_modules(manifest, directory)
         directories = [directory]
@@ -102,7 +102,7 @@ def resolve(
         directory=directory,
         modulepath=tuple(directories),
         enc=read_enc(directory / ENC, documents),
-        hiera_config=hiera if hiera.exists() else None,
+        hiera_config=hiera if is_file(hiera) else None,
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not entry.is_tag),
     )
 
@@ -153,7 +153,7 @@ def read_enc(path: Path, documents: Documents) -> ReleaseEnc:
     Raises:
         InvalidInputError: It is refused.
     """
-    if not path.exists():
+    if not is_file(path):
         return NO_RELEASE_ENC
     try:
         raw = documents.parse(

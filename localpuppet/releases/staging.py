@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath, did_you_mean
 from localpuppet.machine.files import (
     make_private,
-    read_json,
     remove,
     remove_tree,
     replace_link,

@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath, RunId
 from localpuppet.formats.text import one_line, printable
 from localpuppet.formats.times import show_time
 from localpuppet.machine.files import (
     make_private,
-    read_json,
     state_problem,
     sync_directory,
     write_json,

@@ -354,6 +354,7 @@ class Supervisor:
                 "LOCALPUPPET_RUN": run.id,
                 "LOCALPUPPET_NODE_DOCUMENT": str(call.node_document),
             },
+            lock=lock.fd,
         )
         return self._processes.start(
             request.command, env=env, cwd=Path("/"), keep=lock.fd, group=f"localpuppet-{run.id}"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from localpuppet.errors import StateError
+from localpuppet.formats.strict_json import loads
 from localpuppet.machine.database import Database
 from localpuppet.machine.ports import Clock
 from localpuppet.triggers.cause import Cause
@@ -104,7 +105,7 @@ class Inbox:
         with self._database.use() as connection:
             rows = connection.execute("SELECT cause FROM causes ORDER BY number").fetchall()
         try:
-            return [Cause.from_dict(json.loads(text)) for (text,) in rows]
+            return [Cause.from_dict(loads(text)) for (text,) in rows]
         except (ValueError, StateError) as error:
             raise StateError(
                 f"holds a damaged cause: {error}", where=str(self._database.path)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.formats.names import SignerName
-from localpuppet.machine.files import read_user_file
-from localpuppet.trust.keys import puppet_user
+from localpuppet.machine.anchors import read_anchor
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
@@ -155,12 +154,6 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _read(path: Path) -> bytes:
-    """Return a file of Puppet's certificates, which may belong to its service user."""
-    user = puppet_user()
-    return read_user_file(path, owners=[] if user is None else [user.pw_uid])
-
-
 def read_certificate(path: Path) -> "Certificate":
     """Return the certificate in a file: the first, where its CA's follow it.
 
@@ -170,7 +163,7 @@ def read_certificate(path: Path) -> "Certificate":
     from cryptography.x509 import load_pem_x509_certificate
 
     try:
-        return load_pem_x509_certificate(_read(path))
+        return load_pem_x509_certificate(read_anchor(path))
     except ValueError as error:
         raise InvalidInputError("holds no certificate that can be read", where=str(path)) from error
 
@@ -186,7 +179,7 @@ def _read_authorities(path: Path) -> "list[Certificate]":
     from cryptography.x509 import load_pem_x509_certificates
 
     try:
-        found = load_pem_x509_certificates(_read(path))
+        found = load_pem_x509_certificates(read_anchor(path))
     except ValueError as error:
         raise InvalidInputError(
             "holds no certificates that can be read", where=str(path)
@@ -205,7 +198,7 @@ def _read_lists(path: Path) -> "list[CertificateRevocationList]":
     from cryptography.x509 import load_pem_x509_crl
 
     try:
-        found = [load_pem_x509_crl(block) for block in _CRL_BLOCK.findall(_read(path))]
+        found = [load_pem_x509_crl(block) for block in _CRL_BLOCK.findall(read_anchor(path))]
     except ValueError as error:
         raise InvalidInputError("is no revocation list", where=str(path)) from error
     if not found:

@@ -9,6 +9,7 @@ from typing import Any
 
 from localpuppet.bus.nats.connection import NatsConnection
 from localpuppet.bus.nats.link import Msg
+from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import one_line
 
 
@@ -64,7 +65,7 @@ def _read(data: bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is none: whoever answers is no server of NATS.
     """
-    raw = json.loads(data)
+    raw = loads(data)
     if not isinstance(raw, dict):
         raise ValueError("no answer of JetStream")
     parts = [raw.get(key, {}) for key in ("config", "state", "error")]

@@ -17,6 +17,7 @@ from localpuppet.bus.deadline import end_of_step
 from localpuppet.bus.nats.link import Msg, NatsError, NatsLink, NobodyError, reason
 from localpuppet.bus.servers import Servers
 from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.machine.anchors import read_anchor
 
 
 def _worth_saying(record: logging.LogRecord) -> bool:
@@ -150,10 +151,9 @@ class NatsConnection:
         file = self._servers.credentials
         if file is not None:
             try:
-                text = file.read_text("ascii")
-            except (OSError, UnicodeDecodeError) as error:
-                why = getattr(error, "strerror", None) or "it is not text"
-                raise InvalidInputError(f"cannot be read: {why}", where=str(file)) from error
+                text = read_anchor(file).decode("ascii")
+            except UnicodeDecodeError as error:
+                raise InvalidInputError("is not text", where=str(file)) from error
             kind = "user_credentials" if "BEGIN NATS USER JWT" in text else "nkeys_seed"
             options[kind] = str(file)
         return options

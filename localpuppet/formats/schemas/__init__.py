@@ -8,6 +8,7 @@ remembers what it accepted.
 import json
 from collections.abc import Iterable
 from importlib import resources
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from localpuppet.errors import InvalidInputError
@@ -18,6 +19,7 @@ from localpuppet.formats.values import Json, at, type_names
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
+FOUND = 100
 _SIMPLE = {
     "minimum": "must be at least {}",
     "exclusiveMinimum": "must be more than {}",
@@ -39,6 +41,8 @@ def load(name: str) -> dict[str, Any]:
 def check(value: Json, *, schema: str, where: str) -> None:
     """Hold a document against the schema `schema`.
 
+    Of the first `FOUND` errors the one that explains most is told.
+
     Raises:
         InvalidInputError: It does not fit; the message has the breadcrumb and what to do.
     """
@@ -49,9 +53,11 @@ def check(value: Json, *, schema: str, where: str) -> None:
         retrieve=lambda uri: Resource.from_contents(load(uri.removesuffix(".schema.json")))
     )  # type: ignore[call-arg]
     validator = jsonschema.Draft202012Validator(load(schema), registry=registry)
-    errors = sorted(validator.iter_errors(value), key=_order)
-    if errors:
-        raise _refusal(errors[0], where)
+    # Each error holds a text about its value: all of them, of a document that is wrong everywhere,
+    # would take gigabytes.
+    error = min(islice(validator.iter_errors(value), FOUND), key=_order, default=None)
+    if error is not None:
+        raise _refusal(error, where)
 
 
 def _order(error: "ValidationError") -> tuple[bool, list[str]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from localpuppet.errors import IntegrityError
 from localpuppet.formats.text import one_line
-from localpuppet.machine.files import state_problem
+from localpuppet.machine.anchors import read_anchor
 from localpuppet.releases.git.program import GitProgram
 
 
@@ -22,13 +22,10 @@ def verify(
 
     Raises:
         IntegrityError: It is unsigned, or signed by nobody in `signers`.
-        StateError: The keys cannot be read.
+        InvalidInputError: The file of keys is refused.
     """
     body = program.run(mirror, "cat-file", "tag", tag_object)
-    try:
-        openpgp = b"BEGIN PGP PUBLIC KEY" in signers.read_bytes()
-    except OSError as error:
-        raise state_problem(error, signers) from error
+    openpgp = b"BEGIN PGP PUBLIC KEY" in read_anchor(signers)
     if openpgp:
         with tempfile.TemporaryDirectory(prefix="localpuppet-gpg-") as home:
             _import_keys(program, Path(home), signers)
