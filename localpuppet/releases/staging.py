@@ -10,13 +10,12 @@ module that its lock pins. So the modulepath has the one directory that the user
 """
 
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath, did_you_mean
 from localpuppet.machine.files import (
@@ -28,7 +27,7 @@ from localpuppet.machine.files import (
     sync_directory,
     write_json,
 )
-from localpuppet.releases.fetch import refuse_moved, write_trees
+from localpuppet.releases.fetch import Fetcher, Wanted
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST, read_lock
 from localpuppet.releases.source import Source, split
@@ -77,6 +76,7 @@ class Staging:
         self._modules = modules
         self._store = store
         self._repository = repository
+        self._fetcher = Fetcher(repository=repository, store=store)
         self._sources = sources
         self._documents = documents
         self._allow_file = allow_file
@@ -187,42 +187,35 @@ class Staging:
         self, app: ReleasePath, known: Staged | None, *, refresh: bool, accept_moved: bool
     ) -> Staged:
         source = self._source(app)
-        tag = split(app)
-        self._repository.fetch(
-            [(source.url, tag)], refresh=known is None or refresh or accept_moved
+        own = Wanted(
+            url=source.url,
+            tag=split(app),
+            where=app,
+            source=source,
+            pinned=None if accept_moved or known is None else known.pin,
         )
-        found = self._repository.tag(source.url, tag)
-        if known is not None and not accept_moved:
-            refuse_moved(known.pin, found, where=app)
-        if source.signers is not None:
-            self._repository.verify_signature(source.url, tag, signers=source.signers)
+        found = self._fetcher.judge(own, refresh=known is None or refresh or accept_moved)
+        if known is not None and known.pin.commit == found.commit:
+            own = replace(own, tree_sha256=known.pin.tree_sha256)
         files = self._repository.files(source.url, found.commit, [MANIFEST, LOCK])
         lock = read_lock(app, files.get, documents=self._documents, allow_file=self._allow_file)
-        pins = lock.pins
-        missing = {key: pin for key, pin in pins.items() if not self._store.sound(pin.tree_sha256)}
-        own_is_here = (
-            known is not None
-            and known.pin.commit == found.commit
-            and self._store.sound(known.pin.tree_sha256)
-        )
-        own_key = f"{app} itself"  # no pin's key has a space
-        digests = {}
-        if missing or not own_is_here:
-            own_tree = [] if own_is_here else [(source.url, found.tree, own_key)]
-            with closing(self._arrivals(missing, own_tree)) as arrivals:
-                digests = write_trees(arrivals, repository=self._repository, store=self._store)
-        for key, sha256 in digests.items():
-            if key in pins and sha256 != pins[key].tree_sha256:
-                raise IntegrityError(
-                    f"has the bytes of {sha256[:16]}…, the lock says {pins[key].tree_sha256[:16]}…",
-                    where=f"{app}: {key}",
-                    hint="the repository does not hold what was locked",
-                )
-        own = digests.get(own_key) or (known.pin.tree_sha256 if known else "")
-        pin = Pin(
-            url=source.url, tag=tag, tag_object=found.id, commit=found.commit, tree_sha256=own
-        )
-        return self.describe(app, pin, lock)
+        key = f"{app} itself"  # no pin's key has a space
+        pins = self._fetcher.bring({key: own, **self._wanted(app, lock)}, judged={key: found})
+        return self.describe(app, pins[key], lock)
+
+    def _wanted(self, app: ReleasePath, lock: Lock) -> dict[str, Wanted]:
+        sources = {f"sources.{name}": self._sources.get(name.source) for name in lock.sources}
+        return {
+            key: Wanted(
+                url=pin.url,
+                tag=pin.tag,
+                where=f"{app}/{LOCK}: {key}",
+                source=sources.get(key),
+                pinned=pin,
+                tree_sha256=pin.tree_sha256,
+            )
+            for key, pin in lock.pins.items()
+        }
 
     def describe(self, app: ReleasePath, pin: Pin, lock: Lock) -> Staged:
         """Return the record of a release whose trees are in the store.
@@ -248,35 +241,6 @@ class Staging:
                 hint=did_you_mean(app.source, list(self._sources)),
             )
         return source
-
-    def _arrivals(
-        self, missing: Mapping[str, Pin], here: Sequence[tuple[str, str, str]]
-    ) -> Generator[list[tuple[str, str, str]], None, None]:
-        """Fetch pins; yield URLs, trees and keys of those that have come and fit the lock.
-
-        What is `here` already comes with the first of them: a checkout has its price.
-        """
-        waiting = list(here)
-        keys: dict[tuple[str, str], list[str]] = {}
-        for key, pin in missing.items():
-            keys.setdefault((pin.url, pin.tag), []).append(key)
-        with closing(self._repository.arrivals(list(keys), refresh=True)) as arrivals:
-            for tags in arrivals:
-                found = self._repository.tags(tags)
-                arrived = [(key, tag) for tag in tags for key in keys[tag]]
-                for key, tag in arrived:
-                    refuse_moved(missing[key], found[tag], where=f"{LOCK}: {key}")
-                    self._check_signature(key, missing[key])
-                yield waiting + [(tag[0], found[tag].tree, key) for key, tag in arrived]
-                waiting = []
-        if waiting:
-            yield waiting
-
-    def _check_signature(self, key: str, pin: Pin) -> None:
-        kind, _, name = key.partition(".")
-        source = self._sources.get(ReleasePath(name).source) if kind == "sources" else None
-        if source and source.signers:
-            self._repository.verify_signature(pin.url, pin.tag, signers=source.signers)
 
     def _trees(self, staged: Staged) -> dict[str, str]:
         own = {str(staged.app): staged.pin.tree_sha256}
