@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.errors import IntegrityError, UnavailableError
-from localpuppet.releases.git.tag_object import TagObject
+from localpuppet.releases.git.tags import TagObject
 
 MAX_FILE = 1024 * 1024
 Files = Mapping[str, bytes]

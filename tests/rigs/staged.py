@@ -7,7 +7,7 @@ from pathlib import Path
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.git.names import GitUrl, Tag
-from localpuppet.releases.git.tag_object import TagObject
+from localpuppet.releases.git.tags import TagObject
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import to_text
 from localpuppet.releases.source import Source

@@ -89,6 +89,7 @@ class Site:
             app=APP,
             directory=root / "modules" / APP,
             modulepath=(root / "modules" / APP,),
+            names=(root / "modules" / APP,),
             enc=ReleaseEnc.from_dict({"classes": {"base": {}}}),
             hiera_config=None,
             mutable=(),

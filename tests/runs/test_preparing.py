@@ -94,6 +94,7 @@ class Site:
             app=path,
             directory=self.root,
             modulepath=(self.root,),
+            names=(self.root,),
             enc=CountedEnc(data=enc.data, layers=enc.layers),
             hiera_config=None,
             mutable=(),

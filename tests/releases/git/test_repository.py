@@ -7,7 +7,7 @@ import pytest
 
 from localpuppet.errors import IntegrityError, UnavailableError
 from localpuppet.releases.git.repository import Repository
-from localpuppet.releases.git.tag_object import TagObject
+from localpuppet.releases.git.tags import TagObject
 from tests.rigs.hosts import COMMITTED, FILES, GitHost, Host, MemoryHost
 
 UNKNOWN = "1234567890" * 4
