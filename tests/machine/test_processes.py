@@ -347,3 +347,15 @@ def test_a_command_that_is_given_up_leaves_nothing_behind(
         assert system.processes.capture(argv, env=env, timeout=patience, limit=1000) is None
     left = SystemProcesses().identify(int((tmp_path / "pid").read_text()))
     wait_until(lambda: not system.processes.alive(left), lambda: f"{left} goes on")
+
+
+def test_the_lock_is_inherited_by_that_child_and_by_no_later_one(system: SystemBench) -> None:
+    lock = Flock.take(system.lock_file)
+    assert lock is not None
+    system.children.append(
+        system.processes.start(
+            system.argv("goes on"), env={}, cwd=Path("/"), keep=lock.fd, group="localpuppet-test"
+        )
+    )
+    assert not os.get_inheritable(lock.fd)
+    os.close(lock.fd)
