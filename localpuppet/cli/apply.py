@@ -102,12 +102,6 @@ def apply_command(
         user=user(),
         cause=parse_line(cause, what="cause"),
     )
-    wiring = RunWiring(node)
-    prepared = wiring.preparation().prepare(
-        options, source=source, package=install, allow_rollback=allow_rollback
-    )
-    observer = render.observer(quiet=as_json or detach, title=f"applying {prepared.release.app}")
-    supervisor = wiring.supervisor(observer)
 
     def announce(run: RunId) -> None:
         if as_json:
@@ -116,11 +110,19 @@ def apply_command(
             render.emit(run)
         sys.stdout.flush()
 
-    node.processes.watch_signals()
-    try:
-        status = supervisor.apply(prepared, detach=node.detach(announce) if detach else None)
-    finally:
-        observer.close()
+    wiring = RunWiring(node)
+    with node.attempts.noted(options, source=source or str(node.settings.input)) as named:
+        prepared = wiring.preparation(named).prepare(
+            options, source=source, package=install, allow_rollback=allow_rollback
+        )
+        title = f"applying {prepared.release.app}"
+        observer = render.observer(quiet=as_json or detach, title=title)
+        supervisor = wiring.supervisor(observer)
+        node.processes.watch_signals()
+        try:
+            status = supervisor.apply(prepared, detach=node.detach(announce) if detach else None)
+        finally:
+            observer.close()
     text = render.as_json(status.to_dict()) if as_json else render_run.result(status)
     # A run that never started is an error like any other; --detach has no id to wait for then.
     render.say(text, err=not as_json and not status.puppet_started)

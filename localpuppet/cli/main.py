@@ -30,6 +30,7 @@ VERBS = {
     "nodes": "nodes",
     "permissions": "permissions",
     "release": "release",
+    "report": "report",
     "rollback": "rollback",
     "runonce": "requests",
     "stage": "stage",

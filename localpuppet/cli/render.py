@@ -23,6 +23,7 @@ COLORS = {
     "timed_out": "red",
     "cancelled": "yellow",
     "interrupted": "red",
+    "refused": "red",
     "running": "cyan",
     "queued": "cyan",
 }
@@ -88,8 +89,39 @@ def pairs(rows: Iterable[tuple[str, str]]) -> str:
     kept = [(label, value) for label, value in rows if value]
     width = max((len(label) for label, _ in kept), default=0)
     return "\n".join(
-        f"{click.style(label.ljust(width), dim=True)}  {value}" for label, value in kept
+        hanging(f"{click.style(label.ljust(width), dim=True)}  ", value) for label, value in kept
     )
+
+
+def hanging(head: str, text: str) -> str:
+    """Return text behind a head; on a terminal its lines are broken between words, and indented.
+
+    Args:
+        head: What stands before the first line; it may be styled.
+        text: What follows; it may be styled.
+    """
+    indent = len(click.unstyle(head))
+    width = columns()
+    if width is None or width - indent < LEAST_ROOM:
+        return head + text
+    lines, room = [""], 0
+    words = [piece for word in text.split(" ") for piece in _pieces(word, width - indent)]
+    for word in words:
+        length = len(click.unstyle(word))
+        if room and indent + room + 1 + length > width:
+            lines.append(word)
+            room = length
+        else:
+            lines[-1] += f" {word}" if room else word
+            room += length + (1 if room else 0)
+    return head + f"\n{' ' * indent}".join(lines)
+
+
+def _pieces(word: str, most: int) -> list[str]:
+    """Return a word in pieces that fit a line; one that is styled is left alone."""
+    if len(word) <= most or click.unstyle(word) != word:
+        return [word]
+    return [word[start : start + most] for start in range(0, len(word), most)]
 
 
 def columns() -> int | None:

@@ -1,6 +1,7 @@
 """`localpuppet status`: how a run stands, how the last one ended, whether the node is on hold."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,13 @@ from localpuppet.machine.ports import Clock
 from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import State, Status
 from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from localpuppet.runs.attempt import Attempt
+    from localpuppet.runs.hold import Hold
 
 
 @click.command(
@@ -66,27 +74,43 @@ def status_command(
                 records, directory, seconds, sleep=node.processes.sleep, clock=node.clock
             )
     holds = node.holds(ask=False).active()
+    attempt = None if run is not None else _later(node, status)
     if as_json:
         render.emit_json(
             {
                 "schema": 1,
                 "run": status.to_dict() if status else None,
                 "holds": [hold.to_dict() for hold in holds],
+                "attempt": attempt.to_dict() if attempt else None,
             }
         )
     else:
-        on_hold = [("On hold", click.style(str(hold), fg="yellow")) for hold in holds]
-        if status is None:
-            render.emit("no run yet; 'localpuppet apply' starts one")
-            if on_hold:
-                render.emit(render.pairs(on_hold))
-        else:
-            render.emit(render.pairs([*render_run.rows(status, node.clock.now()), *on_hold]))
+        _show(status, holds, attempt, node.clock.now())
     if status is None:
         return 0
     if status.state is not State.FINISHED:
         return 75 if wait else 0
     return 0 if status.outcome and status.outcome.success else 1
+
+
+def _show(
+    status: Status | None, holds: "Sequence[Hold]", attempt: "Attempt | None", now: "datetime"
+) -> None:
+    rows = [("On hold", click.style(str(hold), fg="yellow")) for hold in holds]
+    if attempt is not None:
+        rows.append(("Last attempt", click.style(render_run.refused(attempt, now), fg="red")))
+    if status is None:
+        render.emit("no run yet; 'localpuppet apply' starts one")
+    else:
+        rows = [*render_run.rows(status, now), *rows]
+    if rows:
+        render.emit(render.pairs(rows))
+
+
+def _later(node: NodeWiring, status: Status | None) -> "Attempt | None":
+    """Return the last attempt, when it is newer than the newest run."""
+    attempt = node.attempts.newest()
+    return attempt if attempt and (status is None or attempt.at > status.started_at) else None
 
 
 def _wait(

@@ -103,7 +103,8 @@ class ReleaseChecker:
             InvalidInputError: Manifest and lock are missing or disagree, something is not a tag,
                 Puppet cannot parse a file, or `enc.yaml` does not fit.
             IntegrityError: A tag moved, or bytes or signatures are not what they must be.
-            UnavailableError: A repository or tag cannot be had.
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
             BusyError: Another process stages.
             PuppetMissingError: Puppet's parser does not work.
             StateError: The disk refused.

@@ -66,7 +66,8 @@ class LockWriter:
         Raises:
             InvalidInputError: The manifest is refused, or names something mutable or unknown.
             IntegrityError: A tag moved, or is no honest tag, or its signature is not trusted.
-            UnavailableError: A repository or tag cannot be had.
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
             StateError: The disk refused.
         """
         file = directory / MANIFEST

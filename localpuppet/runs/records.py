@@ -10,6 +10,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -244,6 +245,18 @@ class Records:
     def orphaned(self, status: Status) -> bool:
         """Return whether a run's Puppet outlived its supervisor, and so keeps the node."""
         return self._processes.alive(ProcessId.from_dict(status.puppet))
+
+    def mine(self) -> bool:
+        """Return whether the newest run is this very process's.
+
+        Raises:
+            StateError: The directory cannot be read.
+        """
+        ids = self.ids()
+        if not ids:
+            return False
+        supervisor = self.status(RunDirectory(self.directory / ids[0])).supervisor
+        return supervisor is not None and supervisor == asdict(self._processes.me())
 
     def apps_in_use(self) -> set[ReleasePath]:
         """Return the releases of the runs that go on.

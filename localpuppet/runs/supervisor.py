@@ -306,11 +306,7 @@ class Supervisor:
                 begun=begun,
             )
             if ended is None:
-                # It outlives KILL, so it keeps the node: the locks are left to it.
-                lock.leave()
-                if self._agent_lock:
-                    self._agent_lock.leave()
-                ended = Ended(code=None, signal=None)
+                ended = self._leave_node(lock)
             report, problem = read_report(run.report, started=started)
             ending = Ending(
                 code=ended.code,
@@ -326,6 +322,8 @@ class Supervisor:
                 verdict = replace(verdict, reason=reason)
             return self._close(run, status, verdict, ending, self._clock.monotonic() - begun)
         except StateError as error:
+            if child is not None and ended is None:
+                ended = self._kill(child, lock)
             # Also when this very close failed: the disk may have room by now, or refuse again.
             verdict = Verdict(outcome=Outcome.FAILED, reason=f"could not be supervised: {error}")
             ending = Ending(code=None, signal=None, stopped=verdict, report=None, report_problem="")
@@ -335,10 +333,20 @@ class Supervisor:
             log.close()
             if child is not None:
                 if ended is None:
-                    # Nobody would watch it: a Puppet alone must not outlive the lock.
-                    child.end(kill=True)
-                    child.wait(self._node.grace)
+                    self._kill(child, lock)
                 child.release()
+
+    def _kill(self, child: Child, lock: NodeLock) -> Ended:
+        """End a Puppet that nobody would watch: it must not go on beside another run."""
+        child.end(kill=True)
+        return child.wait(self._node.grace) or self._leave_node(lock)
+
+    def _leave_node(self, lock: NodeLock) -> Ended:
+        """Leave the locks to a Puppet that outlives KILL: it keeps the node for as long."""
+        lock.leave()
+        if self._agent_lock:
+            self._agent_lock.leave()
+        return Ended(code=None, signal=None)
 
     def _start(
         self, run: RunDirectory, request: RunRequest, call: ApplyCommand, lock: NodeLock

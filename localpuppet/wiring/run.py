@@ -11,7 +11,10 @@ from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from localpuppet.enc.command import EncCommand
+    from localpuppet.formats.names import ReleasePath
     from localpuppet.puppet.command import ApplyCommand
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.catalogs import CatalogCompiler
@@ -34,8 +37,8 @@ class RunWiring:
         self._node = node
         self._releases = ReleaseWiring(node)
 
-    def preparation(self) -> "RunPreparation":
-        """Return what reads an input and provides its release."""
+    def preparation(self, named: "Callable[[ReleasePath], None]") -> "RunPreparation":
+        """Return what reads an input and provides its release; see it for `named`."""
         from localpuppet.runs.preparing import RunPreparation
 
         node = self._node
@@ -47,6 +50,7 @@ class RunWiring:
             releases=self._releases.provider(),
             asks_enc=node.settings.enc is not None,
             note=node.observe("").note,
+            named=named,
         )
 
     def classifier(self) -> "Classifier":

@@ -49,6 +49,7 @@ class Site:
         self.ledger = Ledger(root / "var")
         self.resolved: list[ReleasePath] = []
         self.notes: list[str] = []
+        self.named: list[str] = []
         self.fetch: Any = NoFetch()
         CountedEnc.computed = 0
         self.write("app/tags/r1")
@@ -120,6 +121,7 @@ class Site:
             ),
             asks_enc=asks_enc,
             note=self.notes.append,
+            named=self.named.append,
         )
 
 

@@ -242,3 +242,11 @@ def test_an_interrupted_status_keeps_what_was_known_of_the_run(site: Recorded) -
     reason = found.reason
     expected = replace(site.status(run, noop=True), state=State.FINISHED, reason=reason)
     assert found == replace(expected, outcome=Outcome.INTERRUPTED)
+
+
+def test_a_record_with_the_id_of_no_run_reads_interrupted(tmp_path: Path) -> None:
+    site = Recorded(tmp_path)
+    run = site.begin()
+    text = json.loads(run.status.read_text())
+    run.status.write_text(json.dumps({**text, "id": "../../etc"}))
+    assert site.records.status(run).outcome is Outcome.INTERRUPTED

@@ -309,3 +309,28 @@ def test_what_puppet_writes_is_logged_shown_and_kept_readable(site: Site) -> Non
     lines = ["Notice: one", "Notice: \\x1b[2Jtwo", "three"]
     assert site.observer.lines == lines
     assert site.run_directory().log.read_text().splitlines() == lines
+
+
+def test_a_puppet_that_survives_kill_keeps_the_node_also_when_the_disk_refuses(site: Site) -> None:
+    (site.state / "applied.json/in the way").mkdir(parents=True)
+    child = FakeChild(lasts=None, dies_of=[])
+    site.life = lambda _site, _run, _started: child
+    with pytest.raises(StateError):
+        site.supervisor().apply(site.prepared())
+    assert child.lives
+    assert Flock.take(site.state / "lock") is None, "a second run gets in beside a living Puppet"
+
+
+def test_a_record_is_closed_after_the_end_of_its_puppet(site: Site) -> None:
+    (site.state / "applied.json/in the way").mkdir(parents=True)
+    seen: list[str] = []
+
+    class Watched(FakeChild):
+        def end(self, *, kill: bool) -> None:
+            seen.append(site.recorded()["state"])
+            super().end(kill=kill)
+
+    site.life = lambda _site, _run, _started: Watched(lasts=None)
+    with pytest.raises(StateError):
+        site.supervisor().apply(site.prepared())
+    assert seen == ["running"]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from pathlib import Path
 
-from localpuppet.errors import IntegrityError, LocalpuppetError, UnavailableError
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.machine.files import make_private, remove_tree
 from localpuppet.releases.git.program import GitProgram, make_bare
 from localpuppet.releases.git.tags import TagObject, judge
@@ -23,6 +23,7 @@ from localpuppet.releases.git.tags import TagObject, judge
 MAX_FILE = 1024 * 1024
 # One checkout of many trees is faster than one each; a few at a time let the reader begin.
 TREES_AT_ONCE = 10
+_MISSING = re.compile(r"couldn't find remote ref refs/tags/(\S+)")
 _OBJECT = re.compile(r"[0-9a-f]{40}\n?\Z")
 
 
@@ -57,7 +58,8 @@ class Git:
         """Bring tags into their mirrors; see `releases.git.repository.Repository`.
 
         Raises:
-            UnavailableError: A repository or tag cannot be had.
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
             IntegrityError: What the server sent is broken.
         """
         for _ in self.arrivals(tags, refresh=refresh):
@@ -69,7 +71,8 @@ class Git:
         """Bring tags into their mirrors, some at a time; see `releases.git.repository.Repository`.
 
         Raises:
-            UnavailableError: A repository or tag cannot be had.
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
             IntegrityError: What the server sent is broken.
         """
         wanted: dict[str, list[str]] = {}
@@ -377,6 +380,11 @@ class Git:
 def _fetch_failure(url: str, tags: Iterable[str], said: str) -> LocalpuppetError:
     if "fsck" in said:
         return IntegrityError(f"the repository holds what git refuses: {said}", where=url)
-    return UnavailableError(
-        f"cannot fetch {', '.join(tags)}: {said}", where=url, hint="is the tag there?"
-    )
+    missing = _MISSING.search(said)
+    if missing:
+        return InvalidInputError(
+            f"has no tag {missing.group(1)}",
+            where=url,
+            hint=f"list its tags: git ls-remote --tags {url}",
+        )
+    return UnavailableError(f"cannot fetch {', '.join(tags)}: {said}", where=url)

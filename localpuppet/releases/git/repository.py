@@ -29,7 +29,8 @@ class Repository(Protocol):
             refresh: Ask the server also for tags that are there.
 
         Raises:
-            UnavailableError: A repository or tag cannot be had.
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
             IntegrityError: What the server sent is broken.
         """
         ...
@@ -48,7 +49,8 @@ class Repository(Protocol):
             closed.
 
         Raises:
-            UnavailableError: A repository or tag cannot be had.
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
             IntegrityError: What the server sent is broken.
         """
         ...
