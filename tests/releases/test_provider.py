@@ -139,7 +139,7 @@ def node(tmp_path: Path) -> Provided:
 
 def test_a_release_is_staged_once_read_once_and_resolved_once(node: Provided) -> None:
     release = node.provider().provide(R1)
-    assert (release.app, release.directory) == (R1, node.site.modules / R1)
+    assert (release.app, release.names[0]) == (R1, node.site.modules / R1)
     assert node.lent == [f"staging {R1}", "given back"]
     assert node.site.repository.asked.count((url("web"), "r1")) == 1
     assert (len(node.parsed), node.resolved) == (1, [R1])
