@@ -9,11 +9,14 @@ revision that an engine's step gets is `None`, 0 (for "not there") or positive.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
+from dataclasses import dataclass
 
 from localpuppet.bus.deadline import in_time
 from localpuppet.bus.key_value import (
+    MAX_LISTING,
+    MAX_VALUE,
     Change,
     Entry,
     Listing,
@@ -21,6 +24,16 @@ from localpuppet.bus.key_value import (
     check_prefix,
     check_value,
 )
+from localpuppet.errors import UnavailableError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """How a watcher follows a prefix; `KeyValue.watch` says what each of these means."""
+
+    after: int | None
+    largest: int
+    parts: bool
 
 
 class CheckedStore(ABC):
@@ -44,9 +57,9 @@ class CheckedStore(ABC):
         return await self._get(check_key(key))
 
     @in_time
-    async def list(self, prefix: str) -> Listing:
+    async def list(self, prefix: str, *, largest: int = MAX_VALUE) -> Listing:
         """See `KeyValue.list`."""
-        return await self._list(check_prefix(prefix))
+        return await self._list(check_prefix(prefix), largest)
 
     @in_time
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
@@ -76,9 +89,17 @@ class CheckedStore(ABC):
         check_key(key)
         return revision > 0 and await self._remove(key, revision)
 
-    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
+    async def watch(
+        self,
+        prefix: str,
+        *,
+        after: int | None = None,
+        largest: int = MAX_VALUE,
+        parts: bool = False,
+    ) -> AsyncGenerator[Change, None]:
         """See `KeyValue.watch`."""
-        async with aclosing(self._watch(check_prefix(prefix), after)) as changes:
+        how = Following(after=after, largest=largest, parts=parts)
+        async with aclosing(self._watch(check_prefix(prefix), how)) as changes:
             async for change in changes:
                 yield change
 
@@ -91,8 +112,8 @@ class CheckedStore(ABC):
         """Return the newest value of a key."""
 
     @abstractmethod
-    async def _list(self, prefix: str) -> Listing:
-        """Return all that is below a prefix, at one revision."""
+    async def _list(self, prefix: str, largest: int) -> Listing:
+        """Return all that is below a prefix but for larger values, at one revision."""
 
     @abstractmethod
     async def _write(
@@ -115,5 +136,38 @@ class CheckedStore(ABC):
         """Remove a key if it still has that revision; return whether it had."""
 
     @abstractmethod
-    def _watch(self, prefix: str, after: int | None) -> AsyncGenerator[Change, None]:
+    def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
         """Follow all that happens below a prefix; see `KeyValue.watch`."""
+
+
+class Collected:
+    """The entries of a listing that is taken whole, up to what a process can hold.
+
+    Args:
+        prefix: The prefix, for messages.
+        where: The store, for messages.
+        limit: The most bytes of keys and values.
+    """
+
+    def __init__(self, prefix: str, where: str, *, limit: int = MAX_LISTING) -> None:
+        self._limit = limit
+        self._prefix = prefix
+        self._where = where
+        self._size = 0
+        self.entries: list[Entry] = []
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Take some more.
+
+        Raises:
+            UnavailableError: There are more bytes than the limit.
+        """
+        for entry in entries:
+            self._size += len(entry.key) + len(entry.value)
+            if self._size > self._limit:
+                raise UnavailableError(
+                    f"holds more than {self._limit / 1024**2:g} MiB below {self._prefix}",
+                    where=self._where,
+                    hint="who writes so much there?",
+                )
+            self.entries.append(entry)

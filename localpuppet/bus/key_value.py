@@ -25,6 +25,9 @@ from localpuppet.errors import InvalidInputError
 MAX_KEY = 512
 MAX_VALUE = 512 * 1024
 MAX_VALUE_TTL = 10 * 365 * 86400.0
+# What a listing that is taken whole may hold, keys and values, and a part of one that is not.
+MAX_LISTING = 64 * 1024 * 1024
+PART = 1024 * 1024
 _KEY = re.compile(r"(?:/[A-Za-z0-9_@=+:-][A-Za-z0-9_.@=+:-]*)+")
 
 
@@ -50,10 +53,12 @@ class Listing:
     Attributes:
         entries: What is there, sorted by key.
         revision: Changes after this one are not in it.
+        more: Whether this is a part, and others follow: see `KeyValue.watch`.
     """
 
     entries: tuple[Entry, ...]
     revision: int
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +100,16 @@ class KeyValue(Protocol):
         """Return the newest value of a key; `None` when there is none."""
         ...
 
-    async def list(self, prefix: str) -> Listing:
-        """Return all that is below a prefix, at one revision."""
+    async def list(self, prefix: str, *, largest: int = MAX_VALUE) -> Listing:
+        """Return all that is below a prefix, at one revision.
+
+        Args:
+            prefix: Where.
+            largest: The bytes of the largest value that is of use; larger ones are passed over.
+
+        Raises:
+            UnavailableError: There is more than `MAX_LISTING` bytes, too.
+        """
         ...
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
@@ -123,13 +136,27 @@ class KeyValue(Protocol):
         """Remove a key if it still has that revision; return whether it had."""
         ...
 
-    def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
+    def watch(
+        self,
+        prefix: str,
+        *,
+        after: int | None = None,
+        largest: int = MAX_VALUE,
+        parts: bool = False,
+    ) -> AsyncGenerator[Change, None]:
         """Follow all that happens below a prefix, without an end.
 
         Args:
             prefix: Where.
             after: The revision that was seen last: a `Listing`'s, a `Put`'s or a `Gone`'s.
                 `None` asks for a `Listing` first.
+            largest: The bytes of the largest value that is of use; who writes a larger one is not
+                told of. Others can write as much as a store takes: a watcher names what its kind
+                of key needs.
+            parts: Whether listings may come in parts of about `PART` bytes, of which all but the
+                last have `more`. For watchers that take one entry after the other and forget it:
+                they need as much memory as one part has. A key may then come twice, the newer
+                value later, and a listing may begin anew before its last part.
 
         Yields:
             A `Listing`, or the changes after `after`, in the order of their revisions. Where the

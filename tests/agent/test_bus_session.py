@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,8 @@ class OddKeyValue(MemoryKeyValue):
     ends = False
     cancels = False
 
-    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
-        async for change in super().watch(prefix, after=after):
+    async def watch(self, prefix: str, **how: Any) -> AsyncGenerator[Change, None]:
+        async for change in super().watch(prefix, **how):
             if self.cancels:
                 raise asyncio.CancelledError
             yield change

@@ -60,8 +60,9 @@ def answering(answer: bytes, *, first: bytes = INFO) -> Serve:
         b'INFO {"max_payload": "x"}\r\n',
         b"A" * 200_000,
         b"INFO {" + b"A" * 9999,
+        b'INFO {"a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}\r\n",
     ],
-    ids=["nothing", "a list", "a size that is none", "no line", "half a line"],
+    ids=["nothing", "a list", "a size that is none", "no line", "half a line", "nested"],
 )
 async def test_a_first_line_that_is_none(first: bytes) -> None:
     async with listening(answering(b"{}", first=first)) as url:

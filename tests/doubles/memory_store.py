@@ -4,9 +4,9 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from localpuppet.bus.checked_store import CheckedStore
+from localpuppet.bus.checked_store import CheckedStore, Following
 from localpuppet.bus.key_value import Change, Entry, Gone, Listing, Put
 from localpuppet.errors import UnavailableError
 
@@ -104,9 +104,14 @@ class MemoryKeyValue(CheckedStore):
         await self._reach()
         return self.store.get(key)
 
-    async def _list(self, prefix: str) -> Listing:
+    async def _list(self, prefix: str, largest: int) -> Listing:
         await self._reach()
-        return self.store.below(prefix)
+        return self._of_use(self.store.below(prefix), largest)
+
+    def _of_use(self, listing: Listing, largest: int) -> Listing:
+        return replace(
+            listing, entries=tuple(one for one in listing.entries if len(one.value) <= largest)
+        )
 
     async def _write(
         self, key: str, value: bytes, ttl: float | None, expected: int | None
@@ -127,21 +132,22 @@ class MemoryKeyValue(CheckedStore):
         entry = self.store.get(key)
         return 0 if entry is None else entry.revision
 
-    async def _watch(self, prefix: str, after: int | None) -> AsyncGenerator[Change, None]:
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
         await self._reach()
         news = asyncio.Event()
         self.store.watchers.add(news)
         try:
             seen = self.store.revision
-            if after is None or after > seen:
-                yield self.store.below(prefix)
+            if how.after is None or how.after > seen:
+                yield self._of_use(self.store.below(prefix), how.largest)
             else:
-                seen = after
+                seen = how.after
             while True:
                 changes = self.store.since(prefix, seen)
                 seen = self.store.revision
                 for change in changes:
-                    yield change
+                    if not isinstance(change, Put) or len(change.entry.value) <= how.largest:
+                        yield change
                 if seen == self.store.revision:
                     await news.wait()
                     news.clear()

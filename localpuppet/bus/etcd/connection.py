@@ -22,6 +22,7 @@ from localpuppet.formats.text import one_line
 
 try:
     from grpclib.client import Channel, Stream
+    from grpclib.config import Configuration
     from grpclib.const import Cardinality, Status
     from grpclib.encoding.base import CodecBase
     from grpclib.exceptions import GRPCError, StreamTerminatedError
@@ -39,8 +40,11 @@ __all__ = [
     "Channel",
     "CompactedError",
     "EtcdConnection",
+    "RefusedError",
+    "TooLargeError",
     "in_a_task",
     "open_stream",
+    "receive",
 ]
 
 Bytes = Stream[bytes, bytes]
@@ -57,8 +61,23 @@ FAIR = 0.9
 _TOKEN_PROBLEMS = ("invalid auth token", "revision of auth store is old")
 
 
+# Bytes of one answer; an entry has at most 1.5 MiB with etcd's own limit of a request.
+MAX_ANSWER = 4 * 1024 * 1024
+# Bytes that a server may send before they are looked at: in the smallest frames they take a hundred
+# times as much.
+_WINDOW = 256 * 1024
+
+
 class CompactedError(Exception):
     """The revision that was asked for is not kept any more."""
+
+
+class RefusedError(UnavailableError):
+    """The server knows us, and does not let us do that."""
+
+
+class TooLargeError(UnavailableError):
+    """An answer of more than `MAX_ANSWER` bytes; all but its head was left unread."""
 
 
 class _Codec(CodecBase):
@@ -114,6 +133,7 @@ class EtcdConnection:
 
         Raises:
             UnavailableError: No endpoint answered properly within the deadline.
+            TooLargeError: The answer is larger than what is read.
             CompactedError: It asks for a revision that is gone.
         """
         deadline = end_of_step(self.timeout)
@@ -171,7 +191,7 @@ class EtcdConnection:
         metadata = await self._metadata(channel)
         async with channel.request(method, cardinality, bytes, bytes, metadata=metadata) as stream:
             await stream.send_message(request, end=True)
-            answer = await stream.recv_message()
+            answer = await receive(stream, where=self.where)
             if answer is None:
                 raise StreamTerminatedError("no answer")
             if not single:
@@ -218,7 +238,13 @@ class EtcdConnection:
         if self._channel is None:
             first = self._endpoints[0]
             self._channel = Channel(
-                first.host, first.port, codec=_Codec(), ssl=self._tls if first.tls else None
+                first.host,
+                first.port,
+                codec=_Codec(),
+                ssl=self._tls if first.tls else None,
+                config=Configuration(
+                    http2_connection_window_size=_WINDOW, http2_stream_window_size=_WINDOW
+                ),
             )
         return self._channel
 
@@ -239,7 +265,8 @@ class EtcdConnection:
                 messages.AUTHENTICATE, Cardinality.UNARY_UNARY, bytes, bytes
             ) as stream:
                 await stream.send_message(messages.authenticate_request(*self._user), end=True)
-                self._token = messages.read_token(await stream.recv_message() or b"")
+                answer = await receive(stream, where=self.where)
+                self._token = messages.read_token(answer or b"")
         return {"token": self._token}
 
     def forget_token(self) -> None:
@@ -269,7 +296,8 @@ class EtcdConnection:
         hint = ""
         if error.status is Status.PERMISSION_DENIED:
             hint = "does the role of this node allow it?"
-        elif "authentication failed" in text or "user name is empty" in text:
+            return RefusedError(text, where=self.where, hint=hint)
+        if "authentication failed" in text or "user name is empty" in text:
             hint = "see user and password_file of the bus"
         return self._problem(text, hint)
 
@@ -317,9 +345,36 @@ def open_stream(
     return channel.request(method, Cardinality.STREAM_STREAM, bytes, bytes, metadata=metadata)
 
 
+async def receive(stream: Bytes, *, where: str) -> bytes | None:
+    """Return the next message of a stream, `None` at its end.
+
+    Args:
+        stream: The stream; what was asked on it has been sent.
+        where: The server, for messages.
+
+    Raises:
+        TooLargeError: The message has more than `MAX_ANSWER` bytes.
+    """
+    raw = stream._stream
+    read = type(raw).recv_data
+
+    async def bounded(size: int) -> bytes:
+        if size > MAX_ANSWER:
+            raise TooLargeError(
+                f"sends a message of {size} bytes; {MAX_ANSWER} are read", where=where
+            )
+        return await read(raw, size)
+
+    # The library reads a message's length, and then waits for as many bytes as it says.
+    raw.recv_data = bounded  # type: ignore[method-assign]
+    return await stream.recv_message()
+
+
 def _reason(error: Exception, seconds: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {max(seconds, 0):.3g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return one_line(f"TLS: the server's certificate is refused: {error.verify_message}")
     if isinstance(error, ssl.SSLError):
         return one_line(f"TLS: {error.reason or error}")
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__

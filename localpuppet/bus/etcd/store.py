@@ -17,15 +17,23 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
-from localpuppet.bus.checked_store import CheckedStore
+from localpuppet.bus.checked_store import CheckedStore, Collected, Following
 from localpuppet.bus.deadline import end_of_step, in_time
 from localpuppet.bus.etcd import messages
-from localpuppet.bus.etcd.connection import CompactedError, EtcdConnection
+from localpuppet.bus.etcd.connection import (
+    CompactedError,
+    EtcdConnection,
+    RefusedError,
+    TooLargeError,
+)
 from localpuppet.bus.etcd.watch import EtcdWatch, Known
 from localpuppet.bus.key_value import (
+    PART,
     Change,
     Entry,
     Gone,
@@ -39,10 +47,14 @@ from localpuppet.formats.text import one_line
 
 _Answer = TypeVar("_Answer")
 
-# What one answer should hold: far from what a connection or a process must buffer.
-PAGE_BYTES = 2 * 1024 * 1024
+# What one answer should hold: far from what is still read, as the next page's values may be larger.
+PAGE_BYTES = PART
 FIRST_PAGE = 32
 LARGEST_PAGE = 2000
+# Pages of an answer that was too large have so many times fewer entries at the next try.
+SMALLER = 8
+# Keys that a watcher who comes back compares; where more have changed it lists anew.
+MAX_KNOWN = 50_000
 # Seconds that a lease lives beyond its ttl, for the time between it and the write.
 SPARE = 1
 # Seconds for which a lease is given to further writes: the rest of SPARE is for those writes.
@@ -81,7 +93,9 @@ async def open_etcd(
     connection = EtcdConnection(servers, timeout=timeout, password=password)
     try:
         answer = await connection.call(messages.STATUS, b"", idempotent=True)
-        version = messages.read_version(answer)
+        version: str | None = messages.read_version(answer)
+    except RefusedError:  # from 3.5.28 on only etcd's root may ask
+        version = None
     except ValueError as error:
         connection.close()
         raise UnavailableError("is no server of etcd", where=connection.where) from error
@@ -91,8 +105,18 @@ async def open_etcd(
     return EtcdKeyValue(connection, version=version)
 
 
-def weakness(version: str) -> str | None:
-    """Return what an operator should know about a version of etcd; `None` when nothing."""
+def weakness(version: str | None) -> str | None:
+    """Return what an operator should know about a version of etcd; `None` when nothing.
+
+    Args:
+        version: What the server says of itself; `None` when it does not tell us.
+    """
+    fix = ", ".join(f"{a}.{b}.{patch}" for (a, b), patch in _SAFE.items())
+    if version is None:
+        return (
+            f"etcd tells its version to its root alone: see that it is one of {fix} or later, which"
+            " keep nodes apart"
+        )
     parts = version.split("-")[0].split(".")
     if len(parts) != 3 or not all(part.isdigit() for part in parts):
         return f"etcd says that its version is {one_line(version)!r}: not known here"
@@ -100,7 +124,6 @@ def weakness(version: str) -> str | None:
     safe = _SAFE.get((major, minor))
     if (patch >= safe) if safe is not None else (major, minor) > max(_SAFE):
         return None
-    fix = ", ".join(f"{a}.{b}.{patch}" for (a, b), patch in _SAFE.items())
     return (
         f"etcd {version} lets any of its users read every key, and in older releases write it,"
         f" through nested transactions and watches (repaired in {fix}): its roles do not keep nodes"
@@ -113,10 +136,10 @@ class EtcdKeyValue(CheckedStore):
 
     Args:
         connection: The connection.
-        version: What the server says of itself.
+        version: What the server says of itself; `None` when it does not tell us.
     """
 
-    def __init__(self, connection: EtcdConnection, *, version: str) -> None:
+    def __init__(self, connection: EtcdConnection, *, version: str | None) -> None:
         super().__init__(connection.timeout)
         self._connection = connection
         self._cluster = 0
@@ -131,16 +154,24 @@ class EtcdKeyValue(CheckedStore):
         return self._warnings
 
     async def _get(self, key: str) -> Entry | None:
-        page = await self._page(messages.range_request(key))
+        page = await self._page(messages.range_request(key), limit=1)
         return page.entries[0] if page.entries else None
 
-    async def _list(self, prefix: str) -> Listing:
+    async def _list(self, prefix: str, largest: int) -> Listing:
         deadline = end_of_step(self.timeout)
         while True:
+            found = Collected(prefix, self._connection.where)
             try:
-                return await self._read(prefix, deadline)
+                async for part in self._parts(prefix, largest):
+                    found.add(part.entries)
+                    if part.more and time.monotonic() > deadline:
+                        raise UnavailableError(
+                            f"did not send all below {prefix} within {self.timeout:g} s",
+                            where=self._connection.where,
+                        )
             except CompactedError:  # while we turned pages: from the start, then
                 continue
+            return replace(part, entries=tuple(found.entries))
 
     async def _write(
         self, key: str, value: bytes, ttl: float | None, expected: int | None
@@ -168,14 +199,18 @@ class EtcdKeyValue(CheckedStore):
         )
         return removed is not None
 
-    async def _watch(self, prefix: str, after: int | None) -> AsyncGenerator[Change, None]:
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        after = how.after
         while True:
             known = None if after is None else await self._since(prefix, after)
             if known is None:
-                listing = await self.list(prefix)
-                yield listing
+                async with aclosing(self._listed(prefix, how)) as listings:
+                    async for listing in listings:
+                        yield listing
                 known = Known(after=listing.revision, upto=listing.revision, revisions={})
-            async with EtcdWatch(self._connection, prefix, start=known.after + 1) as stream:
+            async with EtcdWatch(
+                self._connection, prefix, start=known.after + 1, largest=how.largest
+            ) as stream:
                 self._watches.add(stream.task)
                 try:
                     async for event in stream.events():
@@ -206,6 +241,8 @@ class EtcdKeyValue(CheckedStore):
             async for page in self._pages(prefix, changed_since=after + 1, keys_only=True):
                 if after > page.revision or page.cluster != (self._cluster or page.cluster):
                     return None  # a server that lost data, or another cluster
+                if len(revisions) > MAX_KNOWN:
+                    return None
                 self._cluster = page.cluster
                 revisions.update((entry.key, entry.revision) for entry in page.entries)
                 upto = page.revision
@@ -213,19 +250,27 @@ class EtcdKeyValue(CheckedStore):
             return None
         return Known(after=after, upto=upto, revisions=revisions)
 
-    async def _read(self, prefix: str, deadline: float) -> Listing:
-        entries: list[Entry] = []
+    async def _listed(self, prefix: str, how: Following) -> AsyncGenerator[Listing, None]:
+        """Yield a listing, or its parts; from the start again when they are compacted away."""
+        while True:
+            try:
+                if how.parts:
+                    async for part in self._parts(prefix, how.largest):
+                        yield part
+                else:
+                    yield await self.list(prefix, largest=how.largest)
+            except CompactedError:
+                continue
+            return
+
+    async def _parts(self, prefix: str, largest: int) -> AsyncGenerator[Listing, None]:
+        """Yield all below a prefix at one revision, in parts."""
         revision = 0
         async for page in self._pages(prefix):
-            entries += filter(is_ours, page.entries)
             revision = revision or page.revision
             self._cluster = page.cluster
-            if page.more and time.monotonic() > deadline:
-                raise UnavailableError(
-                    f"did not send all below {prefix} within {self.timeout:g} s",
-                    where=self._connection.where,
-                )
-        return Listing(entries=tuple(entries), revision=revision)
+            entries = (one for one in page.entries if is_ours(one) and len(one.value) <= largest)
+            yield Listing(entries=tuple(entries), revision=revision, more=page.more)
 
     async def _pages(
         self, prefix: str, *, changed_since: int = 0, keys_only: bool = False
@@ -234,16 +279,21 @@ class EtcdKeyValue(CheckedStore):
         start, revision, limit = prefix, 0, FIRST_PAGE
         more = True
         while more:
-            page = await self._page(
-                messages.range_request(
-                    start,
-                    end=messages.beyond(prefix),
-                    limit=limit,
-                    revision=revision,
-                    changed_since=changed_since,
-                    keys_only=keys_only,
-                )
+            request = messages.range_request(
+                start,
+                end=messages.beyond(prefix),
+                limit=limit,
+                revision=revision,
+                changed_since=changed_since,
+                keys_only=keys_only,
             )
+            try:
+                page = await self._page(request, limit=limit)
+            except TooLargeError:  # larger values than on the page before
+                if limit == 1:
+                    raise
+                limit = max(1, limit // SMALLER)
+                continue
             yield page
             # The header tells the newest revision, not the one that a later page was read at.
             revision = revision or page.revision
@@ -254,8 +304,9 @@ class EtcdKeyValue(CheckedStore):
                 average = max(1, size // len(page.entries))
                 limit = max(1, min(LARGEST_PAGE, PAGE_BYTES // average))
 
-    async def _page(self, request: bytes) -> messages.Page:
-        return await self._call(messages.RANGE, request, messages.read_page, idempotent=True)
+    async def _page(self, request: bytes, *, limit: int) -> messages.Page:
+        read = partial(messages.read_page, limit=limit)
+        return await self._call(messages.RANGE, request, read, idempotent=True)
 
     async def _grant(self, ttl: float | None) -> Lease:
         if ttl is None:

@@ -19,6 +19,9 @@ from localpuppet.bus.servers import Servers
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.machine.anchors import read_anchor
 
+# What nats-py raises that connects: it believes the types in what a server says first.
+_RUBBISH = (NatsError, OSError, ValueError, TypeError, AttributeError, RecursionError)
+
 
 def _worth_saying(record: logging.LogRecord) -> bool:
     """Drop asyncio's note about how nats-py came to its TLS: it means nothing, and comes always."""
@@ -126,8 +129,7 @@ class NatsConnection:
                 try:
                     async with asyncio.timeout(max(0.05, (deadline - time.monotonic()) / left)):
                         await link.connect(endpoint.url, options, inbox=self._inbox)
-                # The library believes the types in what a server says first.
-                except (NatsError, OSError, ValueError, TypeError, AttributeError) as error:
+                except _RUBBISH as error:
                     self._said = link.said or reason(error)
                     await link.close()
                     if "authorization" in self._said.lower():

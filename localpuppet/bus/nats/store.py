@@ -18,9 +18,9 @@ was to stay for an hour and was followed by one for a second is gone after a sec
 import time
 from collections.abc import AsyncGenerator
 
-from localpuppet.bus.checked_store import CheckedStore
+from localpuppet.bus.checked_store import CheckedStore, Collected, Following
 from localpuppet.bus.deadline import end_of_step, in_time
-from localpuppet.bus.key_value import Change, Entry, Gone, Listing, Put
+from localpuppet.bus.key_value import PART, Change, Entry, Gone, Listing, Put
 from localpuppet.bus.nats.connection import NatsConnection
 from localpuppet.bus.nats.feed import NatsFeed
 from localpuppet.bus.nats.message import Message, server_version
@@ -88,8 +88,8 @@ class NatsKeyValue(CheckedStore):
         message = await self._last(key)
         return message.entry if message is not None and self._stream.alive(message) else None
 
-    async def _list(self, prefix: str) -> Listing:
-        listing = await self._read(prefix)
+    async def _list(self, prefix: str, largest: int) -> Listing:
+        listing = await self._read(prefix, largest)
         if not listing.entries:
             # Anybody may ask which keys there are. Who may not read them is not told "none".
             await self._stream.last(f"{prefix}none")
@@ -124,47 +124,54 @@ class NatsKeyValue(CheckedStore):
             return False
         return await self._stream.publish_removal(key, revision) is not None
 
-    async def _watch(self, prefix: str, after: int | None) -> AsyncGenerator[Change, None]:
-        async with NatsFeed(self._stream, prefix) as feed:
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        after = how.after
+        seen = checked = after or 0
+        async with NatsFeed(self._stream, prefix, largest=how.largest) as feed:
             state = None if after is None else await self._stream.state()
             if after is None or state is None or not self._stream.remembers(after, state):
-                listing = await self._read(prefix)
-                yield listing
-                seen = checked = listing.revision
+                async for change in self._listed(prefix, how):
+                    yield change
+                    seen = checked = _reached(change, seen)
                 behind = False
             else:
-                seen = checked = after
                 behind = True  # what was stored since is older than what is heard by now
             feed.check()
             told: set[int] = set()
             while True:
                 heard = None if behind else await feed.next()
                 behind = False
-                if heard is None:
-                    upto = (await self._stream.state()).last
-                    news = await self._stream.read(prefix, after=checked) if upto > checked else []
-                else:
-                    upto, news = checked, [heard]
-                for message in news:
+                upto = checked if heard is not None else (await self._stream.state()).last
+                async for message in self._news(prefix, heard, how, checked, upto):
                     at = message.entry.revision
                     if at <= checked or at in told:
                         continue
                     # It came late, and who follows must see it in its place; or what seemed newer
                     # was forged. What is stored decides, also about where we are.
                     if at < seen:
-                        listing = await self._read(prefix)
-                        yield listing
-                        seen = upto = listing.revision
+                        async for change in self._listed(prefix, how):
+                            yield change
+                            seen = upto = _reached(change, seen)
                         break
                     told.add(at)
                     seen = at
-                    change = self._change(message)
-                    if change is not None:
-                        yield change
+                    news = self._change(message)
+                    if news is not None:
+                        yield news
                 if upto > checked:
                     checked = upto
                     seen = max(seen, upto)
                     told = {at for at in told if at > checked}
+
+    async def _news(
+        self, prefix: str, heard: Message | None, how: Following, checked: int, upto: int
+    ) -> AsyncGenerator[Message, None]:
+        """Yield what was heard, or else what was stored after `checked`."""
+        if heard is not None:
+            yield heard
+        elif upto > checked:
+            async for message in self._stream.read(prefix, largest=how.largest, after=checked):
+                yield message
 
     async def close(self) -> None:
         """Give the connection back; see `KeyValue.close`."""
@@ -185,14 +192,48 @@ class NatsKeyValue(CheckedStore):
         entry = await self._get(key)
         return entry is not None and entry.revision == revision
 
-    @in_time
-    async def _read(self, prefix: str) -> Listing:
+    async def _listed(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        """Yield a listing, or its parts; the revision of the last part is that of them all.
+
+        What was removed meanwhile may be in a part that was told: it is told to be gone.
+        """
+        if not how.parts:
+            yield await self._read(prefix, how.largest)
+            return
         state = await self._stream.state(prefix)
-        messages = await self._stream.below(prefix, state)
-        newest = {one.entry.key: one for one in messages}  # one may have been replaced meanwhile
+        part: list[Entry] = []
+        gone: list[Gone] = []
+        size, last = 0, state.last
+        async for message in self._stream.below(prefix, state, largest=how.largest):
+            last = max(last, message.entry.revision)
+            if self._stream.alive(message):
+                part.append(message.entry)
+                size += len(message.entry.value)
+            elif message.removed and message.entry.revision > state.last:
+                gone.append(Gone(key=message.entry.key, revision=message.entry.revision))
+            if size >= PART:
+                yield Listing(entries=tuple(part), revision=last, more=True)
+                part, size = [], 0
+        yield Listing(entries=tuple(part), revision=last)
+        for change in gone:
+            yield change
+
+    @in_time
+    async def _read(self, prefix: str, largest: int) -> Listing:
+        state = await self._stream.state(prefix)
+        found = Collected(prefix, self._stream.connection.where)
+        newest: dict[str, Message] = {}  # one may have been replaced or removed meanwhile
+        async for message in self._stream.below(prefix, state, largest=largest):
+            found.add((message.entry,))
+            newest[message.entry.key] = message
         entries = sorted(
             (one.entry for one in newest.values() if self._stream.alive(one)),
             key=lambda entry: entry.key,
         )
-        last = messages[-1].entry.revision if messages else 0
+        last = max((one.revision for one in found.entries), default=0)
         return Listing(entries=tuple(entries), revision=max(state.last, last))
+
+
+def _reached(change: Change, seen: int) -> int:
+    """Return where a watcher is after a listing; removals beside it are older than that."""
+    return change.revision if isinstance(change, Listing) else seen

@@ -10,10 +10,11 @@ import asyncio
 import base64
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from localpuppet.bus.checked_store import CheckedStore
+from localpuppet.bus.checked_store import CheckedStore, Following
 from localpuppet.bus.key_value import Change, Entry, Gone, Listing, Put
 from localpuppet.bus.proxy.server import encode, entry_from, read
 from localpuppet.errors import InvalidInputError, UnavailableError
@@ -62,12 +63,12 @@ class ProxyKeyValue(CheckedStore):
             fields = answer.inner_or_none("entry")
             return None if fields is None else entry_from(fields)
 
-    async def _list(self, prefix: str) -> Listing:
+    async def _list(self, prefix: str, largest: int) -> Listing:
         deadline = self.timeout + MARGIN
         try:
             async with (
                 asyncio.timeout(deadline),
-                aclosing(self._ask("list", prefix=prefix)) as lines,
+                aclosing(self._ask("list", prefix=prefix, largest=largest)) as lines,
             ):
                 async for change in _changes(lines):
                     if isinstance(change, Listing):
@@ -100,8 +101,8 @@ class ProxyKeyValue(CheckedStore):
         with _understood():
             return answer.boolean("done")
 
-    async def _watch(self, prefix: str, after: int | None) -> AsyncGenerator[Change, None]:
-        async with aclosing(self._ask("watch", prefix=prefix, after=after)) as lines:
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        async with aclosing(self._ask("watch", prefix=prefix, **asdict(how))) as lines:
             async for change in _changes(lines):
                 yield change
 
@@ -142,7 +143,9 @@ async def _changes(lines: AsyncGenerator[Fields, None]) -> AsyncGenerator[Change
                 if change > MAX_ENTRIES or size > MAX_BYTES:
                     raise UnavailableError("lists more than there can be", where="network side")
                 entries.append(entry)
-            yield Listing(entries=tuple(entries), revision=line.integer("listing"))
+            yield Listing(
+                entries=tuple(entries), revision=line.integer("listing"), more=line.boolean("more")
+            )
         else:
             yield change
 
@@ -156,6 +159,7 @@ def _change(line: Fields) -> Put | Gone | int:
     """Return what a line tells; for the head of a listing, how many lines follow."""
     if "listing" in line:
         line.integer("listing")
+        line.boolean("more")
         return line.integer("count")
     if "gone" in line:
         return Gone(key=line.text("gone"), revision=line.integer("revision"))

@@ -17,10 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from localpuppet.bus.checked_store import CheckedStore
+from localpuppet.bus.checked_store import CheckedStore, Following
 from localpuppet.bus.key_value import Change, Entry, Listing
 from localpuppet.bus.sqlite.doorbell import Doorbell
 from localpuppet.bus.sqlite.file import LockedError, SqliteFile
+from localpuppet.bus.sqlite.position import Position
 from localpuppet.errors import UnavailableError
 
 # Seconds between looks of a watcher that nobody wakes: 0.1 ms of work each.
@@ -73,8 +74,8 @@ class SqliteKeyValue(CheckedStore):
     async def _get(self, key: str) -> Entry | None:
         return await self._ask(lambda file: file.get(key))
 
-    async def _list(self, prefix: str) -> Listing:
-        return await self._ask(lambda file: file.list(prefix))
+    async def _list(self, prefix: str, largest: int) -> Listing:
+        return await self._ask(lambda file: file.list(prefix, largest))
 
     async def _write(
         self, key: str, value: bytes, ttl: float | None, expected: int | None
@@ -90,15 +91,19 @@ class SqliteKeyValue(CheckedStore):
             self._ring()
         return removed
 
-    async def _watch(self, prefix: str, after: int | None) -> AsyncGenerator[Change, None]:
-        seen = -1 if after is None else after  # no store has that revision: it lists
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        position = Position(
+            after=-1 if how.after is None else how.after,  # no store has that revision: it lists
+            largest=how.largest,
+            parts=how.parts,
+        )
         while True:
             rings = self._bell.rings
-            at = seen
+            at = position
             look = await self._ask(lambda file: file.look(prefix, at))  # noqa: B023 - awaited here
             for change in look.changes:
                 yield change
-            seen = look.revision
+            position = look.position
             if look.more:
                 continue
             await self._bell.wait(rings, seconds=SLOW_LOOK)

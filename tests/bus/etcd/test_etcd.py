@@ -5,13 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from grpclib.const import Status
+from grpclib.exceptions import GRPCError
+from grpclib.server import Stream
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localpuppet.bus.etcd import protobuf
+from localpuppet.bus.etcd import messages, protobuf
 from localpuppet.bus.etcd.store import open_etcd, weakness
 from localpuppet.bus.key_value import Listing
 from localpuppet.errors import UnavailableError
+from tests.rigs.etcd_double import answering, etcd_double
 from tests.rigs.following import Follower, lose_all
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import EtcdServer, etcd_cluster
@@ -48,7 +52,8 @@ async def test_tls_with_a_client_certificate_that_carries_a_name(tmp_path: Path)
         await store.close()
         with pytest.raises(UnavailableError):  # no certificate
             await open_etcd(servers_at(server.url, ca=authority.path), timeout=TIMEOUT)
-        with pytest.raises(UnavailableError, match="TLS"):  # not a server that we trust
+        # Not a server that we trust, and the reason is told.
+        with pytest.raises(UnavailableError, match=r"TLS: .*refused: .*(issuer|self-signed)"):
             await open_etcd(servers_at(server.url), timeout=TIMEOUT)
     finally:
         server.stop()
@@ -153,6 +158,23 @@ async def test_a_replay_tells_no_write_that_is_over(server: EtcdServer) -> None:
     assert [gone.key for gone in follower.gone] == ["/a/expired"]
     await follower.stop()
     await store.close()
+
+
+async def test_a_server_that_tells_its_version_to_root_alone_is_a_server() -> None:
+    """As 3.5.28 and later do where there are roles."""
+
+    async def refuse(stream: Stream[bytes, bytes]) -> None:
+        await stream.recv_message()
+        raise GRPCError(Status.PERMISSION_DENIED, "etcdserver: permission denied")
+
+    page = protobuf.encode((1, protobuf.encode((1, 1), (3, 5))))
+    methods = {messages.STATUS: refuse, messages.RANGE: answering(page)}
+    async with etcd_double(methods) as url:
+        store = await open_etcd(servers_at(url), timeout=TIMEOUT)
+        assert await store.get("/a") is None
+        (warning,) = store.warnings
+        assert "its version to its root alone" in warning
+        await store.close()
 
 
 async def test_a_weak_version_is_told(server: EtcdServer) -> None:
