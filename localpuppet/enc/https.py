@@ -39,8 +39,8 @@ class Https:
         """Return the body of `url`.
 
         Raises:
-            InvalidInputError: The URL holds credentials, the file of authorities is refused, or the
-                body is larger than `limit` bytes.
+            InvalidInputError: The URL has no host or holds credentials, the file of authorities is
+                refused, or the body is larger than `limit` bytes.
             UnavailableError: No answer in time, no trust in the server, or another status than 200.
         """
         try:
@@ -51,6 +51,10 @@ class Https:
                 f"is not a URL: {error}", where=url_without_secrets(url)
             ) from error
         where += parts.path
+        if not parts.hostname:
+            raise InvalidInputError(
+                "names no host", where=url_without_secrets(url), hint="https://HOST/PATH"
+            )
         if parts.username or parts.password:
             raise InvalidInputError("a URL must not hold credentials", where=where)
         context = _context(self._ca)

@@ -71,6 +71,9 @@ class Ledger:
         order = raw.get("order")
         if raw.get("schema") != SCHEMA or not isinstance(order, dict):
             raise StateError("is damaged", where=str(self._applied))
+        for apps in order.values():
+            if not isinstance(apps, list) or not all(isinstance(app, str) for app in apps):
+                raise StateError("is damaged: not lists of releases", where=str(self._applied))
         return order
 
     def check_forward(self, app: ReleasePath) -> None:

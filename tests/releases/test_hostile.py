@@ -239,3 +239,11 @@ def test_names_that_must_not_be_in_a_tree(path: bytes) -> None:
 def test_links_that_must_not_be_in_a_tree(target: bytes) -> None:
     with pytest.raises(IntegrityError):
         check_link(b"a/b", target, where="t")
+
+
+@pytest.mark.parametrize("text", ["hunter2:x@host/repo", "git@hunter2 0123456:x", "hunter2"])
+def test_a_url_that_is_refused_is_not_repeated(text: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        GitUrl.parse(text, where="sources.foo.git")
+    assert "hunter2" not in str(caught.value)
+    assert "sources.foo.git" in str(caught.value)

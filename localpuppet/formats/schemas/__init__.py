@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import did_you_mean
-from localpuppet.formats.text import one_line
+from localpuppet.formats.text import breadcrumb_key, one_line, shown_key
 from localpuppet.formats.values import Json, at, type_names
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _order(error: "ValidationError") -> tuple[bool, list[str]]:
 def _refusal(error: "ValidationError", where: str) -> InvalidInputError:
     crumb = ""
     for step in error.absolute_path:
-        crumb = at(crumb, step)
+        crumb = at(crumb, breadcrumb_key(step) if isinstance(step, str) else step)
     place = f"{where}: {one_line(crumb)[:200]}" if crumb else where
     what, hint = _words(error)
     hint = hint or cast("dict[str, Any]", error.schema).get("$comment", "")
@@ -84,10 +84,12 @@ def _words(error: "ValidationError") -> tuple[str, str]:
         if instance is None and "null" not in types:
             return f"must be {wanted}, not null", ""
         return f"must be {wanted}, not a {type_names[type(instance)]}", ""
+    if error.validator == "anyOf":
+        return f"must not be a {type_names[type(instance)]} of this form", ""
     if error.validator == "additionalProperties":
         known = sorted(cast("dict[str, Any]", error.schema).get("properties", {}))
         unknown = next(key for key in instance if key not in known)
-        return f"unknown key {unknown[:80]!r}", did_you_mean(unknown, known)
+        return f"unknown key {shown_key(unknown)}", did_you_mean(unknown, known)
     if error.validator == "required":
         missing = next(key for key in rule if key not in instance)
         return f"the key {missing!r} is missing (required)", ""
@@ -98,4 +100,5 @@ def _words(error: "ValidationError") -> tuple[str, str]:
     simple = _SIMPLE.get(str(error.validator))
     if simple is not None:
         return simple.format(rule), ""
-    return error.message, ""
+    # The library's own message repeats the value, which may be a secret.
+    return f"has not the right form for a {type_names[type(instance)]}", ""
