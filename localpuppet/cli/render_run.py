@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 
 def moment(text: str | None) -> str:
-    """Return a record's time for people: UTC, to the second."""
+    """Return a record's time for people: UTC, to the second; `?` for a damaged one."""
     if not text:
         return ""
-    return parse_time(text).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return parse_time(text).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except ValueError:
+        return "?"
 
 
 def ago(text: str, now: datetime) -> str:

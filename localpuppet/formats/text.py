@@ -18,6 +18,8 @@ _DECEPTIVE = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff"
 _UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]")
 _UNSAFE_IN_LINE = re.compile(f"[\x00-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]")
 
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_:./-]{0,79}\Z")
+
 
 def _escaped(match: "re.Match[str]") -> str:
     code = ord(match.group())
@@ -52,6 +54,19 @@ def last_words(data: bytes, *, most: int) -> str:
     """
     whole = joined(data.decode("utf-8", "replace"))
     return whole if len(whole) <= most else f"…{whole[1 - most :]}"
+
+
+def shown_key(key: str) -> str:
+    """Return a key as a message names it: with its text only where it has the form of a name.
+
+    A user may hand us any file; what stands where a key should be may be a secret.
+    """
+    return repr(key) if _NAME.match(key) else f"of {len(key)} characters"
+
+
+def breadcrumb_key(key: str) -> str:
+    """Return a key as a part of a breadcrumb; see `shown_key`."""
+    return key if _NAME.match(key) else f"(a key of {len(key)} characters)"
 
 
 def parse_line(text: str, *, what: str) -> str:

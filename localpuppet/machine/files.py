@@ -12,7 +12,7 @@ import stat
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from localpuppet.errors import InvalidInputError, StateError
 
@@ -70,6 +70,33 @@ def open_user_file(path: Path, *, limit: int, owners: Collection[int] = ()) -> B
         os.close(fd)
         raise
     return os.fdopen(fd, "rb")
+
+
+def is_file(path: Path) -> bool:
+    """Return whether an optional file is there.
+
+    What a file says must not be dropped because a link is broken: the settings, say, with
+    `immutable_only` among them.
+
+    Raises:
+        InvalidInputError: The name is a link that leads nowhere, or not a regular file's.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        for link in (path, path.parent):
+            if link.is_symlink() and not link.exists():
+                raise InvalidInputError(
+                    "is a link that leads nowhere",
+                    where=str(link),
+                    hint="mend the link; where no file is meant, remove the link",
+                ) from None
+        return False
+    except OSError as error:
+        raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    if not stat.S_ISREG(mode):
+        raise InvalidInputError("is not a regular file", where=str(path))
+    return True
 
 
 def _refuse_foreign(status: os.stat_result, where: str, owners: Collection[int] = ()) -> None:
@@ -318,23 +345,3 @@ def write_json(path: Path, value: object, *, mode: int = 0o600) -> None:
         StateError: The disk refused.
     """
     write_durably(path, (json.dumps(value, indent=2) + "\n").encode(), mode=mode)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the mapping in a JSON file of our own or of Puppet's.
-
-    Raises:
-        FileNotFoundError: There is none.
-        StateError: It cannot be read or is no JSON mapping (damaged).
-    """
-    try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise state_problem(error, path) from error
-    except (ValueError, RecursionError) as error:
-        raise StateError("is damaged: not JSON", where=str(path)) from error
-    if not isinstance(value, dict):
-        raise StateError("is damaged: not a mapping", where=str(path))
-    return value

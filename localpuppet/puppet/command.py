@@ -35,6 +35,9 @@ OURS = frozenset(
         "loadclasses",
         "logdest",
         "modulepath",
+        "node_name",
+        "node_name_fact",
+        "node_name_value",
         "node_terminus",
         "noop",
         "publicdir",
@@ -176,12 +179,25 @@ def utf8(base: Mapping[str, str]) -> dict[str, str]:
 
 
 def environment(
-    base: Mapping[str, str], *, lean: Sequence[str], lean_start: Path, more: Mapping[str, str]
+    base: Mapping[str, str],
+    *,
+    lean: Sequence[str],
+    lean_start: Path,
+    more: Mapping[str, str],
+    lock: int | None = None,
 ) -> dict[str, str]:
     """Return the environment for Puppet: the caller's, and a leaner start of Ruby.
 
     `lean_start` is loaded first and takes the tuning out again, so that Puppet's own children see
     what the caller had.
+
+    Args:
+        base: The caller's.
+        lean: Flags for Ruby; empty where the interpreter does not honour RUBYOPT.
+        lean_start: The file that Ruby loads first.
+        more: What Puppet and its children are to see besides.
+        lock: The descriptor that Puppet inherits and its children do not: `lean_start` sets
+            close-on-exec.
     """
     env = {**base, **more, **utf8(base)}
     if not lean or any(character.isspace() for character in str(lean_start)):
@@ -193,6 +209,8 @@ def environment(
         ours["LOCALPUPPET_RUBYOPT"] = base["RUBYOPT"]
     if "LC_ALL" in utf8(base):
         ours["LOCALPUPPET_LC_ALL"] = base.get("LC_ALL", "")
+    if lock is not None:
+        ours["LOCALPUPPET_LOCK"] = str(lock)
     env.update(ours)
     env["RUBYOPT"] = " ".join(options)
     env["LOCALPUPPET_UNSET"] = " ".join(ours)

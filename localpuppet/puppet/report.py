@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.errors import StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import joined
 from localpuppet.formats.times import parse_time
-from localpuppet.machine.files import read_json
 
 MAX_REASON = 300
 

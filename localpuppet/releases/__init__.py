@@ -2,6 +2,7 @@
 
 decides: `difference`, `interface`, `lock`, `manifest`, `puppetfile`, `source`, `staged`, `tree`.
 acts: `catalogs`, `checking`, `classifier`, `comparing`, `fetch`, `garbage`, `interfaces`, `ledger`,
-    `locker`, `lockfile`, `lookup`, `provider`, `reading`, `release`, `staging`, `store`, `tagging`.
+    `locker`, `lockfile`, `lookup`, `provider`, `reading`, `release`, `staged_records`, `staging`,
+    `store`, `tagging`, `verified`.
 inner rooms: `git`, `packages`.
 """

@@ -4,7 +4,6 @@ Owns: the call of `puppet catalog compile`, and what its output says. Refuses to
 catalog is compared with.
 """
 
-import json
 import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from localpuppet.enc.document import NodeDocument
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import joined
 from localpuppet.machine.files import make_private, write_durably
 from localpuppet.machine.ports import Output, Processes
@@ -138,6 +138,6 @@ def _resources(output: Output, *, where: str) -> dict[str, dict[str, str]]:
         raise InvalidInputError(f"the catalog does not compile: {problem}", where=where)
     text = output.stdout.decode("utf-8", "replace")
     try:
-        return resources(json.loads(text[text.index("{") :]))
+        return resources(loads(text[text.index("{") :]))
     except ValueError as error:
         raise InvalidInputError("Puppet printed no catalog", where=where) from error

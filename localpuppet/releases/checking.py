@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.errors import BusyError, IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
-from localpuppet.machine.files import make_private, read_user_file
-from localpuppet.machine.flock import Flock
-from localpuppet.releases.fetch import refuse_moved, write_trees
+from localpuppet.machine.files import read_user_file
+from localpuppet.releases.fetch import Fetcher, Wanted
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.interface import Interface, check_classes
@@ -112,14 +111,11 @@ class ReleaseChecker:
         """
         manifest = self._manifest(directory)
         lock = self._lock(directory, manifest)
-        make_private(self._state)
-        flock = Flock.take(self._state / "stage.lock")
-        if flock is None:
-            raise BusyError("another process is staging", hint="try again when it has ended")
+        held = self._store.exclusively()
         try:
             self._bring(lock, directory / LOCK)
         finally:
-            flock.release()
+            held.release()
         chains = self._walk(lock, directory.resolve().name)
         interface = self._interface(directory, lock)
         interface.refuse_problems()
@@ -164,28 +160,22 @@ class ReleaseChecker:
 
     def _bring(self, lock: Lock, file: Path) -> None:
         """Ask for every tag again, hold it against the lock, and have its bytes in the store."""
-        pins = lock.pins
-        self._repository.fetch([(pin.url, pin.tag) for pin in pins.values()], refresh=True)
-        for key, pin in pins.items():
-            where = f"{file}: {key}"
-            refuse_moved(pin, self._repository.tag(pin.url, pin.tag), where=where)
-        for name, pin in lock.sources.items():
-            source = self._sources.get(name.source)
-            if source and source.signers is not None:
-                self._repository.verify_signature(pin.url, pin.tag, signers=source.signers)
-        missing = {key: pin for key, pin in pins.items() if not self._store.sound(pin.tree_sha256)}
-        trees = [
-            (pin.url, self._repository.tag(pin.url, pin.tag).tree, key)
-            for key, pin in missing.items()
-        ]
-        digests = write_trees([trees], repository=self._repository, store=self._store)
-        for key, pin in missing.items():
-            if digests[key] != pin.tree_sha256:
-                raise IntegrityError(
-                    f"has the bytes of {digests[key][:16]}…, the lock says {pin.tree_sha256[:16]}…",
+        places = {f"sources.{name}": self._sources.get(name.source) for name in lock.sources}
+        Fetcher(repository=self._repository, store=self._store).bring(
+            {
+                key: Wanted(
+                    url=pin.url,
+                    tag=pin.tag,
                     where=f"{file}: {key}",
+                    source=places.get(key),
+                    pinned=pin,
+                    tree_sha256=pin.tree_sha256,
                     hint="run 'localpuppet release lock'; find out who edited the lock",
                 )
+                for key, pin in lock.pins.items()
+            },
+            ask_all=True,
+        )
 
     def _walk(self, lock: Lock, name: str) -> tuple[str, ...]:
         """Look into the manifest of every dependency, and of theirs; return how each is reached."""

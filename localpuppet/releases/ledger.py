@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath, RunId
 from localpuppet.formats.times import parse_time
-from localpuppet.machine.files import make_private, read_json, remove, write_json
+from localpuppet.machine.files import make_private, remove, write_json
 
 SCHEMA = 1
 
@@ -85,6 +86,9 @@ class Ledger:
         order = raw.get("order")
         if raw.get("schema") != SCHEMA or not isinstance(order, dict):
             raise StateError("is damaged", where=str(self._applied))
+        for apps in order.values():
+            if not isinstance(apps, list) or not all(isinstance(app, str) for app in apps):
+                raise StateError("is damaged: not lists of releases", where=str(self._applied))
         return order
 
     def check_forward(self, app: ReleasePath) -> None:

@@ -5,15 +5,15 @@ spelled (`releases.lock`, `releases.lockfile`), and git (`releases.git.repositor
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.machine.files import read_user_file, write_durably
-from localpuppet.releases.fetch import refuse_moved, write_trees
-from localpuppet.releases.git.tag_object import TagObject
-from localpuppet.releases.lock import Lock, Pin
+from localpuppet.releases.fetch import Fetcher, Wanted
+from localpuppet.releases.lock import Lock
 from localpuppet.releases.lockfile import (
     ITSELF,
     LOCK,
@@ -22,7 +22,7 @@ from localpuppet.releases.lockfile import (
     parse_manifest,
     to_text,
 )
-from localpuppet.releases.manifest import Manifest, Tagged, check_modulepath
+from localpuppet.releases.manifest import Manifest, check_modulepath
 from localpuppet.releases.source import Source, split
 from localpuppet.releases.store import Store
 
@@ -82,45 +82,15 @@ class LockWriter:
             wanted = self._wanted(manifest)
         except LocalpuppetError as error:
             raise error.at(str(file)) from error
+        if not accept_moved:
+            wanted = self._as_pinned(wanted, directory / LOCK)
         held = self._store.exclusively()
         try:
             self._repository.sweep()
-            return self._resolve(directory, manifest, wanted, accept_moved=accept_moved)
+            fetcher = Fetcher(repository=self._repository, store=self._store)
+            pins = fetcher.bring(wanted)
         finally:
             held.release()
-
-    def _resolve(
-        self,
-        directory: Path,
-        manifest: Manifest,
-        wanted: Mapping[str, Tagged],
-        *,
-        accept_moved: bool,
-    ) -> Lock:
-        self._repository.fetch([(item.url, item.tag) for item in wanted.values()], refresh=True)
-        known = self._repository.tags([(item.url, item.tag) for item in wanted.values()])
-        found = {key: known[item.url, item.tag] for key, item in wanted.items()}
-        for entry in manifest.modulepath:
-            source = self._sources[entry.source]
-            if source.signers is not None:
-                self._repository.verify_signature(source.url, split(entry), signers=source.signers)
-        if not accept_moved:
-            self._refuse_moved(directory, wanted, found)
-        digests = write_trees(
-            [[(item.url, found[key].tree, key) for key, item in wanted.items()]],
-            repository=self._repository,
-            store=self._store,
-        )
-        pins = {
-            key: Pin(
-                url=item.url,
-                tag=item.tag,
-                tag_object=found[key].id,
-                commit=found[key].commit,
-                tree_sha256=digests[key],
-            )
-            for key, item in wanted.items()
-        }
         lock = Lock(
             modules={name: pins[f"modules.{name}"] for name in manifest.modules},
             sources={entry: pins[f"sources.{entry}"] for entry in manifest.modulepath},
@@ -128,31 +98,39 @@ class LockWriter:
         write_durably(directory / LOCK, to_text(lock).encode(), mode=0o644)
         return lock
 
-    def _wanted(self, manifest: Manifest) -> dict[str, Tagged]:
-        wanted = {f"modules.{name}": module for name, module in manifest.modules.items()}
+    def _wanted(self, manifest: Manifest) -> dict[str, Wanted]:
+        wanted = {
+            f"modules.{name}": Wanted(url=module.url, tag=module.tag, where=f"modules.{name}")
+            for name, module in manifest.modules.items()
+        }
         for index, entry in enumerate(manifest.modulepath):
             source = self._sources.get(entry.source)
             if source is None:
                 raise InvalidInputError(
-                    f"{entry.source!r} is no source that localpuppet.yaml knows",
+                    f"localpuppet.yaml does not declare a source {entry.source!r}",
                     where=f"modulepath[{index}]",
                     hint="declare it: 'sources: {NAME: {git: URL}}'",
                 )
-            wanted[f"sources.{entry}"] = Tagged(url=source.url, tag=split(entry))
+            key = f"sources.{entry}"
+            wanted[key] = Wanted(url=source.url, tag=split(entry), where=key, source=source)
         return wanted
 
-    def _refuse_moved(
-        self, directory: Path, wanted: Mapping[str, Tagged], found: Mapping[str, TagObject]
-    ) -> None:
-        file = directory / LOCK
+    def _as_pinned(self, wanted: Mapping[str, Wanted], file: Path) -> dict[str, Wanted]:
+        """Return what is wanted, held to what the lock that is there pins; its bytes do not count.
+
+        A tag that is locked for the first time, or whose name is another now, is held to nothing.
+        """
         if not file.exists():
-            return
+            return dict(wanted)
         pins = parse_lock(
             read_user_file(file),
             documents=self._documents,
             where=str(file),
             allow_file=self._allow_file,
         ).pins
-        for key, tag in found.items():
-            if key in pins and pins[key].tag == wanted[key].tag:
-                refuse_moved(pins[key], tag, where=f"{file}: {key}")
+        return {
+            key: replace(item, pinned=pins[key], where=f"{file}: {key}")
+            if key in pins and pins[key].tag == item.tag
+            else item
+            for key, item in wanted.items()
+        }

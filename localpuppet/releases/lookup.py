@@ -4,12 +4,12 @@ Owns: the call of `puppet lookup`, with the release's modulepath and `hiera.yaml
 and the node document through the ENC; what its answer means. Refuses to know: how it is shown.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.enc.document import NodeDocument
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import last_words
 from localpuppet.releases.catalogs import CatalogCompiler
 from localpuppet.releases.release import Release
@@ -69,7 +69,7 @@ def look_up(
         return Found(found=False, value=None, explanation="")
     try:
         # What a manifest prints while it compiles stands before the answer, which is one line.
-        return Found(found=True, value=json.loads(_last_line(text)), explanation="")
+        return Found(found=True, value=loads(_last_line(text)), explanation="")
     except ValueError as error:
         raise InvalidInputError("Puppet printed no value", where=f"{release.app}: {key}") from error
 

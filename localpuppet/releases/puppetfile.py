@@ -19,7 +19,7 @@ _HINT = "no Ruby is evaluated: write plain mod '…', :git => '…', :tag => '�
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r]+|\#[^\n]*)
     |(?P<newline>\n)
-    |(?P<string>'(?:[^'\\\n]|\\[^\n])*'|"(?:[^"\\\n]|\\[^\n])*")
+    |(?P<string>'[^'\\\n]*+(?:\\[^\n][^'\\\n]*+)*+'|"[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+")
     |(?P<label>[A-Za-z_]\w*:(?!:))
     |(?P<symbol>:[A-Za-z_][\w-]*)
     |(?P<arrow>=>)
@@ -27,6 +27,7 @@ _TOKEN = re.compile(
     |(?P<word>[A-Za-z_]\w*)""",
     re.VERBOSE | re.ASCII,
 )
+MAX_STRING = 4096  # characters; more than a URL or a name has
 _OTHER = re.compile(r"[^\n]+")
 _SINGLE_ESCAPE = re.compile(r"\\([\\'])")
 _DOUBLE_ESCAPE = re.compile(r'\\([\\"])')
@@ -217,6 +218,11 @@ class _Reader:
 
 def _unquoted(token: _Token) -> str:
     inner = token.text[1:-1]
+    if len(inner) > MAX_STRING:
+        raise InvalidInputError(
+            f"a string of {len(inner)} characters: the limit is {MAX_STRING}",
+            where=f"line {token.line}",
+        )
     if token.text.startswith("'"):
         return _SINGLE_ESCAPE.sub(r"\1", inner)
     if re.search(r"#[{$@]", inner) or "\\" in _DOUBLE_ESCAPE.sub("", inner):

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath, RunId
-from localpuppet.machine.files import make_private, read_json, remove, state_problem, write_json
+from localpuppet.machine.files import make_private, remove, state_problem, write_json
 from localpuppet.machine.ports import Clock
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from datetime import datetime
 
 from localpuppet.enc.input import LoadedInput
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.times import show_time
-from localpuppet.machine.files import read_json
 from localpuppet.releases.ledger import Ledger, Rollback
 from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import Status

@@ -10,11 +10,11 @@ import os
 from pathlib import Path
 
 from localpuppet.errors import OnHoldError, StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import one_line
 from localpuppet.machine.files import (
     make_private,
     make_public,
-    read_json,
     remove,
     state_problem,
     write_json,

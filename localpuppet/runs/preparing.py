@@ -13,6 +13,7 @@ from pathlib import Path
 from localpuppet.enc.classify import node_document
 from localpuppet.enc.document import NodeDocument
 from localpuppet.enc.input import Fetch, LoadedInput, read_input
+from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.ledger import Ledger
@@ -100,11 +101,14 @@ class RunPreparation:
             fetch=self._fetch,
         )
         self._named(loaded.input.app)
-        loaded, options = self._overruled(
-            loaded, options, own=source is None, allow_rollback=allow_rollback
-        )
-        self._named(loaded.input.app)
-        release = self._releases.provide(loaded.input.app, package=package)
+        try:
+            loaded, options = self._overruled(
+                loaded, options, own=source is None, allow_rollback=allow_rollback
+            )
+            self._named(loaded.input.app)
+            release = self._releases.provide(loaded.input.app, package=package)
+        except LocalpuppetError as error:
+            raise loaded.placed(error) from error
         document = options.document
         if document is None and not self._asks_enc:
             document = node_document(loaded, release.enc, answer=None)

@@ -16,12 +16,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath, RunId
 from localpuppet.formats.text import joined, printable
 from localpuppet.formats.times import show_time
 from localpuppet.machine.files import (
     make_private,
-    read_json,
     state_problem,
     sync_directory,
     write_json,
@@ -183,6 +183,29 @@ class Records:
             except InvalidInputError:
                 continue  # not ours
         return sorted(found, reverse=True)
+
+    def check_space(self, least: int) -> None:
+        """Refuse a run that the disk could not take a record of.
+
+        Args:
+            least: How many bytes must be free.
+
+        Raises:
+            StateError: There are fewer, or hardly an inode.
+        """
+        state = self.directory.parent
+        try:
+            disk = os.statvfs(state)
+        except OSError as error:
+            raise state_problem(error, state) from error
+        free = disk.f_bavail * disk.f_frsize
+        if free < least or (disk.f_files and disk.f_favail < 64):
+            raise StateError(
+                f"only {free // 1048576} MiB and {disk.f_favail} inodes are free;"
+                f" a run needs {least // 1048576} MiB and 64",
+                where=str(state),
+                hint="make room; Puppet was not started",
+            )
 
     def create(self, clock: Clock) -> RunDirectory:
         """Return a directory, not made yet, for a run that starts now.

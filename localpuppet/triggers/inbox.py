@@ -11,22 +11,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from localpuppet.errors import StateError
+from localpuppet.formats.strict_json import loads
 from localpuppet.machine.database import Database
+from localpuppet.machine.id_table import ALWAYS, TABLES, IdTable, from_first_format
 from localpuppet.machine.ports import Clock
 from localpuppet.triggers.cause import Cause
 
-# So many ids are known also when the clock says that nothing of theirs could come again: it may be
-# set back.
-ALWAYS = 10_000
-_VERSION = 1
-_TABLES = """
+_VERSION = 2
+_EVERYBODY = ""  # ids have their sender in them; nobody has a quota here
+_TABLES = f"""
 CREATE TABLE IF NOT EXISTS causes (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cause TEXT NOT NULL
 ) STRICT;
-CREATE TABLE IF NOT EXISTS seen (
-    id TEXT PRIMARY KEY, until INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS seen_until ON seen (until);
+{TABLES}
 """
 
 
@@ -45,9 +42,10 @@ class Inbox:
             tables=_TABLES,
             version=_VERSION,
             damaged="move it away; what it owed is lost then, so run 'localpuppet apply'",
+            upgrades={1: from_first_format("'', id")},
         )
         self._clock = clock
-        self._always = always
+        self._ids = IdTable(always=always)
 
     def seen(self, identifier: str) -> bool:
         """Return whether a cause of that id was accepted, and might come again.
@@ -56,8 +54,7 @@ class Inbox:
             StateError: It cannot be told.
         """
         with self._database.use() as connection:
-            rows = connection.execute("SELECT 1 FROM seen WHERE id = ?", (identifier,))
-            return rows.fetchone() is not None
+            return self._ids.has(connection, _EVERYBODY, identifier)
 
     def accept(self, causes: Sequence[tuple[Cause, int]]) -> None:
         """Write causes down, all or none.
@@ -74,15 +71,9 @@ class Inbox:
                 "INSERT OR IGNORE INTO causes (id, cause) VALUES (?, ?)",
                 [(cause.id, json.dumps(cause.to_dict())) for cause, _ in causes],
             )
-            connection.executemany(
-                "INSERT OR REPLACE INTO seen VALUES (?, ?)",
-                [(cause.id, until) for cause, until in causes],
-            )
-            connection.execute(
-                "DELETE FROM seen WHERE until < ? AND until <"
-                " (SELECT until FROM seen ORDER BY until DESC LIMIT 1 OFFSET ?)",
-                (now, self._always - 1),
-            )
+            for cause, until in causes:
+                self._ids.add(connection, _EVERYBODY, cause.id, until)
+            self._ids.forget(connection, now)
 
     def forget(self, identifiers: Iterable[str]) -> None:
         """Take causes out that were settled.
@@ -104,7 +95,7 @@ class Inbox:
         with self._database.use() as connection:
             rows = connection.execute("SELECT cause FROM causes ORDER BY number").fetchall()
         try:
-            return [Cause.from_dict(json.loads(text)) for (text,) in rows]
+            return [Cause.from_dict(loads(text)) for (text,) in rows]
         except (ValueError, StateError) as error:
             raise StateError(
                 f"holds a damaged cause: {error}", where=str(self._database.path)

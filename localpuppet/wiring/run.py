@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.errors import PuppetMissingError
 from localpuppet.machine.files import refuse_foreign
+from localpuppet.settings.node import FILE
 from localpuppet.share.files import shared_file
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
@@ -172,4 +173,9 @@ def enc_command(node: NodeWiring) -> "EncCommand | None":
     settings = node.settings
     if settings.enc is None:
         return None
-    return EncCommand.parse(settings.enc, timeout=settings.enc_timeout, env=node.environment)
+    return EncCommand.parse(
+        settings.enc,
+        timeout=settings.enc_timeout,
+        env=node.environment,
+        where=f"{settings.root / FILE}: enc",
+    )

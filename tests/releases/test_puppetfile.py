@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.releases.puppetfile import Module, choose, parse
+from tests.rigs.limited import limited
 
 URL = "https://git.example.net/ntp.git"
 
@@ -165,3 +166,30 @@ def test_the_tag_that_a_ref_is(
 ) -> None:
     choice = choose(one(f"mod 'ntp', git: '{URL}'{option}"), REFS)
     assert (choice.tag, choice.commit, choice.tags) == (tag, commit, tags)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mod '{long}', :git => 'https://example.com/a.git', :tag => 'r1'",
+        "mod 'a', :git => 'https://example.com/{long}', :tag => 'r1'",
+        "mod 'a', :git => 'https://example.com/a.git', :tag => 'v1', '{long}'",
+        "mod '{escapes}'",
+        'mod "{escapes}"',
+        "mod '{long}",
+        "forge '{long}'",
+    ],
+)
+def test_a_long_string_is_refused_in_one_line(text: str) -> None:
+    done = limited(
+        "from localpuppet.errors import InvalidInputError\n"
+        "from localpuppet.releases.puppetfile import parse\n"
+        f"text = {text!r}.replace('{{long}}', 'x' * 1_000_000)\n"
+        "text = text.replace('{escapes}', '\\\\\\\\' * 500_000)\n"
+        "try: parse(text, allow_file=False)\n"
+        "except InvalidInputError as error: print(error)\n"
+    )
+    assert done.code == 0, done.err[-500:]
+    assert len(done.out.splitlines()) == 1
+    assert len(done.out) < 400, done.out[:1000]
+    assert "line 1" in done.out

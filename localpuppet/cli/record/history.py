@@ -9,7 +9,7 @@ import click
 from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import RunCommand, complete_run
 from localpuppet.errors import InvalidInputError
-from localpuppet.machine.files import read_json
+from localpuppet.formats.json_file import read_json
 from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import State, Status
 from localpuppet.wiring.node import NodeWiring

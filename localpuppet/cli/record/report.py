@@ -8,9 +8,9 @@ import click
 from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import RunCommand, complete_run
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_time
-from localpuppet.machine.files import read_json
 from localpuppet.puppet.resources import Fate, ReportedResource, resources_of, slowest
 from localpuppet.runs.records import RunDirectory
 from localpuppet.runs.run import State, Status

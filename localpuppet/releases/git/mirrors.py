@@ -18,8 +18,7 @@ from pathlib import Path
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.machine.files import make_private, remove_tree
 from localpuppet.releases.git.program import GitProgram, make_bare
-from localpuppet.releases.git.tag_object import TagObject
-from localpuppet.releases.git.tags import judge
+from localpuppet.releases.git.tags import TagObject, judge
 
 MAX_FILE = 1024 * 1024
 # One checkout of many trees is faster than one each; a few at a time let the reader begin.

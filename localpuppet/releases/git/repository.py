@@ -4,7 +4,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from localpuppet.releases.git.tag_object import TagObject
+from localpuppet.releases.git.tags import TagObject
 
 
 class Repository(Protocol):

@@ -4,9 +4,27 @@ Owns: the rules for the bytes of a tag object (git's format: `object`, `type`, `
 line, the message). Refuses to know: where the bytes come from, signatures.
 """
 
+from dataclasses import dataclass
+
 from localpuppet.errors import IntegrityError
 from localpuppet.formats.text import one_line
-from localpuppet.releases.git.tag_object import TagObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TagObject:
+    """What `refs/tags/TAG` of a repository is.
+
+    Attributes:
+        id: What the ref holds: the id of a tag object, or of the commit of a lightweight tag.
+        commit: The commit behind it.
+        annotated: Whether there is a tag object.
+        tree: The id of the commit's tree.
+    """
+
+    id: str
+    commit: str
+    annotated: bool
+    tree: str
 
 
 def judge(

@@ -12,7 +12,6 @@ name vouches for every byte. Refuses to know: the store, git, how packages are b
 
 import errno
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from localpuppet.errors import IntegrityError, LocalpuppetError
 from localpuppet.formats.names import ReleasePath
+from localpuppet.formats.strict_json import loads
 from localpuppet.machine.files import read_user_file, state_problem
 from localpuppet.releases.packages.naming import PREFIX, package_name
 
@@ -95,8 +95,8 @@ def load(directory: Path, *, ours: bool) -> Package:
             hint="install the package again; find out who changed it",
         )
     try:
-        record = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        record = loads(data)
+    except ValueError as error:
         raise IntegrityError("is damaged: not JSON", where=str(file)) from error
     if not isinstance(record, dict):
         raise IntegrityError("is damaged: no mapping", where=str(file))

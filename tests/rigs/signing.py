@@ -1,0 +1,99 @@
+"""People who sign tags: OpenSSH and OpenPGP keys, and tags with exactly the bytes asked for."""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.rigs.forge import Repo
+
+TAGGER = "Release <release@example.net> 1795176000 +0000"
+
+
+@dataclass
+class Signing:
+    """A home with keys; its GnuPG keyring is what git would ask if we let it.
+
+    Attributes:
+        home: The home directory of whoever signs, and of whoever verifies.
+    """
+
+    home: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"PATH": os.environ["PATH"], "HOME": str(self.home), "LC_ALL": "C"}
+
+    def run(self, *command: str | Path, stdin: bytes = b"") -> bytes:
+        done = subprocess.run(
+            list(map(str, command)),
+            input=stdin,
+            capture_output=True,
+            check=False,
+            env=self.env,
+            cwd=self.home,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+        return done.stdout
+
+    def ssh_key(self, name: str) -> None:
+        """Make an OpenSSH key."""
+        self.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", name)
+
+    def ssh_signers(self, *names: str) -> Path:
+        """Return an allowed-signers file with keys."""
+        file = self.home / f"{'-'.join(names)}.allowed_signers"
+        keys = [(self.home / f"{name}.pub").read_text() for name in names]
+        file.write_text(
+            "".join(f"{n}@example.net {key}" for n, key in zip(names, keys, strict=True))
+        )
+        return file
+
+    def ssh_sign(self, name: str, payload: bytes) -> bytes:
+        return self.run("ssh-keygen", "-q", "-Y", "sign", "-n", "git", "-f", name, stdin=payload)
+
+    def pgp_key(self, name: str) -> None:
+        """Make an OpenPGP key in the keyring of the home."""
+        generate = ["gpg", "--batch", "--passphrase", "", "--quick-generate-key"]
+        self.run(*generate, f"{name}@example.net", "ed25519", "sign", "0")
+
+    def pgp_signers(self, name: str) -> Path:
+        """Return a file with the public key."""
+        file = self.home / f"{name}.asc"
+        file.write_bytes(self.run("gpg", "--armor", "--export", f"<{name}@example.net>"))
+        return file
+
+    def pgp_sign(self, name: str, payload: bytes) -> bytes:
+        sign = ["gpg", "--batch", "--armor", "--detach-sign", "--local-user"]
+        return self.run(*sign, f"<{name}@example.net>", stdin=payload)
+
+    def close(self) -> None:
+        """End the agent that gpg has started."""
+        self.run("gpgconf", "--kill", "gpg-agent")
+
+
+def payload(repo: Repo, tag: str, message: str, *, target: str = "HEAD") -> bytes:
+    """Return the bytes of a tag object before its signature."""
+    commit = repo.git("rev-parse", f"{target}^{{commit}}")
+    head = f"object {commit}\ntype commit\ntag {tag}\ntagger {TAGGER}\n\n"
+    return f"{head}{message}\n".encode()
+
+
+def put_tag(repo: Repo, tag: str, body: bytes) -> str:
+    """Make a tag object of these bytes, and the ref; return its id."""
+    done = subprocess.run(
+        ["git", "hash-object", "-t", "tag", "-w", "--stdin"],
+        cwd=repo.path,
+        input=body,
+        capture_output=True,
+        check=True,
+    )
+    name = done.stdout.decode().strip()
+    repo.git("update-ref", f"refs/tags/{tag}", name)
+    return name
+
+
+def sign_tag(repo: Repo, tag: str, signing: Signing, *, key: str = "ssh", message: str = "") -> str:
+    """Make (or move) a tag of HEAD that an OpenSSH key has signed; return its id."""
+    text = payload(repo, tag, message or f"release {tag}")
+    return put_tag(repo, tag, text + signing.ssh_sign(key, text))
