@@ -154,7 +154,7 @@ def refresh_metrics(node: NodeWiring) -> None:
             settings.metrics,
             None,
             holds=len(node.holds(ask=False).active()),
-            rollback=node.ledger.in_force(settings.input),
+            rollback=node.rollback(),
             now=node.clock.now(),
         )
     except StateError as error:

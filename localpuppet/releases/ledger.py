@@ -5,7 +5,6 @@ forward by itself; going back is somebody's decision, which holds until the inpu
 new.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -151,6 +150,8 @@ class Ledger:
         rollback = self.rollback()
         if rollback is None:
             return None
+        import hashlib  # not paid for where nobody rolled back
+
         try:
             digest = hashlib.sha256(input_file.read_bytes()).hexdigest()
         except OSError:

@@ -15,15 +15,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from pathlib import Path
 
-from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.errors import IntegrityError, UnavailableError
 from localpuppet.machine.files import make_private, remove_tree
 from localpuppet.releases.git.program import GitProgram, make_bare
 from localpuppet.releases.git.tags import TagObject, judge
+from localpuppet.releases.git.words import ask_failure, fetch_failure
 
 MAX_FILE = 1024 * 1024
 # One checkout of many trees is faster than one each; a few at a time let the reader begin.
 TREES_AT_ONCE = 10
-_MISSING = re.compile(r"couldn't find remote ref refs/tags/(\S+)")
 _OBJECT = re.compile(r"[0-9a-f]{40}\n?\Z")
 
 
@@ -37,6 +37,7 @@ class Git:
         timeout: Seconds for one git command.
         parallel: How many fetches at a time.
         progress: Called with the number of repositories that are done and of all.
+        names: What the site calls repositories, by URL, for messages.
     """
 
     def __init__(
@@ -48,11 +49,13 @@ class Git:
         timeout: float,
         parallel: int = 4,
         progress: Callable[[int, int], None] = lambda _done, _all: None,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         self._mirrors = mirrors
         self._program = GitProgram(env=env, allow_file=allow_file, timeout=timeout)
         self._parallel = parallel
         self._progress = progress
+        self._names = names or {}
 
     def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
         """Bring tags into their mirrors; see `releases.git.repository.Repository`.
@@ -162,7 +165,7 @@ class Git:
             "--quiet",
             "--end-of-options",
             url,
-            failure=lambda said: UnavailableError(f"cannot be asked: {said}", where=url),
+            failure=lambda said: ask_failure(url, said, name=self._names.get(url, "")),
         )
         refs = {}
         for line in said.decode("utf-8", "replace").splitlines():
@@ -206,7 +209,7 @@ class Git:
             "--end-of-options",
             url,
             *refspecs,
-            failure=lambda said: _fetch_failure(url, tags, said),
+            failure=lambda said: fetch_failure(url, tags, said, name=self._names.get(url, "")),
         )
 
     def _make_mirror(self, mirror: Path) -> None:
@@ -375,16 +378,3 @@ class Git:
                 cwd=directory,
             )
         return [target for _, _, target in trees]
-
-
-def _fetch_failure(url: str, tags: Iterable[str], said: str) -> LocalpuppetError:
-    if "fsck" in said:
-        return IntegrityError(f"the repository holds what git refuses: {said}", where=url)
-    missing = _MISSING.search(said)
-    if missing:
-        return InvalidInputError(
-            f"has no tag {missing.group(1)}",
-            where=url,
-            hint=f"list its tags: git ls-remote --tags {url}",
-        )
-    return UnavailableError(f"cannot fetch {', '.join(tags)}: {said}", where=url)
