@@ -370,8 +370,6 @@ class Staging:
 
     def _sweep(self, app: ReleasePath) -> None:
         """Remove what a process that died here left half made."""
-        self._repository.sweep()
-        self._records.sweep()
-        rubbish = [*self._releases.glob(".new-*"), *(self._modules / app).parent.glob(".*")]
-        for path in rubbish:
-            remove_tree(path)
+        rubbish = [*self._repository.rubbish(), *self._records.rubbish()]
+        rubbish += [*self._releases.glob(".new-*"), *(self._modules / app).parent.glob(".*")]
+        self._store.sweep(rubbish)
