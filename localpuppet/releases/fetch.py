@@ -24,7 +24,7 @@ from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.tags import TagObject
 from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Pin
-from localpuppet.releases.source import Source
+from localpuppet.releases.source import Source, refuse_other_source
 from localpuppet.releases.store import Store
 from localpuppet.releases.verified import Verified
 
@@ -166,6 +166,7 @@ class Fetcher:
             refuse_moved(item.pinned, found, where=item.where)
         if item.source is not None and item.source.signers is not None:
             self._repository.verify_signature(item.url, item.tag, signers=item.source.signers)
+            refuse_other_source(item.source, found, where=item.where)
 
     def _arrivals(
         self,

@@ -94,6 +94,10 @@ def put_tag(repo: Repo, tag: str, body: bytes) -> str:
 
 
 def sign_tag(repo: Repo, tag: str, signing: Signing, *, key: str = "ssh", message: str = "") -> str:
-    """Make (or move) a tag of HEAD that an OpenSSH key has signed; return its id."""
-    text = payload(repo, tag, message or f"release {tag}")
+    """Make (or move) a tag of HEAD that an OpenSSH key has signed; return its id.
+
+    Unless there is a message, the tag is for the source that is called as the repository is.
+    """
+    named = f"release {tag}\n\nLocalpuppet-Source: {repo.path.name}"
+    text = payload(repo, tag, message or named)
     return put_tag(repo, tag, text + signing.ssh_sign(key, text))

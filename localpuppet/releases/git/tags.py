@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from localpuppet.errors import IntegrityError
 from localpuppet.formats.text import one_line
 
+# What a signed tag says of itself: otherwise the tag of one repository would do for another.
+TRAILER = "Localpuppet-Source: "
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagObject:
@@ -19,12 +22,14 @@ class TagObject:
         commit: The commit behind it.
         annotated: Whether there is a tag object.
         tree: The id of the commit's tree.
+        sources: What its message says that it is a release of, a name for each such line.
     """
 
     id: str
     commit: str
     annotated: bool
     tree: str
+    sources: tuple[str, ...] = ()
 
 
 def judge(
@@ -50,8 +55,10 @@ def judge(
         IntegrityError: It is nested, misnamed, or points at no commit.
     """
     kind = found[1] if found else "missing object"
+    sources: tuple[str, ...] = ()
     if found and kind == "tag":
-        head, _, _ = found[2].partition(b"\n\n")
+        head, _, message = found[2].partition(b"\n\n")
+        sources = _sources(message)
         fields = dict(line.partition(b" ")[::2] for line in head.split(b"\n") if b" " in line)
         if fields.get(b"type") != b"commit":
             raise IntegrityError(
@@ -66,4 +73,17 @@ def judge(
         raise IntegrityError(f"points at a {kind}, not at a commit", where=where)
     if commit is None or tree is None:
         raise IntegrityError("its tree is missing in the mirror", where=where)
-    return TagObject(id=ref, commit=commit[0], annotated=kind == "tag", tree=tree[0])
+    return TagObject(
+        id=ref, commit=commit[0], annotated=kind == "tag", tree=tree[0], sources=sources
+    )
+
+
+def _sources(message: bytes) -> tuple[str, ...]:
+    """Return the names in a message's trailers, up to its signature, that covers what is before."""
+    found = []
+    for line in message.split(b"\n"):
+        if line.startswith(b"-----BEGIN "):
+            break
+        if line.startswith(TRAILER.encode()):
+            found.append(line[len(TRAILER) :].decode("utf-8", "replace").strip())
+    return tuple(found)
