@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.text import one_line
-from localpuppet.releases.git.names import GitUrl, Tag
-from localpuppet.releases.git.tags import TRAILER, TagObject
+from localpuppet.releases.git.names import TRAILER, GitUrl, Tag
+
+if TYPE_CHECKING:
+    # Every verb reads the sources; only those that fetch know tags.
+    from localpuppet.releases.git.tags import TagObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,7 @@ class Source:
         )
 
 
-def refuse_other_source(source: Source, tag: TagObject, *, where: str) -> None:
+def refuse_other_source(source: Source, tag: "TagObject", *, where: str) -> None:
     """Refuse a tag whose message says that it is for another source than the one that asks.
 
     Args:

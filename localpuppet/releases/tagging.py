@@ -14,8 +14,7 @@ from typing import Protocol
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.checking import Checked
-from localpuppet.releases.git.names import Tag
-from localpuppet.releases.git.tags import TRAILER
+from localpuppet.releases.git.names import TRAILER, Tag
 from localpuppet.releases.lockfile import LOCK, MANIFEST
 from localpuppet.releases.source import Source
 

@@ -95,10 +95,15 @@ class RunPreparation:
             documents=self._documents,
             fetch=self._fetch,
         )
+        # Who rolled back lets the next input decide, whichever way it goes.
+        decided = allow_rollback or (source is None and self._ledger.rollback() is not None)
         loaded, options = self._overruled(
             loaded, options, own=source is None, allow_rollback=allow_rollback
         )
         release = self._releases.provide(loaded.input.app, package=package)
+        if not decided:
+            # A release that came only now brought the time of its tag with it.
+            self._ledger.check_forward(loaded.input.app)
         document = options.document
         if document is None and not self._asks_enc:
             document = node_document(loaded, release.enc, answer=None)

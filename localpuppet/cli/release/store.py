@@ -55,8 +55,10 @@ def _applied(ledger: Ledger) -> dict[str, str]:
     """Return which release of each source is the current and which the previous one."""
     found: dict[str, str] = {}
     for source in ledger.sources():
-        order = ledger.order(source)
-        found.update(zip(order[-2:][::-1], ("current", "previous"), strict=False))
+        current = ledger.current(source)
+        before = [app for app in ledger.order(source) if app != current]
+        found.update(dict.fromkeys(before[-1:], "previous"))
+        found.update({current: "current"} if current else {})
     return found
 
 

@@ -170,10 +170,11 @@ class PackageStaging:
     ) -> Staged:
         """Bring what a package holds into the store; return what it was found to be."""
         said = self._record(app, package)
-        if known is not None and not _same(known.pin, said.pin) and not accept_moved:
+        pin = self._staging.remembered(app, known)
+        if pin is not None and not _same(pin, said.pin) and not accept_moved:
             raise IntegrityError(
-                f"is another {said.pin.tag}: here it is {known.pin.commit[:12]}"
-                f" (tree {known.pin.tree_sha256[:12]}), the package has {said.pin.commit[:12]}"
+                f"is another {said.pin.tag}: here it is {pin.commit[:12]}"
+                f" (tree {pin.tree_sha256[:12]}), the package has {said.pin.commit[:12]}"
                 f" ({said.pin.tree_sha256[:12]})",
                 where=package.file,
                 hint="find out which is right; --accept-moved takes the package's",
