@@ -2,7 +2,7 @@
 
 decides: `difference`, `interface`, `lock`, `manifest`, `puppetfile`, `source`, `staged`, `tree`.
 acts: `catalogs`, `checking`, `classifier`, `comparing`, `fetch`, `garbage`, `interfaces`, `ledger`,
-    `locker`, `lockfile`, `provider`, `reading`, `release`, `staged_records`, `staging`, `store`,
-    `tagging`, `verified`.
+    `limits`, `locker`, `lockfile`, `provider`, `reading`, `release`, `staged_records`, `staging`,
+    `store`, `tag_memory`, `tagging`, `verified`.
 inner rooms: `git`, `packages`.
 """
