@@ -63,6 +63,8 @@ while read -r _; do
             pivot_root . .old
             umount -l /.old
             rmdir /.old
+            # systemd leaves that to whoever boots it in a namespace; credentials need it.
+            mount --make-rshared /
             echo "$pid"
             exec env -i container=unshare PATH=/usr/sbin:/usr/bin:/sbin:/bin \
                 /usr/lib/systemd/systemd --unit=multi-user.target >/dev/console 2>&1

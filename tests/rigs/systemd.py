@@ -174,22 +174,32 @@ class Machine:
             text=True,
         )
 
+    def app(self, code: str) -> None:
+        """Have the node's next runs apply this code."""
+        self._site(code, {"site": {}})
+
     def agent_class(self, code: str = "", **parameters: Any) -> None:
         """Have the node's next runs apply class `localpuppet::agent`, and this code before it."""
+        # A key stands in one of the two files, and the class writes these.
+        self.write("/etc/puppet/localpuppet.yaml", "{}\n")
         settings = {"buses": {"sqlite": {"path": BUS}}, **parameters}
-        self.write("/etc/puppet/modules/site/trunk/manifest.yaml", "modulepath: []\n")
-        self.write(
-            "/etc/puppet/modules/site/trunk/site/manifests/init.pp",
-            f"class site {{\n{code}\n}}\n",
-        )
-        classes = {"site": {}, "localpuppet::agent": settings}
+        self._site(code, {"site": {}, "localpuppet::agent": settings})
+
+    def _site(self, code: str, classes: dict[str, dict[str, Any]]) -> None:
+        release = "/etc/puppet/modules/site/trunk"
+        self.write(f"{release}/manifest.yaml", "modulepath: []\n")
+        self.write(f"{release}/site/manifests/init.pp", f"class site {{\n{code}\n}}\n")
         self.write("/etc/puppet/input.yaml", json.dumps({"app": "site/trunk", "classes": classes}))
 
     def records(self) -> list[dict[str, Any]]:
         """Return the node's runs, the oldest first."""
-        script = "for f in /var/lib/localpuppet/runs/*/status.json; do cat $f; echo; done"
+        script = 'for file in /var/lib/localpuppet/runs/*/status.json; do cat "$file"; echo; done'
         out = self._enter("sh", "-c", script).out
-        return [json.loads(line) for line in _objects(out)]
+        found, at, decoder = [], 0, json.JSONDecoder()
+        while at < len(out.rstrip()):
+            value, at = decoder.raw_decode(out, at + len(out[at:]) - len(out[at:].lstrip()))
+            found.append(value)
+        return found
 
     def settled(self) -> None:
         """Wait until systemd has nothing to do any more."""
@@ -226,18 +236,6 @@ class Machine:
         return Done(done.returncode, done.stdout, done.stderr)
 
 
-def _objects(text: str) -> list[str]:
-    """Split JSON objects that stand one after the other."""
-    decoder, found, at = json.JSONDecoder(), [], 0
-    text = text.strip()
-    while at < len(text):
-        value, at = decoder.raw_decode(text, at)
-        found.append(json.dumps(value))
-        while at < len(text) and text[at].isspace():
-            at += 1
-    return found
-
-
 def acquaint(machine: Machine) -> None:
     """Install the command, make the two nodes, and have each trust the other's key."""
     python = "/usr/local/lib/localpuppet/bin/python"
@@ -248,7 +246,7 @@ def acquaint(machine: Machine) -> None:
     )
     peer = {"node": OTHER, "bus": "sqlite", "buses": {"sqlite": {"path": BUS}}}
     machine.write(f"{PEER}/localpuppet.yaml", json.dumps(peer))
-    machine.write("/etc/puppet/localpuppet.yaml", "{}\n")
+    machine.write("/etc/puppet/localpuppet.yaml", json.dumps({**peer, "node": ME}))
     script = """
         set -eu
         localpuppet keys init
