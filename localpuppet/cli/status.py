@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.cli import render, render_run
-from localpuppet.cli.completion import complete_run
+from localpuppet.cli.completion import RunCommand, complete_run
 from localpuppet.cli.node_options import node_option, only_here
 from localpuppet.formats.times import parse_duration
 from localpuppet.machine.ports import Clock
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from localpuppet.releases.ledger import Rollback
     from localpuppet.runs.attempt import Attempt
     from localpuppet.runs.hold import Hold
 
 
 @click.command(
     "status",
+    cls=RunCommand,
     short_help="Show how a run stands, and what holds this node.",
     epilog="""\b
 Examples:
@@ -74,6 +76,7 @@ def status_command(
                 records, directory, seconds, sleep=node.processes.sleep, clock=node.clock
             )
     holds = node.holds(ask=False).active()
+    rollback = node.ledger.in_force(node.settings.input)
     attempt = None if run is not None else _later(node, status)
     if as_json:
         render.emit_json(
@@ -81,11 +84,12 @@ def status_command(
                 "schema": 1,
                 "run": status.to_dict() if status else None,
                 "holds": [hold.to_dict() for hold in holds],
+                "rollback": rollback.to_public() if rollback else None,
                 "attempt": attempt.to_dict() if attempt else None,
             }
         )
     else:
-        _show(status, holds, attempt, node.clock.now())
+        _show(status, holds, rollback, attempt, now=node.clock.now())
     if status is None:
         return 0
     if status.state is not State.FINISHED:
@@ -94,9 +98,16 @@ def status_command(
 
 
 def _show(
-    status: Status | None, holds: "Sequence[Hold]", attempt: "Attempt | None", now: "datetime"
+    status: Status | None,
+    holds: "Sequence[Hold]",
+    rollback: "Rollback | None",
+    attempt: "Attempt | None",
+    *,
+    now: "datetime",
 ) -> None:
     rows = [("On hold", click.style(str(hold), fg="yellow")) for hold in holds]
+    if rollback is not None:
+        rows.append(("Rollback", click.style(render.user_text(rollback), fg="yellow")))
     if attempt is not None:
         rows.append(("Last attempt", click.style(render_run.refused(attempt, now), fg="red")))
     if status is None:

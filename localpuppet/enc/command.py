@@ -8,7 +8,7 @@ from localpuppet.enc.document import EncData
 from localpuppet.errors import EncError, InvalidInputError, StateError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import NodeName
-from localpuppet.formats.text import one_line
+from localpuppet.formats.text import last_words
 from localpuppet.machine.files import MAX_DOCUMENT
 from localpuppet.machine.ports import Processes
 
@@ -76,7 +76,7 @@ class EncCommand:
             how = f"exited {output.ended.code}"
             if output.ended.signal:
                 how = f"was killed by signal {output.ended.signal}"
-            said = one_line(output.stderr.decode("utf-8", "replace").strip())[-200:]
+            said = last_words(output.stderr, most=200)
             raise EncError(f"{how}: {said}" if said else how, where=where)
         if not output.stdout.strip():
             raise EncError("answered nothing: could not find node", where=where)

@@ -172,6 +172,12 @@ def check_extra(extra: Sequence[str]) -> None:
             )
 
 
+def utf8(base: Mapping[str, str]) -> dict[str, str]:
+    """Return what makes Puppet read and write UTF-8 where the caller (cron, say) says C."""
+    locale = base.get("LC_ALL") or base.get("LC_CTYPE") or base.get("LANG") or "C"
+    return {"LC_ALL": "C.UTF-8"} if locale in ("C", "POSIX") else {}
+
+
 def environment(
     base: Mapping[str, str],
     *,
@@ -193,7 +199,7 @@ def environment(
         lock: The descriptor that Puppet inherits and its children do not: `lean_start` sets
             close-on-exec.
     """
-    env = {**base, **more}
+    env = {**base, **more, **utf8(base)}
     if not lean or any(character.isspace() for character in str(lean_start)):
         return env
     ours = {name: value for name, value in _GC.items() if name not in base}
@@ -201,6 +207,8 @@ def environment(
     if "RUBYOPT" in base:
         options.append(base["RUBYOPT"])
         ours["LOCALPUPPET_RUBYOPT"] = base["RUBYOPT"]
+    if "LC_ALL" in utf8(base):
+        ours["LOCALPUPPET_LC_ALL"] = base.get("LC_ALL", "")
     if lock is not None:
         ours["LOCALPUPPET_LOCK"] = str(lock)
     env.update(ours)

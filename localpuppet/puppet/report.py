@@ -8,7 +8,7 @@ from typing import Any
 
 from localpuppet.errors import StateError
 from localpuppet.formats.json_file import read_json
-from localpuppet.formats.text import one_line
+from localpuppet.formats.text import joined
 from localpuppet.formats.times import parse_time
 
 MAX_REASON = 300
@@ -84,7 +84,7 @@ def _first_failed(statuses: Mapping[str, Any]) -> str:
     said = [event for event in first.get("events") or () if event.get("status") == "failure"]
     place = f" ({place_of(first)})" if first.get("file") else ""
     message = f": {said[0].get('message')}" if said else ""
-    return one_line(f"{first.get('resource')}{place}{message}")[:MAX_REASON]
+    return joined(f"{first.get('resource')}{place}{message}")[:MAX_REASON]
 
 
 def place_of(resource: Mapping[str, Any]) -> str:

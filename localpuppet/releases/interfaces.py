@@ -15,7 +15,7 @@ from localpuppet.enc.document import NodeDocument
 from localpuppet.errors import InvalidInputError, PuppetMissingError, StateError
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.strict_json import loads
-from localpuppet.formats.text import one_line
+from localpuppet.formats.text import last_words
 from localpuppet.machine.files import make_private, remove, write_json
 from localpuppet.machine.ports import Processes
 from localpuppet.releases.interface import Interface, check
@@ -78,7 +78,7 @@ class Parser:
             raw = loads(output.stdout.rstrip().rpartition(b"\n")[2])
             return Interface.from_dict(raw, modulepath=names)
         except (ValueError, AttributeError, StateError) as error:
-            said = one_line(output.stderr.decode("utf-8", "replace").strip())[-200:] or str(error)
+            said = last_words(output.stderr, most=200) or str(error)
             raise PuppetMissingError(
                 f"Puppet's parser does not work: {said}",
                 where=where,

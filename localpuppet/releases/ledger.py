@@ -5,6 +5,7 @@ forward by itself, by the times in its tags where they are known (`releases.tag_
 is somebody's decision, which holds until the input says something new.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath, RunId
+from localpuppet.formats.times import parse_time
 from localpuppet.machine.files import make_private, remove, write_json
 from localpuppet.releases.tag_memory import TagMemory
 
@@ -30,6 +32,7 @@ class Rollback:
         input_sha256: The input that it overrules; another one ends it.
         user: Who decided.
         since: When, ISO 8601.
+        wanted: The release that the input names; empty in a decision of an older version.
     """
 
     app: ReleasePath
@@ -38,6 +41,18 @@ class Rollback:
     input_sha256: str
     user: str
     since: str
+    wanted: str = ""
+
+    def to_public(self) -> dict[str, str]:
+        """Return what others may know: all but the node document."""
+        names = ("wanted", "app", "run", "user", "since")
+        return {name: str(getattr(self, name)) for name in names}
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        since = parse_time(self.since).strftime("%Y-%m-%d %H:%M UTC")
+        wants = f"input wants {self.wanted}, " if self.wanted else ""
+        return f"{wants}running {self.app}, rolled back by {self.user} at {since}"
 
 
 class Ledger:
@@ -160,6 +175,24 @@ class Ledger:
             return Rollback(**fields)
         except (KeyError, TypeError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}", where=str(self._rollback)) from error
+
+    def in_force(self, input_file: Path) -> Rollback | None:
+        """Return the decision in force while the input stands as it does; it ends with a new one.
+
+        Args:
+            input_file: The node's own input; one that cannot be read ends nothing.
+
+        Raises:
+            StateError: The decision is damaged.
+        """
+        rollback = self.rollback()
+        if rollback is None:
+            return None
+        try:
+            digest = hashlib.sha256(input_file.read_bytes()).hexdigest()
+        except OSError:
+            return rollback
+        return rollback if digest == rollback.input_sha256 else None
 
     def roll_back(self, rollback: Rollback) -> None:
         """Put a decision in force.

@@ -16,6 +16,7 @@ from localpuppet.machine.files import write_durably
 from localpuppet.runs.run import Outcome, Status
 
 if TYPE_CHECKING:
+    from localpuppet.releases.ledger import Rollback
     from localpuppet.runs.attempt import Attempt
 
 _SAMPLE = re.compile(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
@@ -32,17 +33,21 @@ _HELP = {
     "localpuppet_last_run_resources": "Resources of the last run's catalog.",
     "localpuppet_last_attempt_timestamp_seconds": "When an apply was last refused before it ran.",
     "localpuppet_last_attempt_refused": "1, with the release and the class of that refusal.",
+    "localpuppet_rolled_back": "1 while the node runs another release than its input wants.",
     "localpuppet_holds": "Holds in force on this node; 0 means that it may run.",
 }
 
 
-def update(path: Path, status: Status | None, *, holds: int, now: datetime) -> None:
+def update(
+    path: Path, status: Status | None, *, holds: int, rollback: "Rollback | None", now: datetime
+) -> None:
     """Replace the textfile.
 
     Args:
         path: The textfile; world-readable, as it holds no secrets.
         status: The run that just ended; `None` leaves what is said of runs.
         holds: How many holds are in force.
+        rollback: The rollback in force.
         now: For a run without an end of its own.
 
     Raises:
@@ -57,6 +62,11 @@ def update(path: Path, status: Status | None, *, holds: int, now: datetime) -> N
             success = samples["localpuppet_last_run_timestamp_seconds"]
         if success is not None:
             samples["localpuppet_last_success_timestamp_seconds"] = success
+    for key in _of(samples, "localpuppet_rolled_back"):
+        del samples[key]
+    if rollback is not None:
+        labels = f'wanted="{rollback.wanted}",running="{rollback.app}"'
+        samples[f"localpuppet_rolled_back{{{labels}}}"] = "1"
     samples["localpuppet_holds"] = str(holds)
     write_durably(path, _text(samples).encode(), mode=0o644)
 

@@ -6,6 +6,7 @@ cannot be read reads `interrupted`, too, and says why. Refuses to know: how a ru
 """
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from pathlib import Path
 from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath, RunId
-from localpuppet.formats.text import one_line, printable
+from localpuppet.formats.text import joined, printable
 from localpuppet.formats.times import show_time
 from localpuppet.machine.files import (
     make_private,
@@ -63,7 +64,7 @@ class RunLog:
         for piece in pieces:
             text = printable(piece.decode("utf-8", "backslashreplace"))
             if text.startswith("Error: "):
-                self.last_error = one_line(text.removeprefix("Error: "))[:300]
+                self.last_error = joined(text.removeprefix("Error: "))[:300]
             self._write(text)
             line(text)
 
@@ -183,6 +184,29 @@ class Records:
                 continue  # not ours
         return sorted(found, reverse=True)
 
+    def check_space(self, least: int) -> None:
+        """Refuse a run that the disk could not take a record of.
+
+        Args:
+            least: How many bytes must be free.
+
+        Raises:
+            StateError: There are fewer, or hardly an inode.
+        """
+        state = self.directory.parent
+        try:
+            disk = os.statvfs(state)
+        except OSError as error:
+            raise state_problem(error, state) from error
+        free = disk.f_bavail * disk.f_frsize
+        if free < least or (disk.f_files and disk.f_favail < 64):
+            raise StateError(
+                f"only {free // 1048576} MiB and {disk.f_favail} inodes are free;"
+                f" a run needs {least // 1048576} MiB and 64",
+                where=str(state),
+                hint="make room; Puppet was not started",
+            )
+
     def create(self, clock: Clock) -> RunDirectory:
         """Return a directory, not made yet, for a run that starts now.
 
@@ -195,10 +219,14 @@ class Records:
         return RunDirectory(self.directory / name)
 
     def get(self, name: str | None) -> RunDirectory:
-        """Return the run whose id is or starts with `name`; the newest for `None`.
+        """Return the run that `name` means; the newest for `None`.
+
+        Args:
+            name: An id, its beginning or its end, where one run only has it so; `-1` is the run
+                before the newest, `-2` the one before that.
 
         Raises:
-            InvalidInputError: No run has that id, or several begin so.
+            InvalidInputError: It means no run, or several.
         """
         ids = self.ids()
         if name is None:
@@ -207,7 +235,7 @@ class Records:
                     "there is no run yet", where=str(self.directory), hint="localpuppet apply"
                 )
             return RunDirectory(self.directory / ids[0])
-        matches = [run for run in ids if run.startswith(name)] if name else []
+        matches = _meant(name, ids)
         if len(matches) != 1:
             problem = "is not a run" if not matches else f"means {len(matches)} runs"
             raise InvalidInputError(f"{name[:60]!r} {problem}", hint="see 'localpuppet history'")
@@ -324,6 +352,13 @@ class Records:
             run = RunDirectory(self.directory / name)
             if self.status(run).state is State.FINISHED:
                 shutil.rmtree(run.path, ignore_errors=True)
+
+
+def _meant(name: str, ids: list[RunId]) -> list[RunId]:
+    before = re.fullmatch(r"-([1-9][0-9]{0,5})", name)
+    if before:
+        return ids[int(before[1]) :][:1]
+    return [run for run in ids if run.startswith(name) or run.endswith(name)] if name else []
 
 
 def _unreadable(run: RunDirectory, reason: str) -> Status:

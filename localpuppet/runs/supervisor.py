@@ -4,7 +4,6 @@ Owns: the order of things. Invariants: at most one run on a node; the record is 
 starts and closed after it. Refuses to know: the operating system, the terminal.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from localpuppet.errors import EncError, LocalpuppetError, PuppetMissingError, S
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import NodeName, ReleasePath, RunId
 from localpuppet.formats.times import show_time
-from localpuppet.machine.files import make_private, state_problem
+from localpuppet.machine.files import make_private
 from localpuppet.machine.ports import Child, Clock, Ended, Processes
 from localpuppet.puppet.command import ApplyCommand, environment
 from localpuppet.puppet.installation import Installation
@@ -134,10 +133,10 @@ class Supervisor:
         lock.take(run.id, self._clock)
         try:
             self.holds.settle()
-            self.holds.check()
+            self._check_holds(prepared.options)
             if self._agent_lock:
                 self._agent_lock.take()
-            self._check_space()
+            self.records.check_space(self._node.min_free)
             started = self._clock.now()
             status = Status(
                 id=run.id,
@@ -170,19 +169,11 @@ class Supervisor:
                 self._agent_lock.release()
             lock.release()
 
-    def _check_space(self) -> None:
-        try:
-            disk = os.statvfs(self._node.state)
-        except OSError as error:
-            raise state_problem(error, self._node.state) from error
-        free = disk.f_bavail * disk.f_frsize
-        if free < self._node.min_free or (disk.f_files and disk.f_favail < 64):
-            raise StateError(
-                f"only {free // 1048576} MiB and {disk.f_favail} inodes are free;"
-                f" a run needs {self._node.min_free // 1048576} MiB and 64",
-                where=str(self._node.state),
-                hint="make room; Puppet was not started",
-            )
+    def _check_holds(self, options: RunOptions) -> None:
+        if not (options.noop and options.despite_hold):
+            self.holds.check()
+        elif held := self.holds.active():
+            self._observer.note(f"on hold, and this run changes nothing: {held[0]}")
 
     def _installation(self) -> Installation:
         if isinstance(self._node.installation, PuppetMissingError):
@@ -393,7 +384,11 @@ class Supervisor:
         """Bring the Prometheus textfile up to date; a refusal is noted: the record is the truth."""
         try:
             metrics.update(
-                self._node.metrics, status, holds=len(self.holds.active()), now=self._clock.now()
+                self._node.metrics,
+                status,
+                holds=len(self.holds.active()),
+                rollback=self._ledger.rollback(),
+                now=self._clock.now(),
             )
         except StateError as error:
             self._observer.note(f"metrics could not be written: {error}")

@@ -4,6 +4,8 @@
 # what Puppet starts sees what the caller had. The node's lock stays with this process: a daemon that
 # a module starts (system, spawn) must not keep the node busy. Nothing else is changed.
 warn 'localpuppet: lean start' if ENV.delete('LOCALPUPPET_PROBE')
+locale = ENV['LOCALPUPPET_LC_ALL'] # by now Ruby has its encoding
+ENV['LC_ALL'] = locale.empty? ? nil : locale if locale
 begin
   lock = ENV['LOCALPUPPET_LOCK']
   IO.for_fd(Integer(lock, 10), autoclose: false).close_on_exec = true if lock

@@ -184,6 +184,12 @@ class ReleaseWiring:
             observe=self._node.observe,
         )
 
+    def known(self) -> list[str]:
+        """Return the releases in the directory of modules, for completion."""
+        modules = self._node.settings.modules
+        found = [*modules.glob("*/trunk"), *modules.glob("*/tags/*")]
+        return sorted(path.relative_to(modules).as_posix() for path in found if path.is_dir())
+
     def input_app(self) -> "ReleasePath":
         """Return the release that the node's input names.
 

@@ -82,6 +82,7 @@ class RunWiring:
             enc_script=settings.enc_script,
             site_manifest=settings.site_manifest,
             own_modules=OWN_MODULES,
+            lookup_script=shared_file("lookup.rb"),
             installed=node.installed,
             env=node.environment,
             processes=node.processes,

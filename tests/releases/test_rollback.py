@@ -63,6 +63,48 @@ def test_a_rollback_can_be_aimed_and_ended(site: Node, forge: Forge) -> None:
     assert "no good run of web/tags/r9" in missing.err
 
 
+def test_a_second_rollback_goes_further_back_and_everybody_is_told(
+    site: Node, forge: Forge
+) -> None:
+    for tag in ("r1", "r2", "r3"):
+        if tag != "r1":
+            release(site, forge, tag)
+        point_at(site, tag)
+        assert site.run("apply").code == 0
+    assert site.run("rollback", "--json").json["app"] == "web/tags/r2"
+    assert site.run("apply").code == 0
+    told = site.run("status")
+    assert "input wants web/tags/r3, running web/tags/r2, rolled back by " in told.out
+    again = site.run("rollback", "--json").json
+    assert (again["from"], again["app"], again["wanted"]) == (
+        "web/tags/r2",
+        "web/tags/r1",
+        "web/tags/r3",
+    )
+    assert site.run("status", "--json").json["rollback"]["app"] == "web/tags/r1"
+    assert "running web/tags/r1, rolled back" in site.run("check").err
+    sample = 'localpuppet_rolled_back{wanted="web/tags/r3",running="web/tags/r1"} 1\n'
+    assert sample in (site.state / "metrics.prom").read_text()
+    further = site.run("rollback")
+    assert further.code == 2
+    assert "no good run of a release of 'web' before web/tags/r1" in further.err
+    ended = site.run("rollback", "--end", "--json").json
+    assert ended["ended"]["app"] == "web/tags/r1"
+    assert site.run("rollback", "--end", "--json").json["ended"] is None
+    assert "localpuppet_rolled_back" not in (site.state / "metrics.prom").read_text()
+    assert site.run("status", "--json").json["rollback"] is None
+
+
+def test_a_changed_input_is_no_longer_rolled_back(site: Node, forge: Forge) -> None:
+    site.run("apply")
+    release(site, forge, "r2")
+    point_at(site, "r2")
+    site.run("apply")
+    site.run("rollback")
+    site.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
+    assert site.run("status", "--json").json["rollback"] is None
+
+
 def test_another_input_does_not_end_a_rollback(site: Node, forge: Forge) -> None:
     site.run("apply")
     release(site, forge, "r2")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError, StateError, UnavailableError
-from localpuppet.formats.text import one_line
+from localpuppet.formats.text import last_words
 from localpuppet.share.files import shared_file
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class GitProgram:
         done = self.start(repository, *arguments, cwd=cwd, stdin=stdin)
         if done.returncode == 0:
             return done.stdout
-        said = one_line(done.stderr.decode("utf-8", "replace").strip())[-300:]
+        said = last_words(done.stderr, most=300)
         if failure is not None:
             raise failure(said)
         raise IntegrityError(f"git {arguments[0]} failed: {said}", where=str(repository))

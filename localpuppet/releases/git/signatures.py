@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localpuppet.errors import IntegrityError
-from localpuppet.formats.text import one_line
+from localpuppet.formats.text import last_words
 from localpuppet.machine.anchors import read_anchor
 from localpuppet.releases.git.program import GitProgram
 
@@ -110,7 +110,7 @@ def _import_keys(program: GitProgram, home: Path, keys: Path) -> None:
         check=False,
     )
     if done.returncode != 0:
-        said = one_line(done.stderr.decode("utf-8", "replace").strip())[-200:]
+        said = last_words(done.stderr, most=200)
         raise IntegrityError(f"the keys cannot be read: {said}", where=str(keys))
 
 

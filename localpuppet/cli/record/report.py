@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from localpuppet.cli import render, render_run
-from localpuppet.cli.completion import complete_run
+from localpuppet.cli.completion import RunCommand, complete_run
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import one_line
@@ -27,6 +27,7 @@ SLOWEST = 5
 
 @click.command(
     "report",
+    cls=RunCommand,
     short_help="Show what a run did: failed, changed, skipped and slowest resources.",
     epilog="""\b
 Examples:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.cli import render, render_run
-from localpuppet.cli.completion import complete_run
+from localpuppet.cli.completion import RunCommand, complete_run
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.json_file import read_json
 from localpuppet.runs.records import Records, RunDirectory
@@ -16,6 +16,9 @@ from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.runs.attempt import Attempt
+
+
+WIDE = 120
 
 
 @click.command(
@@ -92,22 +95,22 @@ def _attempt_row(attempt: "Attempt") -> tuple[str, ...]:
 def _table(rows: Sequence[Sequence[str]]) -> str:
     head: Sequence[str] = ("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS")
     width = render.columns()
-    text = render.table(head, rows, width=width)
-    if width is None or max(len(click.unstyle(line)) for line in text.splitlines()) <= width:
-        return text
-    # The id says when, too.
-    head, *rows = ([row[0], *row[2:]] for row in (head, *rows))
-    return render.table(head, rows, width=width)
+    if width is not None and width < WIDE:
+        # The end of an id means the run, too; what is left over is for the reason.
+        rows = [[row[0].rpartition("-")[2], row[1][5:16], *row[2:]] for row in rows]
+    return render.table(head, rows, width=width, spare=("TOOK",))
 
 
 @click.command(
     "logs",
+    cls=RunCommand,
     short_help="Show what Puppet said during a run.",
     epilog="""\b
 Examples:
   localpuppet logs                   of the newest run
   localpuppet logs -f                until it has ended
-  localpuppet logs 20261120T1406     a run by the beginning of its id
+  localpuppet logs 7f3a              a run by the end of its id, or by its beginning
+  localpuppet logs -1                the run before the newest
 """,
 )
 @click.argument("run", required=False, shell_complete=complete_run)
@@ -170,6 +173,7 @@ def follow_log(
 
 @click.command(
     "why",
+    cls=RunCommand,
     short_help="Show who asked for a run, with which input and release.",
     epilog="""\b
 Examples:
