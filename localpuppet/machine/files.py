@@ -210,13 +210,45 @@ def remove_tree(path: Path) -> None:
         if path.is_symlink() or path.is_file():
             path.unlink()
         elif path.exists():
-            import shutil  # 4 ms, where most runs remove nothing
-
-            shutil.rmtree(path)
+            _empty(path)
+            path.rmdir()
     except OSError as error:
         raise state_problem(error, path) from error
     if path.exists():
         raise StateError("could not be removed", where=str(path))
+
+
+def _empty(directory: Path) -> None:
+    """Remove everything in a directory, however deep it is.
+
+    What is below a directory in it is brought up to the top before that directory goes: no call
+    is nested, no path is longer than two names, and two directories are open at a time.
+    """
+    fresh = f".removed-{os.urandom(6).hex()}"
+    count = 0
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    top = os.open(directory, flags)
+    try:
+        while names := os.listdir(top):  # noqa: PTH208 - of a descriptor
+            for name in names:
+                if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
+                    os.unlink(name, dir_fd=top)
+                    continue
+                inner = os.open(name, flags, dir_fd=top)
+                try:
+                    for child in os.listdir(inner):  # noqa: PTH208
+                        status = os.stat(child, dir_fd=inner, follow_symlinks=False)
+                        if stat.S_ISDIR(status.st_mode):
+                            count += 1
+                            new = f"{fresh}-{count}"
+                            os.rename(child, new, src_dir_fd=inner, dst_dir_fd=top)
+                        else:
+                            os.unlink(child, dir_fd=inner)
+                finally:
+                    os.close(inner)
+                os.rmdir(name, dir_fd=top)
+    finally:
+        os.close(top)
 
 
 def replace_link(link: Path, target: Path) -> None:

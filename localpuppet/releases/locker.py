@@ -86,7 +86,7 @@ class LockWriter:
             wanted = self._as_pinned(wanted, directory / LOCK)
         held = self._store.exclusively()
         try:
-            self._repository.sweep()
+            self._store.sweep(self._repository.rubbish())
             fetcher = Fetcher(repository=self._repository, store=self._store)
             pins = fetcher.bring(wanted)
         finally:

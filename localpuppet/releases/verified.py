@@ -93,9 +93,12 @@ def rules_digest(source: Source) -> str:
     if source.signers is None:
         return ""
     try:
-        return hashlib.sha256(source.signers.read_bytes()).hexdigest()
+        rules = hashlib.sha256(source.signers.read_bytes())
     except OSError as error:
         raise state_problem(error, source.signers) from error
+    if source.unnamed_tags:
+        rules.update(b"\0unnamed tags")
+    return rules.hexdigest()
 
 
 def _key(source: Source, pin: Pin) -> str:

@@ -101,12 +101,17 @@ class RunPreparation:
             fetch=self._fetch,
         )
         self._named(loaded.input.app)
+        # Who rolled back lets the next input decide, whichever way it goes.
+        decided = allow_rollback or (source is None and self._ledger.rollback() is not None)
         try:
             loaded, options = self._overruled(
                 loaded, options, own=source is None, allow_rollback=allow_rollback
             )
             self._named(loaded.input.app)
             release = self._releases.provide(loaded.input.app, package=package)
+            if not decided:
+                # A release that came only now brought the time of its tag with it.
+                self._ledger.check_forward(loaded.input.app)
         except LocalpuppetError as error:
             raise loaded.placed(error) from error
         document = options.document

@@ -1,9 +1,10 @@
-"""The inbox: causes that were accepted and are owed a run, and the ids that were seen, on disk.
+"""The inbox on disk: causes that are owed a run, ids that were seen, what became of the newest.
 
 Owns: `agent/inbox.sqlite` in the state directory. Refuses to know: what a cause is for, when a run
 is due. Invariants: a cause and its id become durable in one transaction, before anybody acts on
-them; a kill -9 or a power cut takes back nothing that was said; the newest ids are known whatever
-somebody does to the clock.
+them; a cause goes out in the transaction that says what became of it, so that the next agent can
+tell whoever waits; a kill -9 or a power cut takes back nothing that was said; the newest ids are
+known whatever somebody does to the clock.
 """
 
 import json
@@ -16,12 +17,16 @@ from localpuppet.machine.database import Database
 from localpuppet.machine.id_table import ALWAYS, TABLES, IdTable, from_first_format
 from localpuppet.machine.ports import Clock
 from localpuppet.triggers.cause import Cause
+from localpuppet.triggers.outcome import MOST, TriggerOutcome
 
 _VERSION = 2
 _EVERYBODY = ""  # ids have their sender in them; nobody has a quota here
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS causes (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cause TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS settled (
+    number INTEGER PRIMARY KEY, outcome TEXT NOT NULL
 ) STRICT;
 {TABLES}
 """
@@ -75,8 +80,12 @@ class Inbox:
                 self._ids.add(connection, _EVERYBODY, cause.id, until)
             self._ids.forget(connection, now)
 
-    def forget(self, identifiers: Iterable[str]) -> None:
-        """Take causes out that were settled.
+    def settle(self, identifiers: Iterable[str], outcomes: Sequence[TriggerOutcome] = ()) -> None:
+        """Take causes out, and write down what became of them.
+
+        Args:
+            identifiers: The ids of the causes.
+            outcomes: What is to be told of them; the newest `MOST` are kept.
 
         Raises:
             StateError: They are still on the disk, and will be settled again.
@@ -85,6 +94,29 @@ class Inbox:
             connection.executemany(
                 "DELETE FROM causes WHERE id = ?", [(identifier,) for identifier in identifiers]
             )
+            connection.executemany(
+                "INSERT INTO settled (outcome) VALUES (?)",
+                [(json.dumps(outcome.to_dict()),) for outcome in outcomes],
+            )
+            connection.execute(
+                "DELETE FROM settled WHERE number <= (SELECT max(number) FROM settled) - ?", (MOST,)
+            )
+
+    def settled(self) -> list[TriggerOutcome]:
+        """Return what became of the last `MOST` causes, the oldest first.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.use() as connection:
+            rows = connection.execute("SELECT outcome FROM settled ORDER BY number").fetchall()
+        try:
+            read = [TriggerOutcome.from_dict(loads(text)) for (text,) in rows]
+        except ValueError as error:
+            raise StateError(
+                f"holds a damaged outcome: {error}", where=str(self._database.path)
+            ) from error
+        return [outcome for outcome in read if outcome is not None]
 
     def causes(self) -> list[Cause]:
         """Return what is owed, in the order in which it was accepted.

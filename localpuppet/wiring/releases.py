@@ -42,7 +42,7 @@ class ReleaseWiring:
     @cached_property
     def store(self) -> Store:
         """The content store."""
-        return Store(self._node.settings.state)
+        return Store(self._node.settings.state, note=self._node.observe("").note)
 
     @cached_property
     def interfaces(self) -> "Interfaces":

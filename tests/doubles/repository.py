@@ -8,8 +8,9 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localpuppet.errors import IntegrityError, UnavailableError
+from localpuppet.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.releases.git.tags import TagObject
+from localpuppet.releases.limits import Budget
 
 MAX_FILE = 1024 * 1024
 Files = Mapping[str, bytes]
@@ -53,7 +54,14 @@ class FakeServers:
         tree = _id("tree", *(f"{name}\0".encode() + data for name, data in sorted(files.items())))
         commit = _id("commit", url.encode(), tree.encode(), str(time).encode())
         ref = _id("tag", tag.encode(), commit.encode()) if annotated else commit
-        found = TagObject(id=ref, commit=commit, annotated=annotated, tree=tree)
+        found = TagObject(
+            id=ref,
+            commit=commit,
+            annotated=annotated,
+            tree=tree,
+            sources=(url.rpartition("/")[2].removesuffix(".git"),) if signer else (),
+            tagged_at=time if annotated else None,
+        )
         self.published[url, tag] = _Published(
             found=found, files=dict(files), signer=signer, time=time
         )
@@ -69,7 +77,7 @@ class FakeRepository:
     Attributes:
         asked: URL and tag of everything that was asked of a server, in order.
         written: Ids of the trees that were written.
-        swept: How often rubbish was removed.
+        swept: How often rubbish was asked for.
     """
 
     def __init__(self, servers: FakeServers) -> None:
@@ -80,8 +88,9 @@ class FakeRepository:
         self.written: list[str] = []
         self.swept = 0
 
-    def sweep(self) -> None:
+    def rubbish(self) -> Sequence[Path]:
         self.swept += 1
+        return []
 
     def fetch(self, tags: Sequence[Ref], *, refresh: bool) -> None:
         for _ in self.arrivals(tags, refresh=refresh):
@@ -102,7 +111,7 @@ class FakeRepository:
             raise IntegrityError("the repository holds what git refuses", where=url)
         published = self._servers.published.get(ref)
         if published is None:
-            raise UnavailableError(f"cannot fetch {tag}", where=url, hint="is the tag there?")
+            raise InvalidInputError(f"the repository has no tag {tag}", where=url)
         self._mirror[ref] = published
         self._seen.append(published)
 
@@ -126,12 +135,14 @@ class FakeRepository:
             )
 
     def write(
-        self, trees: Sequence[tuple[str, str, str]], directory: Path
+        self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
     ) -> Generator[str, None, None]:
         for url, tree, name in trees:
             found = [published for published in self._seen if published.found.tree == tree]
             if not found:
                 raise IntegrityError("its objects are not there", where=url)
+            for path, data in found[0].files.items():
+                budget.take(len(data), where=f"{url}: {path}")
             for path, data in found[0].files.items():
                 file = directory / name / path
                 file.parent.mkdir(parents=True, exist_ok=True)

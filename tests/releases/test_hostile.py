@@ -96,6 +96,7 @@ def test_git_repo(
                 "git": f"file://{tmp_path}/up",
                 "require_signed": True,
                 "signers": f"{tmp_path}/allowed_signers",
+                "unnamed_tags": "accept",
             }
         },
     )
@@ -187,7 +188,11 @@ def test_a_tag_signed_with_openpgp(node: Node, tmp_path: Path) -> None:
         run(*git, "-c", "user.signingkey=release@example.net", "tag", "-s", "-m", "r1", "r1")
         node.write("work/manifest.yaml", "modulepath: [up/tags/r1]\n")
         for key, code in (("release", 0), ("other", 3)):
-            source = {"git": f"file://{tmp_path}/up", "require_signed": True}
+            source = {
+                "git": f"file://{tmp_path}/up",
+                "require_signed": True,
+                "unnamed_tags": "accept",
+            }
             node.settings(
                 allow_file_urls=True,
                 sources={"up": {**source, "signers": f"{tmp_path}/{key}.asc"}},

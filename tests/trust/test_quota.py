@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localpuppet.trust.quota import Quota
@@ -24,6 +24,7 @@ def test_one_may_have_a_bound_of_its_own() -> None:
     assert not quota.has_room(own=3, total=3)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from("abcd")))
 def test_whoever_comes_in_whatever_order(owners: list[str]) -> None:
     quota = Quota(shared=10, reserve=4, few=2)

@@ -60,8 +60,10 @@ def _applied(ledger: Ledger) -> dict[str, str]:
     """Return which release of each source is the current and which the previous one."""
     marks: dict[str, str] = {}
     for source in ledger.sources():
-        order = ledger.order(source)
-        marks.update(zip(order[-2:][::-1], ("current", "previous"), strict=False))
+        current = ledger.current(source)
+        before = [app for app in ledger.order(source) if app != current]
+        marks.update(dict.fromkeys(before[-1:], "previous"))
+        marks.update({current: "current"} if current else {})
     return marks
 
 

@@ -10,6 +10,8 @@ import re
 from localpuppet.errors import InvalidInputError
 
 MAX_TAG = 200
+# What a signed tag says of itself: otherwise the tag of one repository would do for another.
+TRAILER = "Localpuppet-Source: "
 
 _TAG = re.compile(r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+)*\Z")
 _OBJECT = re.compile(r"[0-9a-f]{40}\Z")

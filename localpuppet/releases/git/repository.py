@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from localpuppet.releases.git.tags import TagObject
+from localpuppet.releases.limits import Budget
 
 
 class Repository(Protocol):
@@ -13,12 +14,8 @@ class Repository(Protocol):
     A tag that is in the mirror already is not asked for again unless `refresh` says so.
     """
 
-    def sweep(self) -> None:
-        """Remove what a process that died left half made. Call it with the store's lock only.
-
-        Raises:
-            StateError: The disk refused.
-        """
+    def rubbish(self) -> Sequence[Path]:
+        """Return what a process that died left half made. Call it with the store's lock only."""
         ...
 
     def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
@@ -87,20 +84,22 @@ class Repository(Protocol):
         ...
 
     def write(
-        self, trees: Sequence[tuple[str, str, str]], directory: Path
+        self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
     ) -> Generator[str, None, None]:
         """Write trees out as they are in git, byte for byte.
 
         Args:
             trees: URL, tree id, and the name of the directory to make for it.
             directory: An existing, empty directory.
+            budget: What may be written; each tree is counted before anything of it is written.
 
         Yields:
             Names of directories, each when it is whole; others may be written meanwhile, until
             the generator is closed.
 
         Raises:
-            IntegrityError: A tree holds a submodule, or its objects are not there.
+            IntegrityError: A tree holds a submodule, is too large, too deep or has too many
+                members, or its objects are not there.
         """
         ...
 

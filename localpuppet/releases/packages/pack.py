@@ -18,6 +18,7 @@ from typing import Protocol
 
 from localpuppet.errors import IntegrityError
 from localpuppet.machine.files import open_user_file, state_problem
+from localpuppet.releases.limits import LIMITS, Limits
 from localpuppet.releases.tree import check_link, check_path
 
 BLOCK = 512
@@ -27,25 +28,9 @@ MODES = {"directory": 0o755, "executable": 0o555, "file": 0o444}
 _ID = re.compile(rb"[0-9a-f]{64}\Z")
 _OCTAL = re.compile(rb"[0-7]{1,11}\Z")
 _END = bytes(BLOCK)
+# How many slashes the name of a tree in a pack has: ID/objects/SHA256.
+_TREE = 2
 _LONG = {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a pack may take.
-
-    Attributes:
-        file: Bytes of the pack itself.
-        unpacked: Bytes of everything in it.
-        members: How many files, links and directories.
-    """
-
-    file: int = 1024**3
-    unpacked: int = 4 * 1024**3
-    members: int = 500_000
-
-
-LIMITS = Limits()
 
 
 def write(directory: Path, target: Path, *, time: int) -> None:
@@ -153,12 +138,17 @@ class _Unpacking:
         self._left = limits.unpacked
         self._top = b""
         self._made = {b""}
+        self._childless: set[bytes] = set()
 
     def run(self) -> Path:
         for member in self._members():
             self._make(member)
         if not self._top:
             raise IntegrityError("is empty", where=self._where)
+        # A tree knows files and links only: what no digest covers must not come in.
+        empty = min((name for name in self._childless if name.count(b"/") > _TREE), default=None)
+        if empty is not None:
+            raise self._refuse("is an empty directory", empty)
         return Path(os.fsdecode(self._target + b"/" + self._top))
 
     def _refuse(self, what: str, name: bytes) -> IntegrityError:
@@ -232,14 +222,17 @@ class _Unpacking:
         self._top = self._top or top
         if top != self._top or not _ID.match(top):
             raise self._refuse("is not below the pack's one directory", name)
-        if name.rpartition(b"/")[0] not in self._made:
+        parent = name.rpartition(b"/")[0]
+        if parent not in self._made:
             raise self._refuse("comes before its directory, or goes through a link", name)
+        self._childless.discard(parent)
         # Bytes and os, not pathlib: a pack has ten thousand of these.
         path = self._target + b"/" + name
         try:
             if is_directory and member.size == 0:
                 os.mkdir(path)  # noqa: PTH102
                 self._made.add(name)
+                self._childless.add(name)
             elif member.kind == tarfile.SYMTYPE and member.size == 0:
                 check_link(inside, member.target, where=self._where)
                 os.symlink(member.target, path)  # noqa: PTH211

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.errors import IntegrityError, UnavailableError
+from localpuppet.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.git.tags import TagObject
+from localpuppet.releases.limits import Budget, Limits
 from tests.rigs.hosts import COMMITTED, FILES, GitHost, Host, MemoryHost
 
 UNKNOWN = "1234567890" * 4
@@ -29,7 +30,7 @@ def written(
     host: Host, repository: Repository, tree: str, directory: Path, name: str = "web"
 ) -> dict[str, bytes]:
     directory.mkdir()
-    assert list(repository.write([(host.url(name), tree, "tree")], directory)) == ["tree"]
+    assert list(repository.write([(host.url(name), tree, "tree")], directory, Budget())) == ["tree"]
     top = directory / "tree"
     return {
         str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()
@@ -72,12 +73,10 @@ class TestRepository:
             repository.tags([(host.url("web"), "r1"), (host.url("web"), "r2")])
 
     @pytest.mark.parametrize("refresh", [False, True])
-    def test_a_tag_that_is_not_there_is_unavailable_and_named(
-        self, host: Host, refresh: bool
-    ) -> None:
+    def test_a_tag_that_is_not_there_is_refused_and_named(self, host: Host, refresh: bool) -> None:
         host.publish("web", "r1")
         repository = host.machine()
-        with pytest.raises(UnavailableError, match="cannot fetch r2"):
+        with pytest.raises(InvalidInputError, match="r2"):
             repository.fetch([(host.url("web"), "r2")], refresh=refresh)
 
     def test_what_is_here_is_not_asked_for_again(self, host: Host) -> None:
@@ -139,7 +138,7 @@ class TestRepository:
         repository = host.machine()
         repository.fetch([], refresh=True)
         assert (repository.tags([]), repository.refs([])) == ({}, {})
-        assert list(repository.write([], tmp_path)) == []
+        assert list(repository.write([], tmp_path, Budget())) == []
 
     def test_a_tree_is_written_byte_for_byte(self, host: Host, tmp_path: Path) -> None:
         host.publish("web", "r1")
@@ -159,7 +158,7 @@ class TestRepository:
         out = tmp_path / "out"
         out.mkdir()
         trees = [(url, found[url, tag].tree, f"d{i}") for i, (url, tag) in enumerate(wanted)]
-        for directory in (whole := repository.write(trees, out)):
+        for directory in (whole := repository.write(trees, out, Budget())):
             number = int(directory[1:])
             assert (out / directory / "name").read_bytes() == names[number].encode()
             names[number] = ""
@@ -179,7 +178,7 @@ class TestRepository:
         host.publish("web", "r1")
         repository, _ = fetched(host)
         with pytest.raises(IntegrityError):
-            list(repository.write([(host.url("web"), UNKNOWN, "tree")], tmp_path))
+            list(repository.write([(host.url("web"), UNKNOWN, "tree")], tmp_path, Budget()))
 
     def test_files_at_the_top_are_read_and_missing_ones_left_out(self, host: Host) -> None:
         host.publish("web", "r1")
@@ -239,23 +238,31 @@ class TestRepository:
         with pytest.raises(IntegrityError, match="signature"):
             repository.verify_signature(host.url("web"), "r1", signers=host.signers("alice"))
 
-    def test_sweeping_keeps_what_was_fetched(self, host: Host) -> None:
-        host.machine().sweep()
+    def test_what_was_fetched_is_not_rubbish(self, host: Host) -> None:
+        assert list(host.machine().rubbish()) == []
         host.publish("web", "r1")
         repository, before = fetched(host)
-        repository.sweep()
+        assert list(repository.rubbish()) == []
         assert repository.tag(host.url("web"), "r1") == before
 
+    def test_a_tree_beyond_its_budget_is_not_written(self, host: Host, tmp_path: Path) -> None:
+        host.publish("web", "r1")
+        repository, found = fetched(host)
+        budget = Budget(Limits(members=1))
+        with pytest.raises(IntegrityError, match="too many members"):
+            list(repository.write([(host.url("web"), found.tree, "tree")], tmp_path, budget))
+        assert not (tmp_path / "tree").exists()
 
-def test_what_a_dead_git_left_half_made_is_swept_away(tmp_path: Path) -> None:
+
+def test_what_a_dead_git_left_half_made_is_rubbish(tmp_path: Path) -> None:
     host = GitHost(tmp_path)
     host.publish("web", "r1")
     repository, _ = fetched(host)
     mirrors = tmp_path / "mirrors-1"
     for name in (".new-1", ".scratch-1"):
         (mirrors / name / "objects").mkdir(parents=True)
-    repository.sweep()
-    assert [path.name for path in mirrors.iterdir() if path.name.startswith(".")] == []
+    left = {path for path in mirrors.iterdir() if path.name.startswith(".")}
+    assert (len(left), set(repository.rubbish())) == (2, left)
 
 
 def test_a_lock_that_a_dead_git_left_does_not_keep_the_next_one_waiting(tmp_path: Path) -> None:
