@@ -89,7 +89,7 @@ def disable_command(
 Examples:
   localpuppet enable                       end yours, and name the others
   localpuppet enable --owner release-bot   end another's
-  localpuppet enable --all                 end every hold, also a Puppet agent's
+  localpuppet enable --all                 end every hold
   localpuppet enable --node web01.example.com    end yours there
 """,
 )
