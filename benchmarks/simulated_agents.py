@@ -26,6 +26,7 @@ from bare_clients import open_bare
 from localpuppet.agent.bus_session import BusSession
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.formats.names import NodeName
+from localpuppet.machine.ports import LineKind
 
 KEYPREFIX = "/puppet_trigger/events"
 TIMEOUT = 5.0
@@ -118,7 +119,7 @@ class Listener:
 class Quiet:
     """A log that says nothing."""
 
-    def info(self, _text: str) -> None:
+    def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
         """Say nothing."""
 
     warning = debug = info

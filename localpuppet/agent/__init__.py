@@ -1,1 +1,9 @@
-"""Room `agent`; its map comes with the next commits."""
+"""A node that listens: what it hears becomes runs, at most one at a time, and none is lost.
+
+decides: `timer`.
+acts: `agent`, `bus_session`, `lock_users`, `noticing`, `puppet_calls`, `run_service`, `run_side`,
+    `status`.
+touches the world: `command_runner`, `fork_runner`, `log`.
+ports: `runner`.
+inner rooms: `split`.
+"""

@@ -7,7 +7,7 @@ the bus is handed to `hear`), how a run is done (`Runner`), the terminal.
 
 Invariants: a cause is in the inbox before it counts, and leaves it only when a run that started
 after it is over or when its drop was logged; a failed write of the inbox is an error that ends the
-agent, since it could keep no promise; what a message says can never raise.
+agent, since it could keep no promise; no message, however malformed, raises.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Any
 from localpuppet.agent.runner import Fate, Order, RunEnd, Runner
 from localpuppet.errors import IntegrityError, LocalpuppetError
 from localpuppet.formats.names import NodeName
-from localpuppet.machine.ports import Clock, Log
+from localpuppet.machine.ports import Clock, LineKind, Log
 from localpuppet.triggers.admission import Admission, Admitted, Dropped, Unsigned
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.coalescing import Batch, Coalescer, Drop
@@ -109,19 +109,21 @@ class Agent:
         """
         admitted: dict[str, Admitted] = {}
         for token in tokens:
-            found = self._admit(token)
-            if isinstance(found, Dropped):
-                say = self._log.debug if found.quiet else self._log.warning
-                trigger = found.trigger
+            verdict = self._admit(token)
+            if isinstance(verdict, Dropped):
+                say = self._log.debug if verdict.quiet else self._log.warning
+                trigger = verdict.trigger
                 which = f" of {trigger.hostname} ({trigger.uuid})" if trigger else ""
-                say(f"dropped a trigger{which}: {found.reason}")
-            elif found.cause.id not in admitted:
-                problem = self._coalescer.problem(found.cause)
+                say(f"dropped a trigger{which}: {verdict.reason}", kind=LineKind.STRANGER)
+            elif verdict.cause.id not in admitted:
+                problem = self._coalescer.problem(verdict.cause)
                 if problem:
-                    self._log.warning(f"dropped a {_shown(found.cause)}: {problem}")
+                    self._log.warning(
+                        f"dropped a {_shown(verdict.cause)}: {problem}", kind=LineKind.STRANGER
+                    )
                 else:
-                    admitted[found.cause.id] = found
-        self._accept([(found.cause, found.remember_until) for found in admitted.values()])
+                    admitted[verdict.cause.id] = verdict
+        self._accept([(verdict.cause, verdict.remember_until) for verdict in admitted.values()])
 
     def _admit(self, token: bytes) -> Admitted | Dropped:
         try:
@@ -185,7 +187,7 @@ class Agent:
         self._inbox.accept(causes)
         for cause, _ in causes:
             self._coalescer.accept(cause)
-            self._log.info(f"accepted a {_shown(cause)}")
+            self._log.info(f"accepted a {_shown(cause)}", kind=LineKind.ACCEPTED)
         self._wake.set()
 
     def paths(self) -> tuple[tuple[NodeName, ...], ...]:
@@ -245,7 +247,10 @@ class Agent:
         say = self._log.debug if self._blocked else self._log.info
         say(f"running for {batch}")
         for start in range(0, len(batch.ids), IDS_A_LINE):
-            self._log.debug(f"this run's causes: {' '.join(batch.ids[start : start + IDS_A_LINE])}")
+            self._log.debug(
+                f"this run's causes: {' '.join(batch.ids[start : start + IDS_A_LINE])}",
+                kind=LineKind.RUN,
+            )
         self._tell()
         return asyncio.create_task(self._runner.run(order))
 
@@ -264,15 +269,17 @@ class Agent:
         batch = self.running
         if end.fate is Fate.BUSY:
             say = self._log.debug if self._blocked else self._log.info
-            say(f"not now, again soon: {end.reason}")
+            say(f"not now, again soon: {end.reason}", kind=LineKind.RUN)
             self._coalescer.put_back()
             self._again_at = self._clock.monotonic() + AGAIN
         elif end.fate is Fate.IMPOSSIBLE:
-            self._log.warning(f"no run for {batch}: {end.reason}")
+            self._log.warning(f"no run for {batch}: {end.reason}", kind=LineKind.RUN)
             self._drop(self._coalescer.give_up(end.reason))
         else:
             reason = f": {end.reason}" if end.reason else ""
-            self._log.info(f"run {end.run or '(no record)'} {end.outcome}{reason}")
+            self._log.info(
+                f"run {end.run or '(no record)'} {end.outcome}{reason}", kind=LineKind.RUN
+            )
             sent = batch.timestamps if batch else {}
             self._inbox.forget(self._coalescer.ended())
             self.settled.extend(of_run(sent, run=end.run, outcome=end.outcome))
@@ -284,10 +291,10 @@ class Agent:
         reasons = Counter(drop.reason for drop in dropped)
         for reason, count in reasons.items():
             if count > MANY:
-                self._log.warning(f"dropped {count} causes: {reason}")
+                self._log.warning(f"dropped {count} causes: {reason}", kind=LineKind.CAUSE)
         for drop in dropped:
             say = self._log.debug if reasons[drop.reason] > MANY else self._log.warning
-            say(f"dropped {drop.id}: {drop.reason}")
+            say(f"dropped {drop.id}: {drop.reason}", kind=LineKind.CAUSE)
             self.settled.append(TriggerOutcome.of_cause(drop.id, 0, run=None, outcome=DROPPED))
         if dropped:
             self._inbox.forget([drop.id for drop in dropped])

@@ -21,7 +21,7 @@ from localpuppet.bus.backoff import Backoff
 from localpuppet.bus.key_value import Entry, KeyValue
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.inventory import presence
-from localpuppet.machine.ports import Log
+from localpuppet.machine.ports import LineKind, Log
 from localpuppet.requests import exchange
 
 STEADY = 2.0  # seconds: a connection that lasted so long is no sign that the next will not
@@ -125,11 +125,11 @@ class BusSession:
                 presence.announce(self._kv, self._side.me, token, ttl=presence.FAREWELL_TTL)
             )
         except UnavailableError as error:
-            self._log.debug(f"left the bus without a word: {error}")
+            self._log.debug(f"left the bus without a word: {error}", kind=LineKind.BUS)
 
     def _back(self) -> None:
         if self._away:
-            self._log.info("the bus is back")
+            self._log.info("the bus is back", kind=LineKind.BUS)
         self._away = ""
 
     def _warn(self, kv: KeyValue) -> None:
@@ -145,7 +145,7 @@ class BusSession:
         if isinstance(error, RunSideAwayError):
             what = "nothing is handed over for now, the bus keeps it"
         if self._away != what:
-            self._log.warning(f"{what}: {error}")
+            self._log.warning(f"{what}: {error}", kind=LineKind.BUS)
         self._away = what
 
     async def _close(self) -> None:
@@ -154,7 +154,7 @@ class BusSession:
             try:
                 await _ours(kv.close())
             except UnavailableError as error:
-                self._log.debug(f"closing the bus: {error}")
+                self._log.debug(f"closing the bus: {error}", kind=LineKind.BUS)
 
     async def _listen(self, kv: KeyValue, stop: asyncio.Event) -> None:
         self._warn(kv)
@@ -211,7 +211,7 @@ class BusSession:
         try:
             await exchange.reply(kv, token, caller=caller, node=self._side.me, request=request)
         except InvalidInputError as error:  # two long names make no key
-            self._log.warning(f"{caller} gets no reply: {error}")
+            self._log.warning(f"{caller} gets no reply: {error}", kind=LineKind.REQUEST)
 
     async def _tell(self, kv: KeyValue) -> None:
         """Tell how this node is: at once when it changes, and often enough not to be forgotten."""

@@ -1,4 +1,4 @@
-"""How the agent runs: our own supervisor in a forked child, or a site's command.
+"""How the agent runs: our own supervisor, in a child that is forked for the run.
 
 Owns: the fork, what the child keeps of its parent, and how it reports. A child instead of a thread,
 because the supervisor owns signals and lives on when the agent is killed; a fork instead of a new
@@ -66,12 +66,12 @@ class ForkRunner:
         self._pid = pid
         try:
             await _ended(pid)
-            said = os.read(reader, _MAX_WORD)
+            word = os.read(reader, _MAX_WORD)
         finally:
             os.close(reader)
             self._pid = 0
         _, status = os.waitpid(pid, 0)
-        return _understand(said, os.waitstatus_to_exitcode(status))
+        return _understand(word, os.waitstatus_to_exitcode(status))
 
     def end(self) -> None:
         """Ask the run that is on to end."""

@@ -11,7 +11,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, StateError
-from localpuppet.machine.ports import ProcessId
+from localpuppet.machine.ports import LineKind, ProcessId
 from localpuppet.runs.run import State, Status
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class LockUsers:
         try:
             status = self._status(user)
         except StateError as error:
-            self._log.warning(f"keeping the locks of {user}: {error}")
+            self._log.warning(f"keeping the locks of {user}: {error}", kind=LineKind.LEASE)
             return True
         if status is not None:
             return status.state is not State.FINISHED or self._records.orphaned(status)
@@ -59,11 +59,11 @@ class LockUsers:
         A run's supervisor ends its Puppet. Where there is none, everything below is asked, and
         killed when it does not listen.
         """
-        self._log.warning(f"ending {user}: its lock was lost")
+        self._log.warning(f"ending {user}: its lock was lost", kind=LineKind.LEASE)
         try:
             status = self._status(user)
         except StateError as error:
-            self._log.warning(f"whose supervisor cannot be told: {error}")
+            self._log.warning(f"whose supervisor cannot be told: {error}", kind=LineKind.LEASE)
             status = None
         process = user.process
         if status is not None:
@@ -80,7 +80,7 @@ class LockUsers:
         self._processes.signal(family, signal.SIGTERM)
 
         def kill() -> None:
-            later = [found for one in family for found in self._processes.family(one)]
+            later = [relative for one in family for relative in self._processes.family(one)]
             self._processes.signal([*family, *later], signal.SIGKILL)
 
         asyncio.get_running_loop().call_later(self._grace, kill)

@@ -5,13 +5,10 @@ import time
 from collections import Counter, defaultdict, deque
 
 from localpuppet.formats.text import one_line
-from localpuppet.machine.ports import Clock
+from localpuppet.machine.ports import Clock, LineKind
 
 # In WINDOW seconds no more than MOST lines of a kind; what is left out is counted, and told with
-# the next line after that. By its first word, so that ten thousand triggers that were accepted do
-# not hide the run; and an "a" behind it, so that what strangers send ("dropped a trigger") does not
-# hide what becomes of what was accepted ("dropped web01.example.com/UUID"), which is said for
-# certain.
+# the next line after that: ten thousand triggers that were accepted do not hide the run.
 WINDOW = 10.0
 MOST = 50
 _PRIORITY = {"warning": 4, "info": 6, "debug": 7}
@@ -31,48 +28,46 @@ class AgentLog:
         self._clock = clock
         self._debug = debug
         self._terminal = sys.stderr.isatty()
-        self._recent: defaultdict[str, deque[float]] = defaultdict(deque)
-        self._left_out: Counter[str] = Counter()
+        self._recent: defaultdict[LineKind, deque[float]] = defaultdict(deque)
+        self._left_out: Counter[LineKind] = Counter()
 
-    def info(self, text: str) -> None:
-        """Say what happened."""
-        self._say("info", text)
+    def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Log what happened."""
+        self._log("info", text, kind)
 
-    def warning(self, text: str) -> None:
-        """Say what an operator should know."""
-        self._say("warning", text)
+    def warning(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Log what an operator should know."""
+        self._log("warning", text, kind)
 
-    def debug(self, text: str) -> None:
-        """Say what nobody needs unless he looks for it."""
+    def debug(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Log a detail for debugging."""
         if self._debug:
-            self._say("debug", text)
+            self._log("debug", text, kind)
 
-    def _say(self, kind: str, text: str) -> None:
+    def _log(self, level: str, text: str, kind: LineKind) -> None:
         now = self._clock.monotonic()
         self._tell_left_out(now)
-        word, _, rest = text.partition(" ")
-        kind_of = f"{word} a" if rest.startswith("a ") else word
-        recent = self._recent[kind_of]
+        recent = self._recent[kind]
         while recent and now - recent[0] > WINDOW:
             recent.popleft()
         if len(recent) >= MOST and not self._debug:
-            self._left_out[kind_of] += 1
+            self._left_out[kind] += 1
             return
         recent.append(now)
-        self._write(kind, text)
+        self._write(level, text)
 
     def _tell_left_out(self, now: float) -> None:
-        for kind_of, count in list(self._left_out.items()):
-            if now - self._recent[kind_of][0] > WINDOW:
-                del self._left_out[kind_of]
-                self._write("warning", f"left out {count} more lines that begin with '{kind_of}'")
+        for kind, count in list(self._left_out.items()):
+            if now - self._recent[kind][0] > WINDOW:
+                del self._left_out[kind]
+                self._write("warning", f"left out {count} more lines about {kind}")
 
-    def _write(self, kind: str, text: str) -> None:
+    def _write(self, level: str, text: str) -> None:
         if self._terminal:
             stamp = time.strftime("%H:%M:%S")
-            head = f"{stamp} {'warning: ' if kind == 'warning' else ''}"
+            head = f"{stamp} {'warning: ' if level == 'warning' else ''}"
         else:
-            head = f"<{_PRIORITY[kind]}>"
+            head = f"<{_PRIORITY[level]}>"
         try:
             sys.stderr.write(f"{head}{one_line(text)}\n")
             sys.stderr.flush()

@@ -70,10 +70,10 @@ class PuppetCalls:
         """
         try:
             fields = Fields.parse(line, where="call", limit=MAX_LINE)
-            found = await self._answer(fields, process)
+            reply = await self._answer(fields, process)
         except LocalpuppetError as error:
-            found = {"ok": False, "error": one_line(str(error))}
-        return json.dumps(found).encode() + b"\n"
+            reply = {"ok": False, "error": one_line(str(error))}
+        return json.dumps(reply).encode() + b"\n"
 
     async def _answer(self, fields: Fields, process: ProcessId | None) -> dict[str, Any]:
         verb = fields.text("verb")

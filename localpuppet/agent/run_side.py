@@ -51,7 +51,7 @@ class RunSide(Protocol):
         ...
 
     def subscribe(self) -> asyncio.Event:
-        """Return an event that is set whenever that changed; whoever waits clears it."""
+        """Return an event that is set on every change of state; the waiter clears it."""
         ...
 
 

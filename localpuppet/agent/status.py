@@ -13,6 +13,7 @@ from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.machine.ports import Clock
 from localpuppet.runs.holds import Holds
+from localpuppet.runs.reason import category, public_reason, published
 from localpuppet.runs.records import Records
 from localpuppet.runs.run import State, Status
 from localpuppet.trust.signing import MessageKind, Signer
@@ -61,7 +62,7 @@ class Describer:
         last = self._last()
         running = agent.running
         state = "applying" if running else "on hold" if holds else "idle"
-        settled: list[Json] = [found.to_dict() for found in agent.settled]
+        settled: list[Json] = [outcome.to_dict() for outcome in agent.settled]
         return {
             "schema": 1,
             "node": str(agent.me),
@@ -77,9 +78,12 @@ class Describer:
         }
 
     def last_run(self) -> Mapping[str, Json]:
-        """Return the record of the last finished run; empty before the first."""
+        """Return the record of the last finished run, as it may leave the node.
+
+        Empty before the first run.
+        """
         last = self._last()
-        return {} if last is None else last.to_dict()
+        return {} if last is None else published(last).to_dict()
 
     def _last(self) -> Status | None:
         for status in self._records.history():
@@ -107,5 +111,6 @@ def _short(status: Status | None) -> dict[str, Any] | None:
         "outcome": str(status.outcome),
         "finished_at": status.finished_at,
         "noop": status.noop,
-        "reason": status.reason,
+        "category": str(category(status)),
+        "reason": public_reason(status),
     }

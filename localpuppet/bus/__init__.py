@@ -1,1 +1,8 @@
-"""Room `bus`; its map comes with the next commits."""
+"""The store that nodes share: a port of a few verbs over keys, and the engines behind it.
+
+decides: `grants`, `layout`, `roster`, `servers`.
+acts: `backoff`, `deadline`.
+touches the world: `tls`, `transports`.
+ports: `key_value`.
+inner rooms: `etcd`, `nats`, `proxy`, `sqlite`.
+"""

@@ -1,1 +1,8 @@
-"""The command line: one file per noun, rendering, and the wiring of adapters."""
+"""What people meet at a terminal: one file a verb, and how things are shown.
+
+verbs: `agent`, `apply`, `call`, `check`, `completion`, `enc`, `history`, `hold`, `keys`, `lease`,
+    `nodes`, `permissions`, `release`, `requests`, `rollback`, `stage`, `status`, `trigger`,
+    `units`.
+shared by verbs: `asking`, `lazy_group`, `main`, `node_options`, `nodes_watch`, `progress`,
+    `render`, `render_node`, `render_reply`, `render_run`, `run_async`.
+"""

@@ -33,7 +33,7 @@ TERM and INT let a run that is on finish and then end the agent; a second one en
 @click.option(
     "--debug",
     is_flag=True,
-    help="Log also what is dropped as a matter of course, and every line, however many.",
+    help="Also log routine drops, and do not limit the number of lines.",
 )
 @click.pass_obj
 def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:

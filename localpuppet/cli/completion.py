@@ -30,8 +30,8 @@ Examples, which install it:
 @click.pass_context
 def completion_command(ctx: click.Context, shell: str) -> None:
     """Print the completion script for SHELL."""
-    found = get_completion_class(shell)
-    if found is None:
+    shell_class = get_completion_class(shell)
+    if shell_class is None:
         raise click.UsageError(f"no completion for {shell}")
-    complete = found(ctx.find_root().command, {}, "localpuppet", "_LOCALPUPPET_COMPLETE")
+    complete = shell_class(ctx.find_root().command, {}, "localpuppet", "_LOCALPUPPET_COMPLETE")
     render.emit(complete.source())

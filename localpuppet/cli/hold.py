@@ -70,14 +70,14 @@ def disable_command(
         until=show_time(now + timedelta(seconds=seconds)) if seconds else None,
     )
     holds = _holds(node)
-    before = [found for found in holds.active() if found.owner == hold.owner]
+    before = [replaced for replaced in holds.active() if replaced.owner == hold.owner]
     holds.add(hold)
     _refresh_metrics(node)
     if as_json:
         render.emit_json({"schema": 1, **hold.to_dict()})
         return 0
-    for found in before:
-        render.emit(f"replaced: {found}")
+    for replaced in before:
+        render.emit(f"replaced: {replaced}")
     render.emit(f"on hold: {hold}")
     return 0
 

@@ -46,11 +46,11 @@ def nodes_command(node: NodeWiring, following: bool, as_json: bool) -> None:
         board = Board(fleet.verifier, node.clock, as_json=as_json)
         run(follow(fleet.connect, board))
         return
-    found = run(_nodes(fleet.connect, fleet.verifier))
+    nodes = run(_nodes(fleet.connect, fleet.verifier))
     if as_json:
-        render.emit_json({"schema": 1, "nodes": found})
-    elif found:
-        render.emit(_table(found, node.clock.now()))
+        render.emit_json({"schema": 1, "nodes": nodes})
+    elif nodes:
+        render.emit(_table(nodes, node.clock.now()))
     else:
         render.emit("no agent is there; 'localpuppet agent' on a node starts one")
 
@@ -70,13 +70,13 @@ async def _nodes(
         await kv.close()
 
 
-def _table(found: list[dict[str, Any]], now: "datetime") -> str:
+def _table(nodes: list[dict[str, Any]], now: "datetime") -> str:
     from localpuppet.cli import render_run
 
     rows = []
-    for said in found:
-        node, state, outcome, app, about = cells(said)
-        finished = (said.get("last") or {}).get("finished_at")
+    for node_status in nodes:
+        node, state, outcome, app, about = cells(node_status)
+        finished = (node_status.get("last") or {}).get("finished_at")
         when = render_run.ago(finished, now) if finished else ""
         rows.append((node, state, outcome, when, app, about))
     head = ("NODE", "STATE", "LAST RUN", "ENDED", "RELEASE", "ABOUT")

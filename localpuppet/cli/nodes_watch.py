@@ -136,21 +136,21 @@ class Board:
 
     def _put(self, entry: "Entry") -> None:
         name = _name(entry.key)
-        said = self._believe(entry)
-        row = cells(said)
+        node_status = self._believe(entry)
+        row = cells(node_status)
         before = self._known.get(name)
         self._known[name] = (entry.revision, row)
         if before is None or before[1] != row or self._as_json:
-            self._show(said, row)
+            self._show(node_status, row)
 
     def _gone(self, name: str) -> None:
         if self._known.pop(name, None) is not None:
-            said = {"node": name, "state": "gone"}
-            self._show(said, cells(said))
+            node_status = {"node": name, "state": "gone"}
+            self._show(node_status, cells(node_status))
 
-    def _show(self, said: dict[str, Any], row: list[str]) -> None:
+    def _show(self, node_status: dict[str, Any], row: list[str]) -> None:
         if self._as_json:
-            render.emit_json_line(said)
+            render.emit_json_line(node_status)
         else:
             self._emit([f"{self._clock.now():%H:%M:%S}", *row])
 

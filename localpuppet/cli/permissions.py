@@ -49,11 +49,11 @@ def permissions_command(node: NodeWiring, engine: str, roster: Path) -> None:
 
     where = str(roster)
     raw = node.documents.parse(read_user_file(roster), schema="roster", where=where)
-    found = Roster.from_dict(raw, where=where)
+    known = Roster.from_dict(raw, where=where)
     head = HEAD.format(engine=engine, file=render.user_text(roster.name))
     if engine == "nats":
-        accounts = permissions.accounts(found.members(), found.admins, stream=found.stream)
+        accounts = permissions.accounts(known.members(), known.admins, stream=known.stream)
         render.emit(head + accounts.rstrip("\n"))
     else:
-        script = roles.script(found.members())
+        script = roles.script(known.members())
         render.emit("#!/bin/sh\n" + head + HOW + script.rstrip("\n"))

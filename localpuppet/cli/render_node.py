@@ -8,23 +8,23 @@ from localpuppet.cli import render
 from localpuppet.formats.text import one_line
 
 
-def cells(said: dict[str, Any]) -> list[str]:
+def cells(node_status: dict[str, Any]) -> list[str]:
     """Return what is shown of a node: name, state, last outcome, release, what it is about."""
-    last = said.get("last") or {}
-    holds = said.get("holds") or []
-    state = render.user_text(said.get("state", ""))
-    waiting = said.get("waiting") or 0
+    last = node_status.get("last") or {}
+    holds = node_status.get("holds") or []
+    state = render.user_text(node_status.get("state", ""))
+    waiting = node_status.get("waiting") or 0
     about = ""
     if state == "applying":
-        about = str(said.get("cause") or "")
+        about = str(node_status.get("cause") or "")
     elif holds:
         about = str(holds[0].get("reason") or "")
     elif state == "not trusted":
-        about = str(said.get("why", ""))
+        about = str(node_status.get("why", ""))
     word = click.style(one_line(state), fg=_color(state), bold=True)
     outcome = one_line(last.get("outcome") or "")
     return [
-        one_line(said.get("node", "")),
+        one_line(node_status.get("node", "")),
         word + (f" +{waiting}" if waiting else ""),
         render.word(outcome) if outcome else "",
         one_line(last.get("app") or ""),

@@ -27,21 +27,21 @@ def ago(text: str, now: datetime) -> str:
 
 def counts(status: Status) -> str:
     """Return the resources of a run in one phrase."""
-    found = status.resources
-    if found is None:
+    resources = status.resources
+    if resources is None:
         return ""
-    noun = "resource" if found.total == 1 else "resources"
+    noun = "resource" if resources.total == 1 else "resources"
     whole = status.outcome in (Outcome.UNCHANGED, Outcome.CHANGED, Outcome.FAILED)
-    parts = [f"{found.total} {noun}{'' if whole else ' reached'}"]
+    parts = [f"{resources.total} {noun}{'' if whole else ' reached'}"]
     for label, count in (
-        ("changed", found.changed),
-        ("failed", found.failed),
-        ("skipped", found.skipped),
+        ("changed", resources.changed),
+        ("failed", resources.failed),
+        ("skipped", resources.skipped),
     ):
         if count:
             parts.append(f"{count} {label}")
     if status.noop_pending:
-        parts.append(f"{found.out_of_sync} would change")
+        parts.append(f"{resources.out_of_sync} would change")
     return ", ".join(parts)
 
 

@@ -69,7 +69,7 @@ def _last_good(records: Records, current: ReleasePath, tag: str | None) -> Statu
     """Return the newest good, whole run of another release of the same source.
 
     Raises:
-        InvalidInputError: There is none.
+        InvalidInputError: There is no such run.
     """
     wanted = None if tag is None else f"{current.source}/tags/{tag}"
     for status in records.history():

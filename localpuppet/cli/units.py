@@ -2,9 +2,9 @@
 
 import click
 
-from localpuppet import share
 from localpuppet.cli import render
 from localpuppet.errors import InvalidInputError
+from localpuppet.share.files import shared_file
 
 TIMER = ("localpuppet.service", "localpuppet.timer")
 AGENT = ("localpuppet-agent.service",)
@@ -40,7 +40,7 @@ def units_command(name: str | None, as_json: bool) -> None:
     """Print the unit NAME, or all."""
     try:
         texts = {
-            unit: share.path(f"units/{unit}").read_text("utf-8")
+            unit: shared_file(f"units/{unit}").read_text("utf-8")
             for unit in NAMES
             if name in (None, unit)
         }

@@ -1,1 +1,6 @@
-"""Room `enc`; its map comes with the next commits."""
+"""A node's input, and the node document that Puppet's external node classifier gets.
+
+decides: `document`, `interpolation`.
+acts: `classify`, `command`, `input`.
+touches the world: `https`.
+"""

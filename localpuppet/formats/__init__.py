@@ -1,1 +1,6 @@
-"""Room `formats`; its map comes with the next commits."""
+"""Bytes from outside become values that later code may trust: names, times, JSON, YAML.
+
+decides: `canonical_yaml`, `fields`, `names`, `strict_json`, `strict_yaml`, `text`, `times`,
+    `values`, `schemas`.
+acts: `documents`.
+"""

@@ -1,1 +1,4 @@
-"""Room `inventory`; its map comes with the next commits."""
+"""Who is there, and what the nodes say of themselves.
+
+decides: `presence`.
+"""

@@ -62,7 +62,7 @@ def _no_time(last: Mapping[str, Json] | None) -> str | None:
         if isinstance(text, str) and text and datetime.fromisoformat(text).tzinfo is None:
             return "its finished_at has no zone"
     except ValueError:
-        return "its finished_at is no time"
+        return "its finished_at is not a time"
     return None
 
 
@@ -105,12 +105,12 @@ def believe(verifier: "Verifier", name: str, token: bytes) -> dict[str, Any]:
 
     try:
         signed = verifier.verify(token, MessageKind.PRESENCE)
-        said: dict[str, Any] = dict(parse_object(signed.payload, where=name, limit=MAX_PAYLOAD))
-        if signed.signer != name or said.get("node") != name:
+        status: dict[str, Any] = dict(parse_object(signed.payload, where=name, limit=MAX_PAYLOAD))
+        if signed.signer != name or status.get("node") != name:
             return {"node": name, "state": "not trusted", "why": f"signed by {signed.signer}"}
-        problem = form_problem(said)
+        problem = form_problem(status)
         if problem:
             return {"node": name, "state": "not trusted", "why": problem}
     except LocalpuppetError as error:
         return {"node": name, "state": "not trusted", "why": str(error)}
-    return said
+    return status

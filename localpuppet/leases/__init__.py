@@ -1,1 +1,4 @@
-"""Room `leases`; its map comes with the next commits."""
+"""Rights on the bus that expire, one holder at a time.
+
+acts: `book`, `command`, `keeper`, `lease`.
+"""

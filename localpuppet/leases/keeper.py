@@ -18,7 +18,7 @@ from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import BusyError, InvalidInputError, StateError, UnavailableError
 from localpuppet.leases.book import Book, LockUser, Noted
 from localpuppet.leases.lease import Held, Leases, Use
-from localpuppet.machine.ports import Clock, Log
+from localpuppet.machine.ports import Clock, LineKind, Log
 
 LOCK_TTL = 60.0
 STEP = 1.0
@@ -121,7 +121,7 @@ class Keeper:
 
         Raises:
             UnavailableError: The store cannot be asked.
-            InvalidInputError: The name is none.
+            InvalidInputError: The text is not a lease name.
         """
         kept = self._kept.get(name)
         if kept is not None and kept.user is None and self._valid(kept):
@@ -132,7 +132,7 @@ class Keeper:
             if held is not None:
                 self._keep(held, user=None)
                 self._note(self._kept[name])
-                self._log.info(f"took the lease {name}")
+                self._log.info(f"took the lease {name}", kind=LineKind.LEASE)
                 return self._holder
         return await leases.leader(name)
 
@@ -143,8 +143,8 @@ class Keeper:
             BusyError: It was not free within `wait` seconds.
             UnavailableError: The store cannot be asked.
             StateError: It could not be written down, and was given back.
-            InvalidInputError: The name is none, or it is a lease of ours already, or nobody goes on
-                who would rely on it.
+            InvalidInputError: The text is not a lease name, or it is a lease of ours already, or
+                nobody goes on who would rely on it.
         """
         kept = self._kept.get(name)
         if kept is not None and self._is_over(kept):
@@ -173,11 +173,13 @@ class Keeper:
         except StateError:
             self._kept[name] = replace(self._kept[name], ending=True)
             raise
-        self._log.info(f"took the lock {name} for {user}")
+        self._log.info(f"took the lock {name} for {user}", kind=LineKind.LEASE)
         return held.revision
 
     async def unlock(self, name: str, *, user: LockUser) -> bool:
-        """Give a lock back; return whether it was ours to the end. One never held is no loss.
+        """Release a lock; return whether we held it until now.
+
+        Releasing a lock that we never held returns True.
 
         Raises:
             UnavailableError: The store cannot be asked; it is tried again until it has expired.
@@ -216,17 +218,19 @@ class Keeper:
     async def _leave(self) -> None:
         for name, kept in list(self._kept.items()):
             if kept.user is not None and not self._is_over(kept):
-                self._log.info(f"left {kept} to the next agent: {kept.user} relies on it")
+                self._log.info(
+                    f"left {kept} to the next agent: {kept.user} relies on it", kind=LineKind.LEASE
+                )
                 continue
             try:
                 await self._let_go(name)
             except UnavailableError as error:
-                self._log.warning(f"{kept} expires by itself: {error}")
+                self._log.warning(f"{kept} expires by itself: {error}", kind=LineKind.LEASE)
 
     async def _end(self, name: str, kept: _Kept) -> None:
         """Give back what nobody relies on, if that can be done; else it is tried again."""
         if not kept.ending:
-            self._log.info(f"giving back {kept}: {kept.user} is over")
+            self._log.info(f"giving back {kept}: {kept.user} is over", kind=LineKind.LEASE)
         try:
             await self._let_go(name)
         except UnavailableError as error:
@@ -282,9 +286,9 @@ class Keeper:
                 self._note(self._kept[name])
                 if not kept.ours:
                     relies = f" for {kept.user}" if kept.user else ""
-                    self._log.info(f"took up {kept} again{relies}")
+                    self._log.info(f"took up {kept} again{relies}", kind=LineKind.LEASE)
                 return
-            self._log.warning(f"lost the lease {name}: {problem}")
+            self._log.warning(f"lost the lease {name}: {problem}", kind=LineKind.LEASE)
             if kept.user is not None:
                 self._lost(kept.user)
             if self._kept.get(name) is kept:  # or somebody who waited here has it by now
@@ -302,13 +306,17 @@ class Keeper:
         try:
             self._book.note(_noted(kept))
         except StateError as error:
-            self._log.warning(f"{kept} is not written down for the next agent: {error}")
+            self._log.warning(
+                f"{kept} is not written down for the next agent: {error}", kind=LineKind.LEASE
+            )
 
     def _strike(self, name: str) -> None:
         try:
             self._book.strike(name)
         except StateError as error:
-            self._log.warning(f"the next agent will look for the lease {name} again: {error}")
+            self._log.warning(
+                f"the next agent will look for the lease {name} again: {error}", kind=LineKind.LEASE
+            )
 
     def _is_over(self, kept: _Kept) -> bool:
         """Return whether a lock is to be given back: nobody relies on it any more."""

@@ -67,7 +67,7 @@ class Leases:
         self._session = session
 
     async def holder(self, name: str) -> str | None:
-        """Return who has a lease, whatever for; `None` when nobody has.
+        """Return the holder of a lease, for any use; `None` if it is free.
 
         Raises:
             UnavailableError: The store cannot be asked.
@@ -204,5 +204,5 @@ def _said(entry: Entry) -> tuple[str, str]:
         return str(raw["holder"]), str(raw.get("use", ""))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnavailableError(
-            "holds something that is no lease", where=entry.key, hint="who wrote it?"
+            "holds something that is not a lease", where=entry.key, hint="who wrote it?"
         ) from error

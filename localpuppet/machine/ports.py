@@ -6,6 +6,7 @@ Adapters implement them, tests have fakes of them. Nothing here does anything.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -208,17 +209,34 @@ class ServiceStatus(Protocol):
         ...
 
 
+class LineKind(StrEnum):
+    """What a line of the agent's log is about: lines of one kind are limited together.
+
+    What strangers can make an agent say has kinds of its own, so that a flood of such lines hides
+    nothing that becomes of what was accepted.
+    """
+
+    ACCEPTED = "accepted triggers"
+    STRANGER = "refused messages"
+    CAUSE = "dropped causes"
+    RUN = "runs"
+    REQUEST = "requests"
+    LEASE = "leases"
+    BUS = "the bus"
+    SERVICE = "the agent itself"
+
+
 class Log(Protocol):
     """Where the agent says what it does: one line each."""
 
-    def info(self, text: str) -> None:
-        """Say what happened."""
+    def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Log what happened."""
         ...
 
-    def warning(self, text: str) -> None:
-        """Say what an operator should know."""
+    def warning(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Log what an operator should know."""
         ...
 
-    def debug(self, text: str) -> None:
-        """Say what nobody needs unless he looks for it."""
+    def debug(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Log a detail for debugging."""
         ...

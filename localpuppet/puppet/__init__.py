@@ -1,1 +1,6 @@
-"""Room `puppet`; its map comes with the next commits."""
+"""Puppet as a program: where it is, how it is called, what it leaves behind.
+
+decides: `types`.
+acts: `command`, `installation`, `report`, `run_lock`.
+touches the world: `probe`.
+"""

@@ -1,1 +1,7 @@
-"""Room `releases`; its map comes with the next commits."""
+"""Puppet code on the node: what a release is, how it comes here, and that it is what was locked.
+
+decides: `difference`, `interface`, `lock`, `manifest`, `puppetfile`, `source`, `staged`, `tree`.
+acts: `catalogs`, `checking`, `classifier`, `comparing`, `fetch`, `garbage`, `interfaces`, `ledger`,
+    `locker`, `lockfile`, `provider`, `reading`, `release`, `staging`, `store`, `tagging`.
+inner rooms: `git`, `packages`.
+"""

@@ -12,7 +12,7 @@ from datetime import timedelta
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
-from localpuppet.machine.ports import Clock, Log
+from localpuppet.machine.ports import Clock, LineKind, Log
 from localpuppet.requests.admission import Refusal, RequestAdmission
 from localpuppet.requests.messages import answer
 from localpuppet.requests.request import Disable, Request, RunOnce
@@ -75,17 +75,19 @@ class RequestHandler:
             The caller's name, the request's id and the signed reply; `None` where nobody who could
             be believed is waiting for one.
         """
-        found = await asyncio.to_thread(self._reception.receive, token)
-        if isinstance(found, Refusal):
-            self._log.warning(f"refused a request: {found.reason}")
-            if found.request is None:
+        received = await asyncio.to_thread(self._reception.receive, token)
+        if isinstance(received, Refusal):
+            self._log.warning(f"refused a request: {received.reason}", kind=LineKind.STRANGER)
+            if received.request is None:
                 return None
-            return self._reply(found.request, found.reason)
-        self._log.info(f"asked for {found.action} by {found.caller.caller}")
+            return self._reply(received.request, received.reason)
+        self._log.info(
+            f"asked for {received.action} by {received.caller.caller}", kind=LineKind.REQUEST
+        )
         try:
-            return self._reply(found, self._do(found))
+            return self._reply(received, self._do(received))
         except LocalpuppetError as error:
-            return self._reply(found, str(error))
+            return self._reply(received, str(error))
 
     def _reply(self, request: Request, outcome: Mapping[str, Json] | str) -> tuple[str, str, bytes]:
         token = answer(self._signer, request, outcome, clock=self._clock)

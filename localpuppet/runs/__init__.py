@@ -1,1 +1,6 @@
-"""Room `runs`; its map comes with the next commits."""
+"""One supervised `puppet apply`, from its preparation to a record that cannot lie.
+
+decides: `hold`, `options`, `reason`, `run`, `stopping`.
+acts: `holds`, `metrics`, `node_lock`, `preparing`, `records`, `supervisor`, `watching`.
+ports: `observer`.
+"""

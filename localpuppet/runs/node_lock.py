@@ -110,7 +110,7 @@ class _Holder(NamedTuple):
 
 def _busy(holder: _Holder | None) -> BusyError:
     if holder is None:
-        return BusyError("busy: a run that did not say its name has this node")
+        return BusyError("busy: another run holds this node (it has not recorded its id yet)")
     if holder.supervised:
         return BusyError(
             f"busy: run {holder.run} has this node", hint="'localpuppet status --wait' waits for it"

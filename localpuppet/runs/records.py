@@ -197,7 +197,7 @@ class Records:
         """Return the run whose id is or starts with `name`; the newest for `None`.
 
         Raises:
-            InvalidInputError: There is none, or several.
+            InvalidInputError: No run has that id, or several begin so.
         """
         ids = self.ids()
         if name is None:
@@ -208,7 +208,7 @@ class Records:
             return RunDirectory(self.directory / ids[0])
         matches = [run for run in ids if run.startswith(name)] if name else []
         if len(matches) != 1:
-            problem = "is no run" if not matches else f"means {len(matches)} runs"
+            problem = "is not a run" if not matches else f"means {len(matches)} runs"
             raise InvalidInputError(f"{name[:60]!r} {problem}", hint="see 'localpuppet history'")
         return RunDirectory(self.directory / matches[0])
 

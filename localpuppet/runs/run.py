@@ -202,7 +202,7 @@ def _check_types(status: "Status") -> None:
         raise ValueError("a field has the wrong type")
     counts = asdict(status.resources).values() if status.resources else ()
     if not all(isinstance(count, int) for count in counts):
-        raise ValueError("a count is no number")
+        raise ValueError("a count is not a number")
     for text in (status.started_at, status.finished_at):
         if text is not None:
             parse_time(text)

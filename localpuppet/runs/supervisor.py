@@ -103,9 +103,11 @@ class Supervisor:
         self._observer = observer
         self._ledger = Ledger(node.state)
         self.records = Records(node.state / "runs", processes)
-        found = node.installation if isinstance(node.installation, Installation) else None
-        self.holds = Holds(node.state / "holds", found.disable_file if found else None, clock)
-        self._agent_lock = PuppetRunLock(found.run_lock, processes) if found else None
+        installation = node.installation if isinstance(node.installation, Installation) else None
+        self.holds = Holds(
+            node.state / "holds", installation.disable_file if installation else None, clock
+        )
+        self._agent_lock = PuppetRunLock(installation.run_lock, processes) if installation else None
 
     def apply(
         self,

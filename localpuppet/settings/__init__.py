@@ -1,1 +1,5 @@
-"""Room `settings`; its map comes with the next commits."""
+"""What a site sets: `localpuppet.yaml` and `localpuppet-agent.yaml`, checked, with their defaults.
+
+decides: `fleet`, `node`.
+acts: `files`.
+"""

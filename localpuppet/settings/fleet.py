@@ -188,7 +188,7 @@ def _command(value: str | list[str] | None) -> tuple[str, ...] | None:
     try:
         words = tuple(shlex.split(value))
     except ValueError as error:
-        raise InvalidInputError(f"run_cmd is no command: {error}", where="") from error
+        raise InvalidInputError(f"run_cmd is not a command: {error}", where="") from error
     if not words:
         raise InvalidInputError("run_cmd is empty")
     return words

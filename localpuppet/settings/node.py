@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localpuppet import share
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import SignerName
 from localpuppet.releases.source import Source
+from localpuppet.share.files import shared_file
 
 SYSTEM_ROOT = Path("/etc/puppet")
 SYSTEM_STATE = Path("/var/lib/localpuppet")
@@ -214,7 +214,7 @@ def _or_packaged(path: Path, raw: Mapping[str, Any], key: str) -> Path:
     """Return the site's file; where it has none and named none, the one that we ship."""
     if key in raw or path.exists():
         return path
-    return share.path(f"{path.parent.name}/{path.name}")
+    return shared_file(f"{path.parent.name}/{path.name}")
 
 
 def _check(settings: Settings, file: Path) -> None:
@@ -251,5 +251,5 @@ def _check(settings: Settings, file: Path) -> None:
     for name in settings.reports:
         if not name.replace("_", "").isalnum():
             raise InvalidInputError(
-                f"{name!r} is no report processor", where=f"{file}: puppet.reports"
+                f"{name!r} is not a report processor", where=f"{file}: puppet.reports"
             )

@@ -1,17 +1,4 @@
-"""Files that are handed to other programs: units, Puppet's routes, the ENC script.
+"""Files that are handed to other programs: units, Puppet's routes, Ruby, git's configuration.
 
-`enc.sh`, `default.pp` and our Puppet modules live at the top of the repository (`enc/`,
-`manifests/`, `modules/localpuppet/`); a wheel gets a copy of them here when it is built (setup.py),
-and a clone uses them where they are.
+touches the world: `files`.
 """
-
-from pathlib import Path
-
-_HERE = Path(__file__).parent
-_CLONE = _HERE.parent.parent
-
-
-def path(name: str) -> Path:
-    """Return the file `name`: `enc/enc.sh`, `manifests/default.pp`, `routes.yaml`, `units/…`."""
-    packaged = _HERE / name
-    return packaged if packaged.exists() else _CLONE / name

@@ -1,1 +1,5 @@
-"""Room `triggers`; its map comes with the next commits."""
+"""What makes nodes run: triggers, their causes and chains, and what became of them.
+
+decides: `admission`, `cause`, `chain`, `coalescing`, `outcome`, `trigger`.
+acts: `awaiting`, `inbox`, `sending`.
+"""

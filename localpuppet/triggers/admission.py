@@ -106,7 +106,7 @@ class Admission:
         yield self._policy_problem(trigger), False
         yield _path_problem(trigger), False
         yield self._loop_problem(trigger), False
-        # Messages come at least once, and again whenever the bus is read anew: that is no news.
+        # Messages come at least once, and again whenever the bus is read anew: that is not news.
         yield self._duplicate_problem(cause), True
 
     def _address_problem(self, trigger: Trigger) -> str | None:

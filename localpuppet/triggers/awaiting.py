@@ -111,20 +111,20 @@ class _Waiting:
         if name not in self.found or self.found[name] is not None:
             return
         self._came.add(name)
-        said = believe(self._verifier, name, token)
-        settled = said.get("settled")
+        status = believe(self._verifier, name, token)
+        settled = status.get("settled")
         known = (
             [TriggerOutcome.from_dict(raw) for raw in settled] if isinstance(settled, list) else []
         )
         waited = asyncio.get_running_loop().time() >= self._heard_at
-        idle = waited and said.get("cause") is None and said.get("waiting") == 0
+        idle = waited and status.get("cause") is None and status.get("waiting") == 0
         heard: End | None = None
         for end in sorted(filter(None, known), key=lambda end: end.uuid == self._sent.uuid):
             if end.answers(
                 sender=self._sender, uuid=self._sent.uuid, sent=self._sent_in, idle=idle
             ):
                 heard = {"uuid": end.uuid, "run": end.run, "outcome": end.outcome}
-        if heard is None and _is_free(said, since=self._over):
+        if heard is None and _is_free(status, since=self._over):
             heard = self._not_accepted()
         if heard is not None:
             self._end(name, heard)
@@ -143,12 +143,12 @@ class _Waiting:
         self._told(name, end)
 
 
-def _is_free(said: "Mapping[str, Any]", *, since: float) -> bool:
+def _is_free(status: "Mapping[str, Any]", *, since: float) -> bool:
     """Return whether a node says that it owed no run at a time after `since`, by its clock."""
-    if said.get("state") not in ("idle", "on hold") or said.get("waiting") != 0:
+    if status.get("state") not in ("idle", "on hold") or status.get("waiting") != 0:
         return False
     try:
-        return parse_time(str(said.get("at"))).timestamp() > since
+        return parse_time(str(status.get("at"))).timestamp() > since
     except ValueError:
         return False
 
@@ -169,10 +169,10 @@ async def doubts(kv: "KeyValue", verifier: "Verifier", sent: "Sent", *, ttl: int
         entries = await asyncio.gather(*(kv.get(f"{layout.PRESENCE}{name}") for name in sent.sent))
     except UnavailableError:
         return []
-    found = []
+    reasons = []
     for name, entry in zip(sent.sent, entries, strict=True):
         if entry is None:
-            found.append(f"no agent of {name} is there now; it has {show_duration(ttl)} to come")
+            reasons.append(f"no agent of {name} is there now; it has {show_duration(ttl)} to come")
         elif believe(verifier, name, entry.value).get("state") == "not trusted":
-            found.append(f"{name} is not trusted here: how its run ends will not be believed")
-    return found
+            reasons.append(f"{name} is not trusted here: how its run ends will not be believed")
+    return reasons

@@ -56,8 +56,8 @@ class Inbox:
             StateError: It cannot be told.
         """
         with self._database.use() as connection:
-            found = connection.execute("SELECT 1 FROM seen WHERE id = ?", (identifier,))
-            return found.fetchone() is not None
+            rows = connection.execute("SELECT 1 FROM seen WHERE id = ?", (identifier,))
+            return rows.fetchone() is not None
 
     def accept(self, causes: Sequence[tuple[Cause, int]]) -> None:
         """Write causes down, all or none.

@@ -60,7 +60,7 @@ class Trigger:
             payload: JSON, at most 64 KiB; see `strict_json` for what is refused.
 
         Raises:
-            InvalidInputError: It is none.
+            InvalidInputError: The bytes are not a trigger.
         """
         return cls.from_dict(parse_object(payload, where=_WHERE, limit=MAX_PAYLOAD))
 

@@ -1,1 +1,5 @@
-"""Room `trust`; its map comes with the next commits."""
+"""Whose signature counts and what the signer may do: keys, certificates, signed messages, policy.
+
+decides: `policy`.
+acts: `authority`, `keys`, `policy_file`, `seen`, `signing`.
+"""

@@ -1,1 +1,5 @@
-"""Room `wiring`; its map comes with the next commits."""
+"""The only place that picks adapters and hands parts to each other.
+
+acts: `agent_child`, `agent_run_side`, `agent_service`, `fleet`, `identity`, `makers`, `node`,
+    `puppet_environment`, `releases`, `run`.
+"""

@@ -8,6 +8,7 @@ from localpuppet.agent.runner import Fate, Order, RunEnd
 from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.runs.observer import Unseen
 from localpuppet.runs.options import RunOptions
+from localpuppet.runs.reason import public_reason
 from localpuppet.runs.run import Status
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.run import RunWiring
@@ -62,7 +63,7 @@ def _end(status: Status) -> RunEnd:
         fate=Fate.OVER,
         run=status.id,
         outcome=str(status.outcome),
-        reason=status.reason if failed else "",
+        reason=public_reason(status) if failed else "",
     )
 
 
@@ -97,8 +98,7 @@ def warm(node: NodeWiring) -> None:
     from localpuppet.releases.packages import directory
     from localpuppet.releases.packages import staging as package_staging
     from localpuppet.runs import preparing, supervisor
-    from localpuppet.wiring import fetching
 
     _ = (package_staging, interfaces, directory, staging, supervisor, mirrors, probe, processes)
-    _ = (fetching, provider, reading, preparing)
+    _ = (provider, reading, preparing)
     _ = node.settings

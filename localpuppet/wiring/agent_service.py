@@ -180,14 +180,14 @@ class NetworkSide:
 
     async def _run_side(self) -> bool:
         """Wait for the run side; return whether there is one before we are to leave."""
-        said = False
+        warned = False
         while not self._leave.is_set():
             try:
                 await self._gate.hello()
             except UnavailableError as error:
-                if not said:
+                if not warned:
                     self._log.warning(f"waiting for the run side: {error}")
-                said = True
+                warned = True
             else:
                 self._fleet = FleetWiring(self._fleet.node, name=self._gate.me)
                 return True

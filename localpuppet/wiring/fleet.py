@@ -63,13 +63,13 @@ class FleetWiring:
             UnavailableError: It cannot be reached.
             InvalidInputError: It is not set up, or its library is not installed.
         """
-        found = self.node.fleet_settings.bus
-        name = engine or found.engine
+        bus = self.node.fleet_settings.bus
+        name = engine or bus.engine
         if name == "sqlite":
             from localpuppet.bus.sqlite.store import open_sqlite
 
-            return await open_sqlite(found.sqlite, timeout=found.timeout)
-        servers = found.servers.get(name)
+            return await open_sqlite(bus.sqlite, timeout=bus.timeout)
+        servers = bus.servers.get(name)
         if servers is None:
             raise InvalidInputError(
                 f"the engine {name} is not set up on this node",
@@ -77,7 +77,7 @@ class FleetWiring:
                 hint=f"buses: {{{name}: {{servers: [...]}}}}",
             )
         opening = {"etcd": _open_etcd, "nats": _open_nats}[name]
-        return await opening(servers, found.timeout, self.identity.name())
+        return await opening(servers, bus.timeout, self.identity.name())
 
     @asynccontextmanager
     async def connected(self, engine: str | None = None) -> AsyncGenerator["KeyValue", None]:

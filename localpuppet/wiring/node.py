@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet import share
 from localpuppet.errors import PuppetMissingError
 from localpuppet.formats.documents import Documents
 from localpuppet.runs.observer import Unseen
 from localpuppet.settings import node as node_settings
 from localpuppet.settings.files import read_settings
+from localpuppet.share.files import shared_file
 
 if TYPE_CHECKING:
     # Each verb pays only for the parts that it asks for: see docs/performance.md.
@@ -109,9 +109,7 @@ class NodeWiring:
 
     def fetch(self) -> "Fetch":
         """Return the https client."""
-        from localpuppet.wiring.fetching import LazyHttps
-
-        return LazyHttps(self.settings)
+        return _LazyHttps(self.settings)
 
     def holds(self, *, ask: bool) -> "Holds":
         """Return the holds on this node; see `installation` for `ask`."""
@@ -131,7 +129,7 @@ class NodeWiring:
             ask: Ask it, if it is not known yet; otherwise `None` says "not known".
 
         Raises:
-            PuppetMissingError: There is none, or it does not answer.
+            PuppetMissingError: No Puppet was found, or it does not answer.
         """
         from localpuppet.puppet.probe import PuppetProbe
 
@@ -139,7 +137,7 @@ class NodeWiring:
             self.settings.state / "cache" / "puppet.json",
             command=self.settings.puppet,
             directories=self.settings.puppet_directories,
-            lean_start=share.path("lean_start.rb"),
+            lean_start=shared_file("lean_start.rb"),
             env=self.environment,
         )
         return probe.installation() if ask else probe.known()
@@ -148,7 +146,7 @@ class NodeWiring:
         """Return the installed Puppet.
 
         Raises:
-            PuppetMissingError: There is none, or it does not answer.
+            PuppetMissingError: No Puppet was found, or it does not answer.
         """
         installation = self.installation(ask=True)
         if installation is None:
@@ -179,3 +177,17 @@ class NodeWiring:
         from localpuppet.machine.processes import detach
 
         return lambda run: detach(lambda: announce(run))
+
+
+class _LazyHttps:
+    """The https client; ssl and urllib cost 40 ms that a local input must not pay."""
+
+    def __init__(self, settings: node_settings.Settings) -> None:
+        self._settings = settings
+
+    def get(self, url: str, *, limit: int) -> bytes:
+        """Return what is at a URL; see `enc.input.Fetch`."""
+        from localpuppet.enc.https import Https
+
+        client = Https(ca=self._settings.https_ca, timeout=self._settings.https_timeout)
+        return client.get(url, limit=limit)

@@ -5,9 +5,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet import share
 from localpuppet.errors import PuppetMissingError
 from localpuppet.releases.store import Store
+from localpuppet.share.files import shared_file
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.staging import Approve, Staging
 
 # What every Puppet run of ours finds behind the release: types, functions, classes.
-OWN_MODULES = share.path("modules/localpuppet")
+OWN_MODULES = shared_file("modules/localpuppet")
 
 
 class ReleaseWiring:
@@ -165,7 +165,7 @@ class ReleaseWiring:
             )
         return Parser(
             ruby=ruby,
-            script=share.path("interface.rb"),
+            script=shared_file("interface.rb"),
             env=env,
             version=installation.version,
             processes=self._node.processes,

@@ -3,9 +3,9 @@
 from functools import partial
 from typing import TYPE_CHECKING
 
-from localpuppet import share
 from localpuppet.errors import PuppetMissingError
 from localpuppet.machine.files import refuse_foreign
+from localpuppet.share.files import shared_file
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
 
@@ -101,8 +101,8 @@ class RunWiring:
             installation=self._installation_or_problem(),
             call=self._call,
             reports=settings.reports,
-            lean_start=share.path("lean_start.rb"),
-            route_file=share.path("routes.yaml"),
+            lean_start=shared_file("lean_start.rb"),
+            route_file=shared_file("routes.yaml"),
             env=self._node.environment,
             enc_command=enc_command(self._node),
             grace=settings.grace,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet import share
 from localpuppet.cli.units import AGENT, NAMES, SPLIT, TIMER
+from localpuppet.share.files import shared_file
 from tests.rigs.node import COMMAND, Node
 from tests.rigs.split_member import NETWORK, Split
 
@@ -30,7 +30,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
     for name in NAMES:
-        shutil.copy(share.path(f"units/{name}"), tmp_path)
+        shutil.copy(shared_file(f"units/{name}"), tmp_path)
     return tmp_path
 
 
@@ -48,7 +48,7 @@ def analyze(*words: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 def settings(name: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for line in share.path(f"units/{name}").read_text().splitlines():
+    for line in shared_file(f"units/{name}").read_text().splitlines():
         if "=" in line and not line.startswith("#"):
             key, value = line.split("=", 1)
             found.setdefault(key, []).append(value)

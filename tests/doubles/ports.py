@@ -7,7 +7,7 @@ from pathlib import Path
 
 from localpuppet.agent.runner import Order, RunEnd
 from localpuppet.leases.book import Noted
-from localpuppet.machine.ports import Child, Output, ProcessId
+from localpuppet.machine.ports import Child, LineKind, Output, ProcessId
 
 
 class FakeClock:
@@ -71,13 +71,13 @@ class FakeLog:
     def __init__(self) -> None:
         self.lines: list[tuple[str, str]] = []
 
-    def info(self, text: str) -> None:
+    def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
         self.lines.append(("info", text))
 
-    def warning(self, text: str) -> None:
+    def warning(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
         self.lines.append(("warning", text))
 
-    def debug(self, text: str) -> None:
+    def debug(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
         self.lines.append(("debug", text))
 
     @property

@@ -8,15 +8,8 @@ from localpuppet.bus.key_value import KeyValue, Put
 from localpuppet.leases.book import LockUser
 from localpuppet.leases.keeper import Keeper
 from localpuppet.machine.clock import SystemClock
-from tests.doubles.ports import FakeBook
+from tests.doubles.ports import FakeBook, FakeLog
 from tests.rigs.engines import SqliteEngine
-
-
-class Quiet:
-    def info(self, text: str) -> None:
-        """Nobody listens."""
-
-    warning = debug = info
 
 
 def lost(user: LockUser) -> None:
@@ -32,7 +25,7 @@ async def test_a_lease_that_is_taken_while_the_keeper_sleeps_is_renewed(tmp_path
         keeper = Keeper(
             store,
             SystemClock(),
-            Quiet(),
+            FakeLog(),
             holder="a",
             session="1",
             book=FakeBook(),

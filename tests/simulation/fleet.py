@@ -15,6 +15,7 @@ from localpuppet.triggers.admission import Admission, Admitted
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.chain import Loop, next_path
 from localpuppet.triggers.coalescing import Batch, Coalescer, Drop, Path
+from localpuppet.triggers.inbox import ALWAYS
 from localpuppet.triggers.trigger import Trigger
 
 START = 1_795_000_000
@@ -115,7 +116,10 @@ class Fleet:
         if node.agent is None:
             return
         now = self.clock(node)
-        node.seen = {key: until for key, until in node.seen.items() if now <= until}
+        # As the inbox does: an id is forgotten only when it is not one of the newest, too, so that
+        # a clock that goes ahead and back makes no message new.
+        newest = sorted(node.seen.items(), key=lambda item: -item[1])[:ALWAYS]
+        node.seen = dict(newest) | {key: until for key, until in node.seen.items() if now <= until}
         admission = Admission(
             me=node.name, trigger_refusal=lambda _: None, seen=node.seen.__contains__
         )

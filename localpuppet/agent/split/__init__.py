@@ -1,1 +1,5 @@
-"""Room `agent/split`; its map comes with the next commits."""
+"""The agent in two processes: one that talks to the bus without rights, one that runs.
+
+decides: `protocol`.
+acts: `client`, `server`, `spool`.
+"""

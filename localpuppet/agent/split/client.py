@@ -20,7 +20,7 @@ from localpuppet.agent.split.spool import Spool
 from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError, UnavailableError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import NodeName, SignerName
-from localpuppet.machine.ports import Log
+from localpuppet.machine.ports import LineKind, Log
 from localpuppet.trust.keys import parse_public
 from localpuppet.trust.signing import MAX_TOKEN, MessageKind, Verifier
 
@@ -73,10 +73,10 @@ class RemoteRunSide:
         Raises:
             UnavailableError: It cannot be asked, or it is another node's now.
         """
-        found = await self._one(Message(word=Verb.HELLO))
+        reply = await self._one(Message(word=Verb.HELLO))
         with _understood():
-            me = found.parsed("node", NodeName.parse)
-            pem = found.text_or_none("key")
+            me = reply.parsed("node", NodeName.parse)
+            pem = reply.text_or_none("key")
             own = None
             if pem is not None:
                 own = (SignerName.parse(me), parse_public(pem.encode(), where="run side"))
@@ -105,18 +105,18 @@ class RemoteRunSide:
         if not self._holds(token, MessageKind.REQUEST):
             return None
         with self._spooled([token]) as ids:
-            found = await self._one(Message(word=Verb.SERVE, ids=ids))
+            answer = await self._one(Message(word=Verb.SERVE, ids=ids))
         with _understood():
-            reply = found.inner_or_none("reply")
+            reply = answer.inner_or_none("reply")
             if reply is None:
                 return None
             return reply.text("caller"), reply.text("request"), reply.text("token").encode()
 
     async def describe(self) -> bytes:
         """Return how the node is, signed by the run side."""
-        found = await self._one(Message(word=Verb.DESCRIBE))
+        reply = await self._one(Message(word=Verb.DESCRIBE))
         with _understood():
-            return found.text("token").encode()
+            return reply.text("token").encode()
 
     def subscribe(self) -> asyncio.Event:
         """Return an event that is set at each change; see `RunSide`."""
@@ -144,7 +144,7 @@ class RemoteRunSide:
         try:
             self._known.verify(token, kind)
         except LocalpuppetError as error:
-            self._log.warning(f"dropped a message: {error}")
+            self._log.warning(f"dropped a message: {error}", kind=LineKind.STRANGER)
             return False
         return True
 

@@ -61,7 +61,7 @@ class Message:
         """Return the question in a line.
 
         Raises:
-            InvalidInputError: There is none in it.
+            InvalidInputError: The line holds no message.
         """
         raw = parse_object(line, where=_WHERE, limit=MAX_LINE)
         said = raw.get("do")

@@ -18,7 +18,7 @@ from localpuppet.agent.run_side import RunSide
 from localpuppet.agent.split.protocol import Message, MessageId, Verb
 from localpuppet.errors import LocalpuppetError, StateError
 from localpuppet.formats.text import one_line
-from localpuppet.machine.ports import Log
+from localpuppet.machine.ports import LineKind, Log
 
 # A follower hears at least so often, so that one that has gone is noticed.
 PULSE = 20.0
@@ -55,11 +55,11 @@ class RunSideServer:
                     async for _ in changes:
                         yield _line({"ok": True})
                 return
-            found = await self._answer(question)
+            reply = await self._answer(question)
         except LocalpuppetError as error:
-            self._log.warning(f"refused the network side: {error}")
-            found = {"ok": False, "error": one_line(str(error))}
-        yield _line(found)
+            self._log.warning(f"refused the network side: {error}", kind=LineKind.SERVICE)
+            reply = {"ok": False, "error": one_line(str(error))}
+        yield _line(reply)
 
     async def guard(self) -> None:
         """Wait until what was heard could not be written down.
@@ -84,7 +84,9 @@ class RunSideServer:
             try:
                 tokens.append(self._read(identifier))
             except LocalpuppetError as error:
-                self._log.warning(f"refused a message of the network side: {error}")
+                self._log.warning(
+                    f"refused a message of the network side: {error}", kind=LineKind.STRANGER
+                )
                 refused[str(identifier)] = one_line(str(error))
         try:
             await self._side.hear(tokens)

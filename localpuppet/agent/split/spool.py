@@ -70,7 +70,7 @@ class SpoolReader:
         """Return a message.
 
         Raises:
-            InvalidInputError: The file is none that is read.
+            InvalidInputError: The file is not one that root reads.
             IntegrityError: Its bytes are of another id.
         """
         where = f"spool: {identifier[:12]}"

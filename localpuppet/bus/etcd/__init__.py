@@ -1,1 +1,5 @@
-"""Room `bus/etcd`; its map comes with the next commits."""
+"""The bus on etcd, version 3.
+
+decides: `messages`, `protobuf`, `roles`.
+touches the world: `connection`, `store`, `watch`.
+"""

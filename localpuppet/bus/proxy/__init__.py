@@ -1,1 +1,5 @@
-"""Room `bus/proxy`; its map comes with the next commits."""
+"""The bus, lent by an agent's network side to its run side.
+
+acts: `server`.
+touches the world: `store`.
+"""

@@ -1,1 +1,4 @@
-"""Room `bus/sqlite`; its map comes with the next commits."""
+"""The bus on one machine: one SQLite file, and no server.
+
+touches the world: `doorbell`, `file`, `place`, `store`.
+"""

@@ -62,14 +62,14 @@ Exit codes: 0 shown, 2 there is no key yet.
 @click.pass_obj
 def show_command(node: NodeWiring, as_json: bool) -> None:
     """Print this node's public key, or its certificate, as 'keys trust' reads it."""
-    found = _own(Identity(node))
+    identity = _own(Identity(node))
     if as_json:
-        render.emit_json({"schema": 1, **found})
+        render.emit_json({"schema": 1, **identity})
         return
-    render.emit(f"# {found['name']} {found['fingerprint']}")
-    if found["kind"] == "certificate":
-        render.emit(f"# by {found['issuer']}, until {moment(found['until'])}")
-    render.emit(found["pem"].rstrip())
+    render.emit(f"# {identity['name']} {identity['fingerprint']}")
+    if identity["kind"] == "certificate":
+        render.emit(f"# by {identity['issuer']}, until {moment(identity['until'])}")
+    render.emit(identity["pem"].rstrip())
 
 
 def _own(identity: Identity) -> dict[str, Any]:

@@ -52,15 +52,15 @@ def trust_command(
     else:
         data, where = read_user_file(Path(file), limit=MAX_KEY_FILE), file
     key = parse_public(data, where=where)
-    found = fingerprint(key)
-    if wanted is not None and wanted != found:
-        raise IntegrityError(f"its fingerprint is {found}, not {wanted[:60]}", where=where)
+    actual = fingerprint(key)
+    if wanted is not None and wanted != actual:
+        raise IntegrityError(f"its fingerprint is {actual}, not {wanted[:60]}", where=where)
     changed = Identity(node).trusted.pin(signer, key, replace=replace)
     if as_json:
-        document = {"schema": 1, "name": signer, "fingerprint": found, "changed": changed}
+        document = {"schema": 1, "name": signer, "fingerprint": actual, "changed": changed}
         render.emit_json(document)
         return
-    render.emit(f"{'trusts' if changed else 'trusted already:'} {signer} {found}")
+    render.emit(f"{'trusts' if changed else 'trusted already:'} {signer} {actual}")
 
 
 @click.command(
@@ -86,8 +86,8 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
         if key is not None:  # removed in this moment
             rows.append((name, fingerprint(key)))
     if as_json:
-        found = [{"name": name, "fingerprint": print_of} for name, print_of in rows]
-        render.emit_json({"schema": 1, "trusted": found})
+        trusted_keys = [{"name": name, "fingerprint": print_of} for name, print_of in rows]
+        render.emit_json({"schema": 1, "trusted": trusted_keys})
         return
     if not rows:
         render.emit("no key is pinned")

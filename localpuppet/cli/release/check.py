@@ -60,7 +60,7 @@ def as_dict(checked: "Checked") -> dict[str, object]:
 
 def show(checked: "Checked") -> None:
     """Show what was checked."""
-    found = checked.interface
+    interface = checked.interface
     pinned = len(checked.lock.modules) + len(checked.lock.sources)
     reached = len(checked.chains) - pinned
     rows = [
@@ -68,8 +68,8 @@ def show(checked: "Checked") -> None:
         ("Dependencies", f"all tags, unmoved; {reached} more below them" if pinned else "none"),
         (
             "Parser",
-            f"Puppet {found.puppet} reads {render.counted(len(found.modules), 'module')},"
-            f" {render.counted(len(found.classes), 'class')}",
+            f"Puppet {interface.puppet} reads {render.counted(len(interface.modules), 'module')},"
+            f" {render.counted(len(interface.classes), 'class')}",
         ),
         ("enc.yaml", f"fits, with {render.counted(len(checked.layers), 'layer')}"),
     ]

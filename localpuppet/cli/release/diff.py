@@ -46,7 +46,7 @@ def diff_command(
         pins(release, documents=node.documents, allow_file=node.settings.allow_file_urls)
         for release in releases
     ]
-    found = {"dependencies": compare(*pinned), "files": compare(*map(files, releases))}
+    differences = {"dependencies": compare(*pinned), "files": compare(*map(files, releases))}
     if catalog is not None:
         read = read_input(catalog, documents=node.documents, fetch=node.fetch())
         compiler = RunWiring(node).catalog_compiler()
@@ -54,12 +54,12 @@ def diff_command(
             compiler.compile(release, node_document(read, release.enc, answer=None))
             for release in releases
         ]
-        found["resources"] = compare_catalogs(*catalogs)
+        differences["resources"] = compare_catalogs(*catalogs)
     if as_json:
-        differences = {title: difference.to_dict() for title, difference in found.items()}
-        render.emit_json({"schema": 1, "before": before, "after": after, **differences})
+        as_dicts = {title: difference.to_dict() for title, difference in differences.items()}
+        render.emit_json({"schema": 1, "before": before, "after": after, **as_dicts})
         return
-    for title, difference in found.items():
+    for title, difference in differences.items():
         render.emit(_text(title, difference))
 
 

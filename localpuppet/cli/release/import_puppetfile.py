@@ -39,7 +39,7 @@ Examples:
 @click.option(
     "--use-tags",
     is_flag=True,
-    help="For what is no tag, take the tag that points at the same commit.",
+    help="For what is not a tag, take the tag that points at the same commit.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print modules and findings as JSON.")
 @click.pass_obj

@@ -53,11 +53,11 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
 
 def _applied(ledger: Ledger) -> dict[str, str]:
     """Return which release of each source is the current and which the previous one."""
-    found: dict[str, str] = {}
+    marks: dict[str, str] = {}
     for source in ledger.sources():
         order = ledger.order(source)
-        found.update(zip(order[-2:][::-1], ("current", "previous"), strict=False))
-    return found
+        marks.update(zip(order[-2:][::-1], ("current", "previous"), strict=False))
+    return marks
 
 
 @click.command(
@@ -87,16 +87,18 @@ def verify_command(
     releases = ReleaseWiring(node)
     staging = releases.staging(releases.git())
     if everything:
-        found = staging.all()
+        releases_to_verify = staging.all()
     else:
         path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
-        found = [_one(staging, path)]
-    problems = {release.app: staging.problems(release, full=not quick) for release in found}
+        releases_to_verify = [_one(staging, path)]
+    problems = {
+        release.app: staging.problems(release, full=not quick) for release in releases_to_verify
+    }
     broken = {name: list(texts) for name, texts in problems.items() if texts}
     if as_json:
         render.emit_json({"schema": 1, "verified": sorted(problems), "problems": broken})
     else:
-        for release in found:
+        for release in releases_to_verify:
             word = "broken" if release.app in broken else "sound"
             color = "red" if release.app in broken else "green"
             render.emit(f"{click.style(word, fg=color)}  {release.app}")

@@ -1,1 +1,7 @@
-"""Room `releases/git`; its map comes with the next commits."""
+"""Git, as releases need it: mirrors, tags and their signatures, trees as bytes.
+
+decides: `names`, `tags`.
+acts: `program`, `signatures`.
+touches the world: `mirrors`, `work_tree`.
+ports: `repository`.
+"""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet import share
 from localpuppet.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.formats.text import one_line
+from localpuppet.share.files import shared_file
 
 if TYPE_CHECKING:
     import subprocess
@@ -46,7 +46,7 @@ class GitProgram:
         self.timeout = timeout
         self.env = {name: env[name] for name in _KEPT if name in env} | {
             "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": str(share.path("gitconfig")),
+            "GIT_CONFIG_GLOBAL": str(shared_file("gitconfig")),
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ALLOW_PROTOCOL": "https:ssh:file" if allow_file else "https:ssh",
             "GIT_NO_REPLACE_OBJECTS": "1",

@@ -1,1 +1,7 @@
-"""Room `releases/packages`; its map comes with the next commits."""
+"""Releases as files: .deb, .rpm and release packs.
+
+decides: `naming`.
+acts: `building`, `directory`, `pack`, `staging`.
+touches the world: `tools`.
+ports: `ports`.
+"""
