@@ -65,7 +65,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
                 "input": loaded.name,
                 "input_sha256": loaded.sha256,
                 "app": release.app,
-                "modulepath": [str(directory) for directory in release.modulepath],
+                "modulepath": [str(name) for name in release.names],
                 "layers": list(loaded.input.layers),
                 "node_document": document.to_dict(),
                 "warnings": warnings,
@@ -77,7 +77,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             [
                 ("Input", f"{loaded.name} (sha256 {loaded.sha256[:16]}…)"),
                 ("Release", release.app),
-                ("Modulepath", ", ".join(str(directory) for directory in release.modulepath)),
+                ("Modulepath", ", ".join(map(str, release.names))),
                 ("Layers", ", ".join(map(render.user_text, loaded.input.layers))),
                 ("Environment", document.environment),
                 ("Classes", ", ".join(document.classes) or "none"),

@@ -2,6 +2,6 @@
 
 decides: `difference`, `interface`, `lock`, `manifest`, `puppetfile`, `source`, `staged`, `tree`.
 acts: `catalogs`, `checking`, `classifier`, `comparing`, `fetch`, `garbage`, `interfaces`, `ledger`,
-    `locker`, `lockfile`, `provider`, `reading`, `release`, `staging`, `store`, `tagging`.
+    `locker`, `lockfile`, `provider`, `reading`, `release`, `staged_records`, `staging`, `store`, `tagging`, `verified`.
 inner rooms: `git`, `packages`.
 """

@@ -4,7 +4,9 @@
 
 Owns: that way, for everyone who needs a tree (`Staging`, `LockWriter`, `ReleaseChecker`). Refuses
 to know: what the trees are for. Invariants: the store takes all trees of a call or none; a tag that
-is not what it was pinned as stops the call. Callers hold the store's lock.
+is not what it was pinned as stops the call; a source that asks for signatures has each of its tags
+verified, and their trees written by git, whatever the store holds already (`releases.verified`
+remembers that it was done). Callers hold the store's lock.
 
     fetcher.bring({"modules.ntp": Wanted(url=url, tag="v1", where="manifest.lock: modules.ntp")})
     # {"modules.ntp": Pin(url=…, tag="v1", tag_object=…, commit=…, tree_sha256=…)}
@@ -23,6 +25,7 @@ from localpuppet.releases.git.tags import TagObject
 from localpuppet.releases.lock import Pin
 from localpuppet.releases.source import Source
 from localpuppet.releases.store import Store
+from localpuppet.releases.verified import Verified
 
 if TYPE_CHECKING:
     # Protocols cost 4 ms to make, and a type needs none of them at run time.
@@ -65,6 +68,7 @@ class Fetcher:
     def __init__(self, *, repository: "Repository", store: Store) -> None:
         self._repository = repository
         self._store = store
+        self._verified = Verified(store.directory)
 
     def judge(self, wanted: Wanted, *, refresh: bool) -> TagObject:
         """Return what a tag is, after it passed every check that needs no tree.
@@ -91,7 +95,7 @@ class Fetcher:
     ) -> dict[str, Pin]:
         """Have trees in the store, and return what their tags are.
 
-        A tree that is in the store already is not fetched.
+        A tree that is in the store already is not fetched, but for a tag that must be verified.
 
         Args:
             wanted: Tags, by names for messages.
@@ -113,10 +117,25 @@ class Fetcher:
                 digests = write_trees(arrivals, repository=self._repository, store=self._store)
         for key, sha256 in digests.items():
             _refuse_other_bytes(wanted[key], sha256)
-        return {key: _pin(item, tags.get(key), digests.get(key)) for key, item in wanted.items()}
+        pins = {key: _pin(item, tags.get(key), digests.get(key)) for key, item in wanted.items()}
+        for key in digests:
+            source = wanted[key].source
+            if source is not None:
+                self._verified.note(source, pins[key])
+        return pins
 
     def _has(self, item: Wanted) -> bool:
-        return item.tree_sha256 is not None and self._store.sound(item.tree_sha256)
+        """Whether a tree is here, and is known to be that of its tag where that is asked for."""
+        if item.tree_sha256 is None or not self._store.sound(item.tree_sha256):
+            return False
+        if item.source is None or item.source.signers is None:
+            return True
+        pin = item.pinned
+        return (
+            pin is not None
+            and pin.tree_sha256 == item.tree_sha256
+            and self._verified.accepts(item.source, pin)
+        )
 
     def _check(self, item: Wanted, found: TagObject) -> None:
         if item.pinned is not None:
@@ -144,22 +163,35 @@ class Fetcher:
         waiting: list[tuple[str, str, str]] = [
             (wanted[key].url, tags[key].tree, key) for key in sorted(absent & set(tags))
         ]
-        keys: dict[tuple[str, str], list[str]] = {}
-        for key in asked:
-            keys.setdefault((wanted[key].url, wanted[key].tag), []).append(key)
-        with closing(self._repository.arrivals(list(keys), refresh=True)) as arrivals:
-            for names in arrivals:
-                found = self._repository.tags(names)
-                come = {key: found[name] for name in names for key in keys[name]}
-                for key, tag in come.items():
-                    self._check(wanted[key], tag)
-                tags |= come
-                waiting += [(wanted[k].url, tag.tree, k) for k, tag in come.items() if k in absent]
-                if waiting:
-                    yield waiting
-                waiting = []
+        for come in self._come({key: wanted[key] for key in asked}, absent):
+            for key, tag in come.items():
+                self._check(wanted[key], tag)
+            tags |= come
+            waiting += [(wanted[k].url, tag.tree, k) for k, tag in come.items() if k in absent]
+            if waiting:
+                yield waiting
+            waiting = []
         if waiting:
             yield waiting
+
+    def _come(
+        self, wanted: Mapping[str, Wanted], absent: set[str]
+    ) -> Generator[dict[str, TagObject], None, None]:
+        """Fetch tags; yield what those that have come are, by key.
+
+        One that is only to be verified, its tree being here, is taken from its mirror if it is
+        there: a changed signers file must not need the network.
+        """
+        groups: dict[bool, dict[tuple[str, str], list[str]]] = {False: {}, True: {}}
+        for key, item in wanted.items():
+            tree = item.tree_sha256
+            refresh = key not in absent or tree is None or not self._store.has(tree)
+            groups[refresh].setdefault((item.url, item.tag), []).append(key)
+        for refresh, keys in groups.items():
+            with closing(self._repository.arrivals(list(keys), refresh=refresh)) as arrivals:
+                for names in arrivals:
+                    found = self._repository.tags(names)
+                    yield {key: found[name] for name in names for key in keys[name]}
 
 
 def _pin(item: Wanted, tag: TagObject | None, sha256: str | None) -> Pin:

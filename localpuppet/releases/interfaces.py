@@ -163,14 +163,10 @@ class Interfaces:
         remove(self._directory / f"{composition}.json")
 
     def _file(self, release: Release) -> Path | None:
-        """Return the file for a staged release: its link names the composition."""
-        try:
-            target = release.directory.readlink()
-        except OSError:
-            return None  # a plain directory
-        if target.parent != self._releases:
+        """Return the file for a staged release: its directory is named by the composition."""
+        if release.directory.parent != self._releases:
             return None
-        return self._directory / f"{target.name}.json"
+        return self._directory / f"{release.directory.name}.json"
 
 
 def _read(file: Path, modulepath: Sequence[str]) -> Interface | None:
@@ -183,7 +179,7 @@ def _read(file: Path, modulepath: Sequence[str]) -> Interface | None:
 
 def names(release: Release) -> list[str]:
     """Return how the directories of a release's modulepath are called in messages."""
-    return [str(directory) for directory in release.modulepath]
+    return [str(name) for name in release.names]
 
 
 def check_document(

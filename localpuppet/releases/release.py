@@ -15,6 +15,8 @@ from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.files import read_user_file, refuse_foreign
 from localpuppet.releases.lockfile import LOCK, MANIFEST, parse_manifest
 from localpuppet.releases.manifest import Manifest, check_modulepath
+from localpuppet.releases.staged import Staged
+from localpuppet.releases.staged_records import StagedRecords
 
 ENC = "enc.yaml"
 
@@ -26,7 +28,9 @@ class Release:
     Attributes:
         app: Its name.
         directory: Where it is.
-        modulepath: Absolute directories, the app's own first.
+        modulepath: Absolute directories, the app's own first; of a staged release those of its
+            record, which never change.
+        names: What the same directories are called below `modules/`.
         enc: What it gives every node.
         hiera_config: Its `hiera.yaml`, if any.
         mutable: Names on the modulepath that are not tags.
@@ -35,6 +39,7 @@ class Release:
     app: ReleasePath
     directory: Path
     modulepath: tuple[Path, ...]
+    names: tuple[Path, ...]
     enc: ReleaseEnc
     hiera_config: Path | None
     mutable: tuple[ReleasePath, ...]
@@ -63,7 +68,9 @@ def resolve(
         InvalidInputError: It is not there, leaves `modules`, or breaks a rule for manifests.
     """
     inside = [modules, store / "objects", store / "releases"]
-    directory = _directory(app, inside, where="app")
+    name = _directory(app, inside, where="app")
+    staged = _staged(app, name, store)
+    directory = name if staged is None else store / "releases" / staged.composition
     if immutable_only and not app.is_tag:
         raise InvalidInputError(
             f"{app} is mutable, and immutable_only is set", where="app", hint="name a tag of it"
@@ -85,15 +92,20 @@ def resolve(
         locked = (directory / LOCK).exists()
         check_modulepath(app, manifest, tags_only=immutable_only or locked)
         _check_modules(manifest, directory)
-        directories = [directory]
+        directories, names = [directory], [name]
         for index, entry in enumerate(manifest.modulepath):
-            found = _directory(entry, inside, where=f"modulepath[{index}]")
+            where = f"modulepath[{index}]"
+            if staged is None:
+                found = _directory(entry, inside, where=where)
+            else:
+                found = _collection(entry, staged, store, where=where)
             if any(found.samefile(other) for other in directories):
                 raise InvalidInputError(
                     f"{entry} is a directory that is on the modulepath already (twice)",
-                    where=f"modulepath[{index}]",
+                    where=where,
                 )
             directories.append(found)
+            names.append(modules / entry)
     except LocalpuppetError as error:
         raise _placed(error, manifest_file) from error
     hiera = directory / "hiera.yaml"
@@ -101,10 +113,38 @@ def resolve(
         app=app,
         directory=directory,
         modulepath=tuple(directories),
+        names=tuple(names),
         enc=read_enc(directory / ENC, documents),
         hiera_config=hiera if hiera.exists() else None,
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not entry.is_tag),
     )
+
+
+def _staged(app: ReleasePath, name: Path, store: Path) -> Staged | None:
+    """Return the record of a release whose name is a link that staging made; `None` for others."""
+    if not name.is_symlink() or name.readlink().parent != store / "releases":
+        return None
+    staged = StagedRecords(store).of(app)
+    if staged is None or not (store / "releases" / staged.composition).is_dir():
+        raise InvalidInputError(
+            f"{app} is not wholly on this node: its record or its directory of links is missing",
+            where="app",
+            hint="'localpuppet stage' repairs it",
+        )
+    return staged
+
+
+def _collection(entry: ReleasePath, staged: Staged, store: Path, *, where: str) -> Path:
+    """Return the tree of a collection that a staged release has pinned."""
+    tree = store / "objects" / staged.sources.get(entry, "")
+    if entry not in staged.sources or not tree.is_dir():
+        raise InvalidInputError(
+            f"{entry} is not on this node as {staged.app} pins it",
+            where=where,
+            hint="'localpuppet stage' repairs it",
+        )
+    refuse_foreign(tree)
+    return tree
 
 
 def _check_modules(manifest: Manifest, directory: Path) -> None:

@@ -10,29 +10,30 @@ module that its lock pins. So the modulepath has the one directory that the user
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath, did_you_mean
 from localpuppet.machine.files import (
     make_private,
-    read_json,
     remove,
     remove_tree,
     replace_link,
     sync_directory,
-    write_json,
 )
 from localpuppet.releases.fetch import Fetcher, Wanted
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST, read_lock
 from localpuppet.releases.source import Source, split
 from localpuppet.releases.staged import Staged, composition
+from localpuppet.releases.staged_records import StagedRecords
 from localpuppet.releases.store import Store
+from localpuppet.releases.verified import Verified
 
 if TYPE_CHECKING:
     # Protocols cost 4 ms to make, and a type needs none of them at run time.
@@ -72,7 +73,8 @@ class Staging:
     ) -> None:
         self._approve = approve
         self._releases = state / "releases"
-        self._records = state / "staged"
+        self._records = StagedRecords(state)
+        self._verified = Verified(state)
         self._modules = modules
         self._store = store
         self._repository = repository
@@ -87,10 +89,7 @@ class Staging:
         Raises:
             StateError: The record is damaged.
         """
-        try:
-            return Staged.from_dict(read_json(self._record(app)))
-        except FileNotFoundError:
-            return None
+        return self._records.of(app)
 
     def all(self) -> list[Staged]:
         """Return every staged release, by name.
@@ -98,10 +97,7 @@ class Staging:
         Raises:
             StateError: A record is damaged.
         """
-        if not self._records.is_dir():
-            return []
-        found = [Staged.from_dict(read_json(path)) for path in self._records.glob("*.json")]
-        return sorted(found, key=lambda staged: staged.app)
+        return self._records.all()
 
     def problems(self, staged: Staged, *, full: bool) -> list[str]:
         """Return what is wrong with a staged release on disk; empty when nothing is."""
@@ -112,10 +108,33 @@ class Staging:
                 found.append(f"{name} {problem}")
         if composition(self.links(staged)) != staged.composition or not self._composed(staged):
             found.append(f"{staged.app}: its directory of links was changed")
-        for path, target in self._switches(staged).items():
-            if not path.is_symlink() or path.readlink() != target:
+        wrong = [
+            name
+            for name, target in self._switches(staged).items()
+            if not (self._modules / name).is_symlink()
+            or (self._modules / name).readlink() != target
+        ]
+        # A run does not go through the names of collections: one may be another release's.
+        others = self._targets(self.all()) if set(wrong) - {staged.app} else {}
+        for name in wrong:
+            path = self._modules / name
+            if name == staged.app or not path.is_symlink() or path.readlink() not in others[name]:
                 found.append(f"{path} does not point into the store")
         return found
+
+    def usable(self, staged: Staged) -> bool:
+        """Return whether a release is here and sound, and every tag verified that must be.
+
+        Raises:
+            StateError: A signers file cannot be read, or a record is damaged.
+        """
+        trees = {staged.app: staged.pin.tree_sha256}
+        trees |= {ReleasePath(name): sha256 for name, sha256 in staged.sources.items()}
+        for name, sha256 in trees.items():
+            source = self._sources.get(name.source)
+            if source and not self._verified.accepts_tree(source, name, sha256):
+                return False
+        return not self.problems(staged, full=False)
 
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
@@ -136,21 +155,29 @@ class Staging:
         """
 
         def obtain(known: Staged | None) -> Staged:
-            if known and not (refresh or accept_moved) and not self.problems(known, full=False):
+            if known and not (refresh or accept_moved) and self.usable(known):
                 return known
             return self._fetch(app, known, refresh=refresh, accept_moved=accept_moved)
 
-        return self.switch(app, obtain)
+        return self.switch(app, obtain, accept_moved=accept_moved)
 
-    def switch(self, app: ReleasePath, obtain: Callable[[Staged | None], Staged]) -> Staged:
+    def switch(
+        self,
+        app: ReleasePath,
+        obtain: Callable[[Staged | None], Staged],
+        *,
+        accept_moved: bool = False,
+    ) -> Staged:
         """Give a release its name, with the node's staging to ourselves.
 
         Args:
             app: The release.
             obtain: Called with what is recorded of it; brings its trees into the store and returns
                 what they are, or returns what it got when that is all there.
+            accept_moved: Re-point the name of a collection that another release pins otherwise.
 
         Raises:
+            IntegrityError: Another staged release pins one of its names otherwise.
             BusyError: Another process stages.
             StateError: The disk refused; nothing was switched.
         """
@@ -160,6 +187,8 @@ class Staging:
             known = self.known(app)
             staged = obtain(known)
             if staged is not known:
+                if not accept_moved:
+                    self._refuse_other_pins(staged)
                 self._switch(staged)
             return staged
         finally:
@@ -177,9 +206,9 @@ class Staging:
         """
         needed = {path for release in kept for path in self._switches(release)}
         for path in reversed(self._switches(staged)):
-            if path not in needed and path.is_symlink():
-                remove(path)
-        remove(self._record(staged.app))
+            if path not in needed and (self._modules / path).is_symlink():
+                remove(self._modules / path)
+        self._records.remove(staged.app)
         if staged.composition not in {release.composition for release in kept}:
             remove_tree(self._releases / staged.composition)
 
@@ -276,33 +305,52 @@ class Staging:
         except OSError:
             return False
 
-    def _switches(self, staged: Staged) -> dict[Path, Path]:
-        """Return the links below `modules/` that make the release usable, the app's own last."""
-        links = {
-            self._modules / name: self._store.path(sha256)
-            for name, sha256 in staged.sources.items()
-        }
-        links[self._modules / staged.app] = self._releases / staged.composition
+    def _switches(self, staged: Staged) -> dict[str, Path]:
+        """Return the names below `modules/`, and what each stands for; the app's own comes last."""
+        links = {name: self._store.path(sha256) for name, sha256 in staged.sources.items()}
+        links[str(staged.app)] = self._releases / staged.composition
         return links
+
+    def _targets(self, releases: Sequence[Staged]) -> Mapping[str, set[Path]]:
+        """Return what names below `modules/` may stand for, with several releases on the node."""
+        found: defaultdict[str, set[Path]] = defaultdict(set)
+        for release in releases:
+            for name, target in self._switches(release).items():
+                found[name].add(target)
+        return found
+
+    def _refuse_other_pins(self, staged: Staged) -> None:
+        """Refuse to give a name to a tree, as long as a staged release has another tree for it."""
+        mine = {**staged.sources, str(staged.app): staged.pin.tree_sha256}
+        for other in self.all():
+            theirs = {**other.sources, str(other.app): other.pin.tree_sha256}
+            for name in sorted(mine.keys() & theirs.keys()):
+                if other.app != staged.app and mine[name] != theirs[name]:
+                    raise IntegrityError(
+                        f"is the tree {mine[name][:16]}… for {staged.app}, and"
+                        f" {theirs[name][:16]}… for {other.app}, which is staged here",
+                        where=name,
+                        hint="find out which is right; --accept-moved takes both",
+                    )
 
     def _switch(self, staged: Staged) -> None:
         make_private(self._releases)
-        make_private(self._records)
         fresh = not self._composed(staged)
         if fresh:
             self._compose(staged)
         switches = self._switches(staged)
         try:
-            own = self._modules / staged.app
-            others = {str(link): tree for link, tree in switches.items() if link != own}
             if self._approve is not None:
-                self._approve(staged, {str(own): switches[own], **others})
+                own = str(staged.app)
+                names = [own, *(name for name in switches if name != own)]
+                self._approve(staged, {str(self._modules / n): switches[n] for n in names})
         except LocalpuppetError:
             if fresh:
                 remove_tree(self._releases / staged.composition)
             raise
-        write_json(self._record(staged.app), staged.to_dict())
-        for link, tree in switches.items():
+        self._records.write(staged)
+        for name, tree in switches.items():
+            link = self._modules / name
             if link.is_symlink() and link.readlink() == tree:
                 continue
             link.parent.mkdir(parents=True, exist_ok=True)
@@ -323,10 +371,7 @@ class Staging:
     def _sweep(self, app: ReleasePath) -> None:
         """Remove what a process that died here left half made."""
         self._repository.sweep()
-        rubbish = [*self._releases.glob(".new-*"), *self._records.glob(".*")]
-        rubbish += (self._modules / app).parent.glob(".*")
+        self._records.sweep()
+        rubbish = [*self._releases.glob(".new-*"), *(self._modules / app).parent.glob(".*")]
         for path in rubbish:
             remove_tree(path)
-
-    def _record(self, app: ReleasePath) -> Path:
-        return self._records / f"{app.replace('/', '%')}.json"

@@ -29,7 +29,7 @@ class Store:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self.objects = directory / "objects"
         self._index = directory / "index"
         self._staging = directory / "staging"
@@ -54,12 +54,12 @@ class Store:
             BusyError: Another process has it.
             StateError: The lock file cannot be made.
         """
-        make_private(self._directory)
-        lock = Flock.take(self._directory / "stage.lock")
+        make_private(self.directory)
+        lock = Flock.take(self.directory / "stage.lock")
         if lock is None:
             raise BusyError(
                 "another process changes the store",
-                where=str(self._directory / "stage.lock"),
+                where=str(self.directory / "stage.lock"),
                 hint="try again when it has ended",
             )
         return lock

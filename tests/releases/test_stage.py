@@ -24,7 +24,13 @@ def test_a_release_is_fetched_verified_and_applied(site: Node, forge: Forge) -> 
     done = site.run("apply")
     assert done.code == 0, done.err
     first = done.out.splitlines()[0]
-    assert f"--modulepath {link}:{site.root}/modules/dist/tags/r7:" in first
+    release_directory = link.readlink()
+    collection = (site.root / "modules/dist/tags/r7").readlink()
+    assert {release_directory.parent, collection.parent} == {
+        site.state / "releases",
+        site.state / "objects",
+    }
+    assert f"--modulepath {release_directory}:{collection}:" in first
     for text in ("web r1", "ntp v1", "dist r7"):
         assert f"Notice: {text}" in done.out
     assert site.run("release", "verify", "--all").code == 0

@@ -91,3 +91,9 @@ def put_tag(repo: Repo, tag: str, body: bytes) -> str:
     name = done.stdout.decode().strip()
     repo.git("update-ref", f"refs/tags/{tag}", name)
     return name
+
+
+def sign_tag(repo: Repo, tag: str, signing: Signing, *, key: str = "ssh", message: str = "") -> str:
+    """Make (or move) a tag of HEAD that an OpenSSH key has signed; return its id."""
+    text = payload(repo, tag, message or f"release {tag}")
+    return put_tag(repo, tag, text + signing.ssh_sign(key, text))

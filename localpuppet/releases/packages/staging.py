@@ -22,6 +22,7 @@ from localpuppet.releases.source import Source, split
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staging import Staging
 from localpuppet.releases.store import Store
+from localpuppet.releases.verified import Verified
 
 if TYPE_CHECKING:
     from localpuppet.releases.packages.directory import Package
@@ -55,6 +56,7 @@ class PackageStaging:
         self._sources = sources
         self._documents = documents
         self._allow_file = allow_file
+        self._verified = Verified(store.directory)
 
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
@@ -75,11 +77,11 @@ class PackageStaging:
 
         def obtain(known: Staged | None) -> Staged:
             again = refresh or accept_moved
-            if known and not again and not self._staging.problems(known, full=False):
+            if known and not again and self._staging.usable(known):
                 return known
             return self._installed(app, known, accept_moved=accept_moved)
 
-        return self._staging.switch(app, obtain)
+        return self._staging.switch(app, obtain, accept_moved=accept_moved)
 
     def stage_installed(self, app: ReleasePath) -> Staged:
         """Stage a release from its installed package, even where its source is declared.
@@ -111,7 +113,9 @@ class PackageStaging:
         """
         split(app)
         return self._staging.switch(
-            app, lambda known: self._packed(app, known, pack, accept_moved=accept_moved)
+            app,
+            lambda known: self._packed(app, known, pack, accept_moved=accept_moved),
+            accept_moved=accept_moved,
         )
 
     def _packed(
@@ -174,7 +178,7 @@ class PackageStaging:
                 where=package.file,
                 hint="find out which is right; --accept-moved takes the package's",
             )
-        self._refuse_unsigned(said, known)
+        self._refuse_unsigned(said)
         trees = {
             str(app): said.pin.tree_sha256,
             **{f"module {name}": sha256 for name, sha256 in said.modules.items()},
@@ -211,17 +215,16 @@ class PackageStaging:
             raise IntegrityError(f"is the tag {said.pin.tag}, not {app}", where=package.file)
         return said
 
-    def _refuse_unsigned(self, said: Staged, known: Staged | None) -> None:
-        """Refuse what a declared source would sign, unless git has brought it here before."""
-        wanted = [] if known is not None and _same(known.pin, said.pin) else [said.app]
-        wanted += [
-            ReleasePath.parse(name, where="sources")
-            for name, sha256 in said.sources.items()
-            if not self._store.sound(sha256)
-        ]
-        for path in wanted:
+    def _refuse_unsigned(self, said: Staged) -> None:
+        """Refuse trees that a declared source would sign, unless git brought them and it did.
+
+        That a tree is in the store says nothing: any release may have brought it.
+        """
+        trees = {said.app: said.pin.tree_sha256}
+        trees |= {ReleasePath(name): sha256 for name, sha256 in said.sources.items()}
+        for path, sha256 in trees.items():
             source = self._sources.get(path.source)
-            if source is not None and source.signers is not None:
+            if source is not None and not self._verified.accepts_tree(source, path, sha256):
                 raise IntegrityError(
                     f"{path.source} asks for signed tags, and a package has no signature",
                     where=str(path),

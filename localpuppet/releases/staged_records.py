@@ -1,0 +1,73 @@
+"""The records of what is staged, one file a release.
+
+Owns: `staged/` in the state directory. Refuses to know: what a record says, and whether it is still
+true.
+"""
+
+from pathlib import Path
+
+from localpuppet.formats.names import ReleasePath
+from localpuppet.machine.files import make_private, read_json, remove, remove_tree, write_json
+from localpuppet.releases.staged import Staged
+
+
+class StagedRecords:
+    """Records on this node.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._directory = state / "staged"
+
+    def of(self, app: ReleasePath) -> Staged | None:
+        """Return what is recorded of a release; `None` when it was never staged here.
+
+        Raises:
+            StateError: The record is damaged.
+        """
+        try:
+            return Staged.from_dict(read_json(self._file(app)))
+        except FileNotFoundError:
+            return None
+
+    def all(self) -> list[Staged]:
+        """Return every staged release, by name.
+
+        Raises:
+            StateError: A record is damaged.
+        """
+        if not self._directory.is_dir():
+            return []
+        found = [Staged.from_dict(read_json(path)) for path in self._directory.glob("*.json")]
+        return sorted(found, key=lambda staged: staged.app)
+
+    def write(self, staged: Staged) -> None:
+        """Write a record, durably.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        make_private(self._directory)
+        write_json(self._file(staged.app), staged.to_dict())
+
+    def remove(self, app: ReleasePath) -> None:
+        """Remove a record.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        remove(self._file(app))
+
+    def sweep(self) -> None:
+        """Remove what a process that died left half written.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        for dead in self._directory.glob(".*"):
+            remove_tree(dead)
+
+    def _file(self, app: ReleasePath) -> Path:
+        return self._directory / f"{app.replace('/', '%')}.json"

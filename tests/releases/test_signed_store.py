@@ -1,0 +1,195 @@
+"""`require_signed` holds through the store: what others brought, or re-pointed, signs nothing."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.forge import Forge, klass, make, release
+from tests.rigs.node import Node
+from tests.rigs.packages import build
+from tests.rigs.signing import Signing, sign_tag
+
+
+@pytest.fixture
+def signing(tmp_path: Path) -> Signing:
+    home = tmp_path / "home"
+    home.mkdir()
+    made = Signing(home)
+    for name in ("ssh", "other"):
+        made.ssh_key(name)
+    return made
+
+
+@pytest.fixture
+def signed(site: Node, forge: Forge, signing: Signing) -> Node:
+    """The site, with a `dist` that asks for signatures, and a `rogue` that anybody fills."""
+    sign_tag(forge.repo("dist"), "r7", signing)
+    settle(site, forge, signing.ssh_signers("ssh"))
+    web = forge.repo("web")
+    assert make(site, "lock", str(web.path), "--accept-moved").code == 0
+    web.commit({})
+    web.git("tag", "-f", "-a", "-m", "r1", "r1")
+    return site
+
+
+def settle(node: Node, forge: Forge, signers: Path) -> None:
+    dist = {"git": forge.repo("dist").url, "require_signed": True, "signers": str(signers)}
+    node.settings(
+        allow_file_urls=True,
+        sources={
+            "web": {"git": forge.repo("web").url},
+            "rogue": {"git": forge.repo("rogue").url},
+            "dist": dist,
+        },
+    )
+
+
+def plant(node: Node, forge: Forge) -> str:
+    """Have an unsigned release bring a tree, and the lock of another call it dist/tags/r7."""
+    rogue = forge.repo("rogue")
+    rogue.commit({"manifest.yaml": "modulepath: []\n", **evil()}, "r1")
+    assert node.run("stage", "rogue/tags/r1").code == 0
+    record = json.loads((node.state / "staged/rogue%tags%r1.json").read_text())
+    tree: str = record["pin"]["tree_sha256"]
+    lock = (forge.repo("web").path / "manifest.lock").read_text()
+    before, _, entry = lock.partition("sources:\n")
+    old = entry.partition('tree_sha256: "')[2][:64]
+    lie = f"{before.partition('modules:')[0]}sources:\n{entry.replace(old, tree)}"
+    rogue.commit({"manifest.yaml": "modulepath: [dist/tags/r7]\n", "manifest.lock": lie}, "r2")
+    return tree
+
+
+def evil() -> dict[str, str]:
+    return {"platform/manifests/init.pp": klass("platform", "evil")}
+
+
+def test_a_tree_that_an_unsigned_release_brought_is_not_a_signed_tag(
+    signed: Node, forge: Forge
+) -> None:
+    """The attack, on a node where `dist` was never staged: nothing would re-point a link."""
+    tree = plant(signed, forge)
+    done = signed.run("stage", "rogue/tags/r2")
+    assert done.code == 3, done.out
+    assert f"the lock says {tree[:16]}" in done.err
+    assert not (signed.root / "modules/dist/tags/r7").exists()
+
+
+def test_the_same_beside_a_release_that_is_staged(signed: Node, forge: Forge) -> None:
+    assert signed.run("stage").code == 0
+    link = signed.root / "modules/dist/tags/r7"
+    genuine = link.readlink()
+    plant(signed, forge)
+    assert signed.run("stage", "rogue/tags/r2").code == 3
+    assert link.readlink() == genuine
+    assert "Notice: dist r7" in signed.run("apply").out
+
+
+def test_a_name_that_another_release_pins_otherwise_is_refused(signed: Node, forge: Forge) -> None:
+    """Also where no signature is asked for: `rogue` may not say what `ntp`'s sibling is."""
+    source = {"git": forge.repo("dist").url}
+    settings = json.loads((signed.root / "localpuppet.yaml").read_text())
+    settings["sources"]["dist"] = source
+    signed.write("localpuppet.yaml", json.dumps(settings))
+    assert signed.run("stage").code == 0
+    link = signed.root / "modules/dist/tags/r7"
+    genuine = link.readlink()
+    plant(signed, forge)
+    refused = signed.run("stage", "rogue/tags/r2")
+    assert refused.code == 3
+    assert "dist/tags/r7: is the tree" in refused.err
+    assert "for web/tags/r1, which is staged here" in refused.err
+    assert link.readlink() == genuine
+    assert not (signed.root / "modules/rogue/tags/r2").exists()
+    taken = signed.run("stage", "rogue/tags/r2", "--accept-moved")
+    assert taken.code == 0, "somebody looked, and decided"
+    assert link.readlink() != genuine
+    done = signed.run("apply")
+    assert done.code == 0, done.err
+    assert "Notice: dist r7" in done.out, "a run is made of its own release's record"
+    assert signed.run("release", "verify", "--all").code == 0
+
+
+def test_a_tag_that_is_not_signed_stays_out_whatever_the_store_holds(
+    signed: Node, forge: Forge, signing: Signing
+) -> None:
+    """Staged while nobody asked for signatures, asked for since."""
+    sign_tag(forge.repo("dist"), "r7", signing, key="other")
+    other = signing.ssh_signers("other")
+    settle(signed, forge, other)
+    assert make(signed, "lock", str(forge.repo("web").path), "--accept-moved").code == 0
+    forge.repo("web").commit({}, "r2")
+    assert signed.run("stage", "web/tags/r2").code == 0
+    settle(signed, forge, signing.ssh_signers("ssh"))
+    for verb in (["stage", "web/tags/r2"], ["apply"]):
+        signed.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
+        refused = signed.run(*verb)
+        assert refused.code == 3, verb
+        assert "no valid signature by a trusted key" in refused.err
+
+
+def test_a_changed_signers_file_is_answered_from_the_mirror(
+    signed: Node, forge: Forge, signing: Signing
+) -> None:
+    assert signed.run("stage").code == 0
+    shutil.rmtree(forge.path / "dist")
+    settle(signed, forge, signing.ssh_signers("other", "ssh"))
+    done = signed.run("stage")
+    assert done.code == 0, done.err
+    remembered = json.loads((signed.state / "verified.json").read_text())["verified"]
+    assert [key.split()[0] for key in remembered] == ["dist/tags/r7"]
+
+
+def test_a_pack_cannot_vouch_for_a_signed_source(
+    signed: Node, forge: Forge, signing: Signing
+) -> None:
+    """Also when its trees are in the store, brought there by others."""
+    assert signed.run("stage").code == 0
+    good = build(signed, "tar", signed.root / "out")
+    assert signed.run("stage", "--pack", str(good)).code == 0, "git brought each tree of it"
+    victim = Node(signed.root / "victim")
+    (victim.root / "modules").mkdir(parents=True)
+    settle(victim, forge, signing.ssh_signers("ssh"))
+    shutil.copytree(signed.state / "objects", victim.state / "objects", symlinks=True)
+    shutil.copytree(signed.state / "index", victim.state / "index")
+    refused = victim.run("stage", "web/tags/r1", "--pack", str(good))
+    assert refused.code == 3
+    assert "dist asks for signed tags, and a package has no signature" in refused.err
+
+
+def test_nothing_staged_beside_a_run_changes_what_it_executes(site: Node, forge: Forge) -> None:
+    """Puppet reads a file of a collection after its name, and the release's, were re-pointed."""
+    fifo = site.root / "fifo"
+    os.mkfifo(fifo)
+    forge.repo("dist").commit({"platform/files/motd": "genuine\n"}, "r8")
+    code = (
+        f"class web {{ exec {{ '/bin/cat {fifo}': }}\n"
+        f"-> file {{ '{site.root}/motd': source => 'puppet:///modules/platform/motd' }} }}\n"
+    )
+    release(site, forge, "r2", dist="r8")
+    web = forge.repo("web")
+    web.commit({"web/manifests/init.pp": code}, "r3")
+    site.write("input.yaml", "app: web/tags/r3\nclasses: [web]\n")
+    run = site.start("apply")
+    with fifo.open("w") as waits_for_puppet:
+        site.write("evil/platform/files/motd", "evil\n")
+        for name in ("dist/tags/r8", "web/tags/r3"):
+            link = site.root / "modules" / name
+            link.unlink()
+            link.symlink_to(site.root / "evil")
+        waits_for_puppet.write("go\n")
+    assert site.finish(run).code == 0
+    assert (site.root / "motd").read_text() == "genuine\n"
+
+
+def test_a_verified_tag_does_not_vouch_for_other_bytes(signed: Node, forge: Forge) -> None:
+    """A lock with the genuine tag and commit, and other bytes, after the tag was verified."""
+    assert signed.run("stage").code == 0
+    plant(signed, forge)
+    subprocess.run(["rm", "-rf", forge.path / "dist"], check=True)
+    refused = signed.run("stage", "rogue/tags/r2")
+    assert refused.code == 3
+    assert "the lock says" in refused.err
