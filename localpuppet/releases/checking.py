@@ -6,9 +6,10 @@ is changed.
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
@@ -18,19 +19,25 @@ from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.interface import Interface, check_classes
 from localpuppet.releases.interfaces import Parser
-from localpuppet.releases.lock import Lock
+from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import (
     ITSELF,
     LOCK,
     MANIFEST,
+    SITE_SAYS,
     check_complete,
     parse_lock,
     parse_manifest,
 )
-from localpuppet.releases.manifest import Manifest, check_modulepath
+from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
+from localpuppet.releases.module import GitModule
 from localpuppet.releases.release import ENC, read_enc
+from localpuppet.releases.single.fetching import ModuleFetcher
 from localpuppet.releases.source import Source, split
 from localpuppet.releases.store import Store
+
+if TYPE_CHECKING:
+    from localpuppet.releases.forge.ports import ModuleForge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +79,8 @@ class ReleaseChecker:
         documents: Reads manifests, locks and `enc.yaml`.
         parser: Puppet's parser.
         allow_file: Whether `file://` URLs are allowed.
+        forge: Returns the forge; called when something must come from there.
+        tags_only: Whether the site takes single modules at tags only.
     """
 
     def __init__(
@@ -84,8 +93,12 @@ class ReleaseChecker:
         documents: Documents,
         parser: Parser,
         allow_file: bool,
+        forge: "Callable[[], ModuleForge]",
+        tags_only: bool,
     ) -> None:
         self._repository = repository
+        self._forge = forge
+        self._tags_only = tags_only
         self._store = store
         self._state = state
         self._sources = sources
@@ -116,7 +129,7 @@ class ReleaseChecker:
         finally:
             held.release()
         chains = self._walk(lock, directory.resolve().name)
-        interface = self._interface(directory, lock)
+        interface = self._interface(directory, lock, manifest.moduledir)
         interface.refuse_problems()
         return Checked(
             manifest=manifest,
@@ -131,6 +144,8 @@ class ReleaseChecker:
         manifest = self._parsed_manifest(read_user_file(file), str(file))
         try:
             check_modulepath(ITSELF, manifest, tags_only=True)
+            if self._tags_only:
+                refuse_untagged(manifest, because=SITE_SAYS)
         except LocalpuppetError as error:
             raise error.at(str(file)) from error
         return manifest
@@ -172,8 +187,12 @@ class ReleaseChecker:
                     hint="run 'localpuppet release lock'; find out who edited the lock",
                 )
                 for key, pin in lock.pins.items()
+                if isinstance(pin, Pin)
             },
             ask_all=True,
+        )
+        ModuleFetcher(repository=self._repository, forge=self._forge, store=self._store).bring(
+            lock.pins, file=str(file), ask_all=True
         )
 
     def _walk(self, lock: Lock, name: str) -> tuple[str, ...]:
@@ -181,6 +200,7 @@ class ReleaseChecker:
         level = [
             _Dependency(chain=(name, key.partition(".")[2]), url=pin.url, tag=pin.tag)
             for key, pin in lock.pins.items()
+            if isinstance(pin, Pin)
         ]
         seen: set[tuple[str, str]] = set()
         chains: list[str] = []
@@ -204,8 +224,9 @@ class ReleaseChecker:
         chain = " → ".join(item.chain)
         manifest = self._parsed_manifest(data, f"{chain}: {MANIFEST}")
         found = [
-            _Dependency(chain=(*item.chain, name), url=module.url, tag=module.tag)
+            _Dependency(chain=(*item.chain, name), url=module.url, tag=Tag(module.ref))
             for name, module in manifest.modules.items()
+            if isinstance(module, GitModule) and module.kind == "tag"
         ]
         for entry in manifest.modulepath:
             source = self._sources.get(entry.source)
@@ -224,10 +245,10 @@ class ReleaseChecker:
             found.append(_Dependency(chain=(*item.chain, entry), url=source.url, tag=split(entry)))
         return found
 
-    def _interface(self, directory: Path, lock: Lock) -> Interface:
+    def _interface(self, directory: Path, lock: Lock, moduledir: str) -> Interface:
         """Ask Puppet about the modulepath that nodes will have, without composing a release."""
         for name in lock.modules:
-            if (directory / name).exists():
+            if (directory / moduledir / name).exists():
                 raise InvalidInputError(
                     f"the release has a directory {name!r}, and its manifest a module of that name",
                     where=str(directory / MANIFEST),

@@ -13,8 +13,9 @@ from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.files import read_user_file, refuse_foreign
-from localpuppet.releases.lockfile import LOCK, MANIFEST, parse_manifest
-from localpuppet.releases.manifest import Manifest, check_modulepath
+from localpuppet.releases.lockfile import LOCK, MANIFEST, SITE_SAYS, parse_manifest
+from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
+from localpuppet.releases.module import GitModule
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staged_records import StagedRecords
 
@@ -53,6 +54,7 @@ def resolve(
     documents: Documents,
     immutable_only: bool,
     allow_file: bool,
+    tags_only: bool = False,
 ) -> Release:
     """Return the release `app`.
 
@@ -63,6 +65,7 @@ def resolve(
         documents: Reads `manifest.yaml` and `enc.yaml`.
         immutable_only: Refuse `trunk` and every other thing that is not a tag.
         allow_file: Whether `file://` URLs are allowed in manifests.
+        tags_only: Refuse single modules that are not tags.
 
     Raises:
         InvalidInputError: It is not there, leaves `modules`, or breaks a rule for manifests.
@@ -91,7 +94,9 @@ def resolve(
         )
         locked = (directory / LOCK).exists()
         check_modulepath(app, manifest, tags_only=immutable_only or locked)
-        _check_modules(manifest, directory)
+        if tags_only:
+            refuse_untagged(manifest, because=SITE_SAYS)
+        _check_modules(manifest, directory, locked=locked)
         directories, names = [directory], [name]
         for index, entry in enumerate(manifest.modulepath):
             where = f"modulepath[{index}]"
@@ -147,10 +152,16 @@ def _collection(entry: ReleasePath, staged: Staged, store: Path, *, where: str) 
     return tree
 
 
-def _check_modules(manifest: Manifest, directory: Path) -> None:
+def _check_modules(manifest: Manifest, directory: Path, *, locked: bool) -> None:
     """Refuse single modules that nobody put there: staging does it, for sources in git."""
-    for name in manifest.modules:
-        if not (directory / name).is_dir():
+    for name, module in manifest.modules.items():
+        if not locked and isinstance(module, GitModule) and module.kind == "branch":
+            raise InvalidInputError(
+                f"is a branch, and there is no {LOCK}",
+                where=f"modules.{name}",
+                hint="'localpuppet release lock' says which commit it is",
+            )
+        if not (directory / manifest.moduledir / name).is_dir():
             raise InvalidInputError(
                 "is not on this node",
                 where=f"modules.{name}",

@@ -49,7 +49,7 @@ def check_command(node: NodeWiring, directory: Path, as_json: bool) -> None:
 def as_dict(checked: "Checked") -> dict[str, object]:
     """Return what programs get."""
     return {
-        "modules": {name: pin.tag for name, pin in sorted(checked.lock.modules.items())},
+        "modules": {name: pin.name for name, pin in sorted(checked.lock.modules.items())},
         "sources": sorted(checked.lock.sources),
         "dependencies": list(checked.chains),
         "puppet": checked.interface.puppet,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.releases import tar
 from localpuppet.releases.packages import pack as packs
 from tests.rigs.forge import Forge
 from tests.rigs.node import Node
@@ -104,14 +105,14 @@ def claim(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
-def small(**limits: int) -> packs.Limits:
-    return packs.Limits(**limits)
+def small(**limits: int) -> tar.Limits:
+    return tar.Limits(**limits)
 
 
-BOMBS: dict[str, tuple[Callable[[], bytes], packs.Limits]] = {
-    "a huge file": (lambda: claim(f"{ID}/x", 10**12), packs.LIMITS),
-    "a huge name": (lambda: claim("x", 10**9, tarfile.GNUTYPE_LONGNAME), packs.LIMITS),
-    "a negative size": (lambda: claim(f"{ID}/x", -512), packs.LIMITS),
+BOMBS: dict[str, tuple[Callable[[], bytes], tar.Limits]] = {
+    "a huge file": (lambda: claim(f"{ID}/x", 10**12), tar.LIMITS),
+    "a huge name": (lambda: claim("x", 10**9, tarfile.GNUTYPE_LONGNAME), tar.LIMITS),
+    "a negative size": (lambda: claim(f"{ID}/x", -512), tar.LIMITS),
     "many files of little": (
         lambda: b"".join(claim(f"{ID}/{n}", 0) for n in range(50)),
         small(members=20),
