@@ -82,7 +82,8 @@ class CatalogCompiler:
         command += ["--modulepath", ":".join(map(str, (*release.modulepath, self.own_modules)))]
         if release.hiera_config:
             command += ["--hiera_config", str(release.hiera_config)]
-        return [*command, "--manifest", str(self.site_manifest), "--render-as", "json"]
+        site_manifest = release.site_manifest or self.site_manifest
+        return [*command, "--manifest", str(site_manifest), "--render-as", "json"]
 
     def _run(
         self, command: list[str], more: Mapping[str, str], *, where: str

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.machine.files import read_user_file
+from localpuppet.releases.composing import Layout, layout
 from localpuppet.releases.fetch import Fetcher, Wanted
+from localpuppet.releases.forge.metadata import read_file, unmet
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.interface import Interface, check_classes
@@ -50,6 +52,8 @@ class Checked:
         chains: Every dependency, direct or not, as `release → dist/tags/r7 → …`.
         interface: What Puppet's parser found.
         layers: The layers of its `enc.yaml`.
+        warnings: What does not stop it: what Puppet would have used in a control repository,
+            dependencies of modules that are missing or out of range.
     """
 
     manifest: Manifest
@@ -57,6 +61,7 @@ class Checked:
     chains: tuple[str, ...]
     interface: Interface
     layers: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +134,8 @@ class ReleaseChecker:
         finally:
             held.release()
         chains = self._walk(lock, directory.resolve().name)
-        interface = self._interface(directory, lock, manifest.moduledir)
+        inner = layout(directory, manifest.moduledir)
+        interface = self._interface(directory, lock, manifest.moduledir, inner)
         interface.refuse_problems()
         return Checked(
             manifest=manifest,
@@ -137,6 +143,7 @@ class ReleaseChecker:
             chains=chains,
             interface=interface,
             layers=self._check_enc(directory / ENC, interface),
+            warnings=(*inner.notes, *self._unmet(directory, lock, inner)),
         )
 
     def _manifest(self, directory: Path) -> Manifest:
@@ -245,7 +252,17 @@ class ReleaseChecker:
             found.append(_Dependency(chain=(*item.chain, entry), url=source.url, tag=split(entry)))
         return found
 
-    def _interface(self, directory: Path, lock: Lock, moduledir: str) -> Interface:
+    def _unmet(self, directory: Path, lock: Lock, inner: Layout) -> tuple[str, ...]:
+        """Return what `metadata.json` of the modules asks for and does not get."""
+        modules = {name: self._store.path(pin.tree_sha256) for name, pin in lock.modules.items()}
+        collections = [self._store.path(pin.tree_sha256) for pin in lock.sources.values()]
+        for place in [*(directory / part for part in inner.modulepath), *collections]:
+            for path in sorted(place.iterdir()):
+                if path.is_dir():
+                    modules.setdefault(path.name, path)
+        return unmet({name: read_file(path) for name, path in modules.items()})
+
+    def _interface(self, directory: Path, lock: Lock, moduledir: str, inner: Layout) -> Interface:
         """Ask Puppet about the modulepath that nodes will have, without composing a release."""
         for name in lock.modules:
             if (directory / moduledir / name).exists():
@@ -261,8 +278,16 @@ class ReleaseChecker:
                 str(name): self._store.path(pin.tree_sha256) for name, pin in lock.sources.items()
             }
             return self._parser.ask(
-                [directory.resolve(), Path(links), *collections.values()],
-                names=[str(directory), "modules", *collections],
+                [
+                    *((directory / part).resolve() for part in inner.modulepath),
+                    Path(links),
+                    *collections.values(),
+                ],
+                names=[
+                    *(str(directory / part) for part in inner.modulepath),
+                    "modules",
+                    *collections,
+                ],
             )
 
     def _check_enc(self, file: Path, interface: Interface) -> tuple[str, ...]:

@@ -4,16 +4,73 @@ A composed release has the entries of the app's own tree, and each single module
 at its top, or in the directory that the manifest names (`moduledir: modules`, as r10k leaves it).
 There the tree's own entries of that directory stay beside them.
 
-Owns: what such a directory looks like, and whether it still does. Refuses to know: who stages.
+Owns: what such a directory looks like, whether it still does, and which directories of it are
+modulepath: its top, or in a control repository those of `environment.conf`. Refuses to know: who
+stages.
 """
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.machine.files import make_private, remove_tree, sync_directory
+from localpuppet.machine.files import make_private, read_user_file, remove_tree, sync_directory
+from localpuppet.releases.environment import BASE, FILE, MODULEDIR, parse_environment
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where things are in a release.
+
+    Attributes:
+        modulepath: Directories inside the release; empty text for its top.
+        site_manifest: The release's own site manifest, inside it; empty for the site's.
+        config_version: Whether `environment.conf` names a command for it: the release's name is it.
+        notes: What r10k and Puppet would use, and a release does not.
+    """
+
+    modulepath: tuple[str, ...]
+    site_manifest: str = ""
+    config_version: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def layout(directory: Path, moduledir: str) -> Layout:
+    """Return where things are in a release.
+
+    Args:
+        directory: The release.
+        moduledir: Where its manifest puts single modules; empty for its top.
+
+    Raises:
+        InvalidInputError: `environment.conf` cannot be read.
+    """
+    file = directory / FILE
+    if not file.exists() and not moduledir:
+        return Layout(modulepath=("",))
+    text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
+    said = parse_environment(text, moduledir=moduledir or MODULEDIR)
+    notes = list(said.notes)
+    found: list[str] = []
+    for entry in said.modulepath:
+        if entry == BASE:
+            if file.exists():
+                notes.append(f"{BASE} is not used: a release has all its modules")
+        elif (directory / entry).is_dir():
+            found.append("" if entry == "." else entry)
+        elif entry != moduledir:  # staging makes that one
+            notes.append(f"modulepath: there is no directory {entry}")
+    if moduledir and moduledir not in said.modulepath:
+        notes.append(f"moduledir {moduledir} is not on the modulepath")
+    manifest = said.manifest if (directory / said.manifest).exists() else ""
+    return Layout(
+        modulepath=tuple(found) or ("",),
+        site_manifest=manifest,
+        config_version=said.config_version,
+        notes=tuple(notes),
+    )
 
 
 class Compositions:
@@ -78,6 +135,23 @@ class Compositions:
             )
         except OSError:
             return False
+
+    def modulepath(self, staged: Staged, name: Path) -> dict[str, Path]:
+        """Return the directories of a composed release that are modulepath.
+
+        Args:
+            staged: The release.
+            name: What it is called on the node.
+
+        Returns:
+            What each is called, and where it is.
+
+        Raises:
+            InvalidInputError: Its `environment.conf` cannot be read.
+        """
+        directory = self._directory / staged.composition
+        inner = layout(directory, staged.moduledir).modulepath
+        return {str(name / part): directory / part for part in inner}
 
     def make(self, staged: Staged) -> None:
         """Make the directory.

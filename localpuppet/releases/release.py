@@ -13,6 +13,7 @@ from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.files import read_user_file, refuse_foreign
+from localpuppet.releases.composing import Layout, layout
 from localpuppet.releases.lockfile import LOCK, MANIFEST, SITE_SAYS, parse_manifest
 from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
 from localpuppet.releases.module import GitModule
@@ -35,6 +36,8 @@ class Release:
         enc: What it gives every node.
         hiera_config: Its `hiera.yaml`, if any.
         mutable: Names on the modulepath that are not tags.
+        site_manifest: Its own site manifest, a file or directory; `None` for the root's.
+        config_version: What Puppet calls the configuration; empty for Puppet's own way.
     """
 
     app: ReleasePath
@@ -44,6 +47,8 @@ class Release:
     enc: ReleaseEnc
     hiera_config: Path | None
     mutable: tuple[ReleasePath, ...]
+    site_manifest: Path | None = None
+    config_version: str = ""
 
 
 def resolve(
@@ -97,7 +102,9 @@ def resolve(
         if tags_only:
             refuse_untagged(manifest, because=SITE_SAYS)
         _check_modules(manifest, directory, locked=locked)
-        directories, names = [directory], [name]
+        found_layout = layout(directory, manifest.moduledir)
+        directories = [_inner(directory, part, inside) for part in found_layout.modulepath]
+        names = [name / part for part in found_layout.modulepath]
         for index, entry in enumerate(manifest.modulepath):
             where = f"modulepath[{index}]"
             if staged is None:
@@ -122,7 +129,24 @@ def resolve(
         enc=read_enc(directory / ENC, documents),
         hiera_config=hiera if hiera.exists() else None,
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not entry.is_tag),
+        site_manifest=_site_manifest(directory, found_layout, inside),
+        config_version=app if found_layout.config_version else "",
     )
+
+
+def _inner(directory: Path, part: str, inside: Sequence[Path]) -> Path:
+    """Return a directory or file inside a release, that others cannot write."""
+    path = directory / part if part else directory
+    real = path.resolve()
+    if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
+        raise InvalidInputError(f"{part} leads out of the release", where=str(directory))
+    if part:
+        refuse_foreign(path)
+    return path
+
+
+def _site_manifest(directory: Path, found: Layout, inside: Sequence[Path]) -> Path | None:
+    return _inner(directory, found.site_manifest, inside) if found.site_manifest else None
 
 
 def _staged(app: ReleasePath, name: Path, store: Path) -> Staged | None:

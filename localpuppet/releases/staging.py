@@ -350,8 +350,10 @@ class Staging:
         try:
             if self._approve is not None:
                 own = str(staged.app)
-                names = [own, *(name for name in switches if name != own)]
-                self._approve(staged, {str(self._modules / n): switches[n] for n in names})
+                names = [name for name in switches if name != own]
+                paths = self._compositions.modulepath(staged, self._modules / own)
+                paths |= {str(self._modules / name): switches[name] for name in names}
+                self._approve(staged, paths)
         except LocalpuppetError:
             if fresh:
                 remove_tree(self._releases / staged.composition)

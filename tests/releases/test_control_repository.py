@@ -1,5 +1,6 @@
-"""A control repository as it stands is a release: environment.conf, site modules, its site manifest."""
+"""A control repository as it stands is a release: environment.conf, site modules, site manifest."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -53,15 +54,21 @@ def test_from_a_puppetfile_to_a_run(node: Node, forge: Forge, control: Path) -> 
     assert checked.json["warnings"] == [
         "environment_timeout is not needed: each run reads the release anew",
         "$basemodulepath is not used: a release has all its modules",
-        "modulepath: there is no directory modules",
         "ntp needs puppetlabs/stdlib >= 9.0.0, which is not there",
     ]
     forge.repo("control").commit({}, "r1")
     node.write("input.yaml", "app: control/tags/r1\nclasses: [profile, ntp]\n")
     applied = node.run("apply")
     assert applied.code == 0, applied.err
-    for said in ("from site-modules", "ntp 1.0.0", "own site manifest", "'control/tags/r1'"):
+    for said in (
+        "from site-modules",
+        "ntp 1.0.0",
+        "own site manifest",
+        "'/bin/echo control/tags/r1'",
+    ):
         assert said in applied.out
+    (report,) = node.state.glob("runs/*/report.json")
+    assert json.loads(report.read_text())["configuration_version"] == "control/tags/r1"
     assert "control/tags/r1/site-modules:" in node.run("check").out.replace(", ", ":")
     assert node.run("release", "verify", "--all").code == 0
 

@@ -55,6 +55,7 @@ def as_dict(checked: "Checked") -> dict[str, object]:
         "puppet": checked.interface.puppet,
         "classes": sorted(checked.interface.classes),
         "layers": list(checked.layers),
+        "warnings": list(checked.warnings),
     }
 
 
@@ -74,3 +75,5 @@ def show(checked: "Checked") -> None:
         ("enc.yaml", f"fits, with {render.counted(len(checked.layers), 'layer')}"),
     ]
     render.emit(render.pairs(rows))
+    for warning in checked.warnings:
+        render.say(f"warning: {render.user_text(warning)}", err=True)

@@ -1,7 +1,7 @@
 """The Forge: modules by OWNER/NAME and version, as archives.
 
 decides: `names`, `versions`.
-acts: `archive`.
+acts: `archive`, `metadata`.
 touches the world: `client`, `directory`, `transfer`.
 ports: `ports`.
 """
