@@ -33,7 +33,7 @@ def _run() -> int:
     arguments = sys.argv[1:]
     known = {*main.VERBS, "--help", "-h", "--version", "-V", "--root", "--color"}
     if not arguments or arguments[0].partition("=")[0] not in known:
-        arguments = ["apply", *arguments]
+        arguments = ["apply", "--verbose", *arguments]  # the original prints the whole command
     code: int = main.main(arguments)
     return code
 

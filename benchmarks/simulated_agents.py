@@ -25,6 +25,7 @@ from bare_clients import open_bare
 
 from localpuppet.agent.bus_session import BusSession
 from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.servers import Endpoint, Servers
 from localpuppet.formats.names import NodeName
 from localpuppet.machine.ports import LineKind
 
@@ -38,14 +39,16 @@ BETWEEN = 0.03
 
 async def open_store(engine: str, url: str) -> KeyValue:
     """Return a client of ours."""
+    if engine != "sqlite":
+        servers = Servers(endpoints=(Endpoint.parse(url, engine=engine),))
     if engine == "etcd":
         from localpuppet.bus.etcd.store import open_etcd
 
-        return await open_etcd([url], timeout=TIMEOUT)
+        return await open_etcd(servers, timeout=TIMEOUT)
     if engine == "nats":
         from localpuppet.bus.nats.store import open_nats
 
-        return await open_nats([url], timeout=TIMEOUT)
+        return await open_nats(servers, timeout=TIMEOUT)
     from localpuppet.bus.sqlite.store import open_sqlite
 
     return await open_sqlite(Path(url), timeout=TIMEOUT)

@@ -89,7 +89,8 @@ class Agent:
         self._was_held: str | None = None
         self._changed: list[asyncio.Event] = []
         self.last: RunEnd | None = None
-        self.settled: deque[TriggerOutcome] = deque(maxlen=MOST)
+        # Also what an earlier agent settled: a run may have restarted it, and somebody waits.
+        self.settled: deque[TriggerOutcome] = deque(inbox.settled(), maxlen=MOST)
 
     @property
     def running(self) -> Batch | None:
@@ -281,8 +282,9 @@ class Agent:
                 f"run {end.run or '(no record)'} {end.outcome}{reason}", kind=LineKind.RUN
             )
             sent = batch.timestamps if batch else {}
-            self._inbox.forget(self._coalescer.ended())
-            self.settled.extend(of_run(sent, run=end.run, outcome=end.outcome))
+            outcomes = of_run(sent, run=end.run, outcome=end.outcome)
+            self._inbox.settle(self._coalescer.ended(), outcomes)
+            self.settled.extend(outcomes)
         self._blocked = end.fate is Fate.BUSY
         self.last = self.last if self._blocked else end
         self._tell()
@@ -295,9 +297,13 @@ class Agent:
         for drop in dropped:
             say = self._log.debug if reasons[drop.reason] > MANY else self._log.warning
             say(f"dropped {drop.id}: {drop.reason}", kind=LineKind.CAUSE)
-            self.settled.append(TriggerOutcome.of_cause(drop.id, 0, run=None, outcome=DROPPED))
         if dropped:
-            self._inbox.forget([drop.id for drop in dropped])
+            ids = [drop.id for drop in dropped]
+            outcomes = [
+                TriggerOutcome.of_cause(one, 0, run=None, outcome=DROPPED) for one in ids[-MOST:]
+            ]
+            self._inbox.settle(ids, outcomes)
+            self.settled.extend(outcomes)
             self._tell()
 
     def _tell(self) -> None:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from localpuppet.agent.run_side import RunSide, RunSideAwayError
 from localpuppet.bus import key_value, layout
 from localpuppet.bus.backoff import Backoff
-from localpuppet.bus.key_value import Entry, KeyValue
+from localpuppet.bus.key_value import Entry, KeyValue, Listing
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.inventory import presence
 from localpuppet.machine.ports import LineKind, Log
@@ -27,9 +27,9 @@ from localpuppet.requests import exchange
 STEADY = 2.0  # seconds: a connection that lasted so long is no sign that the next will not
 RECONCILE = 300.0  # seconds at the most
 SPREAD = 2.0  # seconds within which a fleet that is back tells so
-# How many messages, of up to 512 KiB, may pile up between the connection and the disk; beyond that
+# How many messages, of up to 128 KiB, may pile up between the connection and the disk; beyond that
 # the reader waits.
-BACKLOG = 128
+BACKLOG = 64
 
 _Result = TypeVar("_Result")
 _CHANCE = SystemRandom().random
@@ -173,7 +173,8 @@ class BusSession:
             group.create_task(_until(stop))
 
     async def _watch_triggers(self, kv: KeyValue, heard: asyncio.Queue[bytes]) -> None:
-        async with aclosing(kv.watch(self._triggers)) as changes:
+        following = kv.watch(self._triggers, largest=layout.MAX_ASKING, parts=True)
+        async with aclosing(following) as changes:
             async for change in changes:
                 for entry in key_value.entries(change):
                     await heard.put(entry.value)
@@ -190,11 +191,17 @@ class BusSession:
         """Look from time to time whether the watch has missed something: it is only a hint."""
         while True:
             await asyncio.sleep(RECONCILE * (1 + _CHANCE()) / 2)  # not a fleet in one moment
-            for entry in (await kv.list(self._triggers)).entries:
-                await heard.put(entry.value)
+            looking = kv.watch(self._triggers, largest=layout.MAX_ASKING, parts=True)
+            async with aclosing(looking) as changes:
+                async for change in changes:
+                    for entry in key_value.entries(change):
+                        await heard.put(entry.value)
+                    if isinstance(change, Listing) and not change.more:
+                        break
 
     async def _watch_requests(self, kv: KeyValue, asked: asyncio.Queue[Entry]) -> None:
-        async with aclosing(kv.watch(self._requests)) as changes:
+        following = kv.watch(self._requests, largest=layout.MAX_ASKING, parts=True)
+        async with aclosing(following) as changes:
             async for change in changes:
                 for entry in key_value.entries(change):
                     await asked.put(entry)

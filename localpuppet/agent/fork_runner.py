@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from localpuppet.agent.runner import Fate, Order, RunEnd
+from localpuppet.formats.strict_json import loads
 
 _MAX_WORD = 64 * 1024
 _REPORT = 3
@@ -128,7 +129,7 @@ def _tell(word: bytes) -> None:
 
 def _understand(said: bytes, code: int) -> RunEnd:
     try:
-        raw = json.loads(said)
+        raw = loads(said)
         return RunEnd(**{**raw, "fate": Fate(raw["fate"])})
     except (ValueError, KeyError, TypeError):
         how = f"signal {-code}" if code < 0 else f"exit code {code}"

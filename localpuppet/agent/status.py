@@ -12,6 +12,7 @@ from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.machine.ports import Clock
+from localpuppet.releases.ledger import Rollback
 from localpuppet.runs.holds import Holds
 from localpuppet.runs.reason import category, public_reason, published
 from localpuppet.runs.records import Records
@@ -28,6 +29,7 @@ class Describer:
         holds: Returns the holds on the node.
         records: The runs of the node.
         modules: The directory of all modules.
+        rollback: Returns the rollback in force.
         clock: Time.
     """
 
@@ -39,6 +41,7 @@ class Describer:
         holds: Callable[[], Holds],
         records: Records,
         modules: Path,
+        rollback: Callable[[], Rollback | None],
         clock: Clock,
     ) -> None:
         self._agent = agent
@@ -46,6 +49,7 @@ class Describer:
         self._holds = holds
         self._records = records
         self._modules = modules
+        self._rollback = rollback
         self._clock = clock
 
     def signed(self) -> bytes:
@@ -74,8 +78,16 @@ class Describer:
             "holds": holds,
             "last": _short(last),
             "release": self._release(last),
+            "rollback": self._rolled_back(),
             "settled": settled,
         }
+
+    def _rolled_back(self) -> Json:
+        try:
+            rollback = self._rollback()
+        except LocalpuppetError:
+            return None  # the next run says what is damaged
+        return None if rollback is None else {**rollback.to_public()}
 
     def last_run(self) -> Mapping[str, Json]:
         """Return the record of the last finished run, as it may leave the node.

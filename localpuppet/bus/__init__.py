@@ -1,8 +1,8 @@
 """The store that nodes share: a port of a few verbs over keys, and the engines behind it.
 
 decides: `grants`, `layout`, `roster`, `servers`.
-acts: `backoff`, `deadline`.
-touches the world: `tls`, `transports`.
+acts: `backoff`, `checked_store`, `deadline`.
+touches the world: `client_sockets`.
 ports: `key_value`.
 inner rooms: `etcd`, `nats`, `proxy`, `sqlite`.
 """

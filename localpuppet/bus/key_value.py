@@ -1,9 +1,10 @@
 """The bus's store, as a port: a few verbs over keys, with revisions, expiry and watches.
 
 Everything that nodes tell each other (triggers, presence, leases, requests) is written once, above
-this port. Its adapters are SQLite on one machine, etcd, and NATS JetStream; one contract test
-class in the tests runs over all of them. Losing a race returns `None`; a store that cannot be
-reached raises; the two are never mixed up, and neither looks like "there is nothing".
+this port. Its adapters are SQLite on one machine, etcd, and NATS JetStream; what all of them check
+stands in `bus.checked_store`, and one contract test class in the tests runs over all of them.
+Losing a race returns `None`; a store that cannot be reached raises; the two are never mixed up, and
+neither looks like "there is nothing".
 
 Invariants that every adapter keeps:
 
@@ -24,6 +25,9 @@ from localpuppet.errors import InvalidInputError
 MAX_KEY = 512
 MAX_VALUE = 512 * 1024
 MAX_VALUE_TTL = 10 * 365 * 86400.0
+# What a listing that is taken whole may hold, keys and values, and a part of one that is not.
+MAX_LISTING = 64 * 1024 * 1024
+PART = 1024 * 1024
 _KEY = re.compile(r"(?:/[A-Za-z0-9_@=+:-][A-Za-z0-9_.@=+:-]*)+")
 
 
@@ -49,10 +53,12 @@ class Listing:
     Attributes:
         entries: What is there, sorted by key.
         revision: Changes after this one are not in it.
+        more: Whether this is a part, and others follow: see `KeyValue.watch`.
     """
 
     entries: tuple[Entry, ...]
     revision: int
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +86,7 @@ class KeyValue(Protocol):
     stands for every key below it.
 
     All methods raise `UnavailableError` when the store cannot be reached, refuses us (permission)
-    or does not answer within the deadline, and `InvalidInputError` for a key that is no key, a
+    or does not answer within the deadline, and `InvalidInputError` for a malformed key or prefix, a
     value of more than `MAX_VALUE` bytes, or a ttl that is not above 0 and at most `MAX_VALUE_TTL`
     seconds. After an `UnavailableError` from a write it is unknown whether the write took place.
     """
@@ -94,8 +100,16 @@ class KeyValue(Protocol):
         """Return the newest value of a key; `None` when there is none."""
         ...
 
-    async def list(self, prefix: str) -> Listing:
-        """Return all that is below a prefix, at one revision."""
+    async def list(self, prefix: str, *, largest: int = MAX_VALUE) -> Listing:
+        """Return all that is below a prefix, at one revision.
+
+        Args:
+            prefix: Where.
+            largest: The bytes of the largest value that is of use; larger ones are passed over.
+
+        Raises:
+            UnavailableError: There is more than `MAX_LISTING` bytes, too.
+        """
         ...
 
     async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
@@ -122,13 +136,27 @@ class KeyValue(Protocol):
         """Remove a key if it still has that revision; return whether it had."""
         ...
 
-    def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
+    def watch(
+        self,
+        prefix: str,
+        *,
+        after: int | None = None,
+        largest: int = MAX_VALUE,
+        parts: bool = False,
+    ) -> AsyncGenerator[Change, None]:
         """Follow all that happens below a prefix, without an end.
 
         Args:
             prefix: Where.
             after: The revision that was seen last: a `Listing`'s, a `Put`'s or a `Gone`'s.
                 `None` asks for a `Listing` first.
+            largest: The bytes of the largest value that is of use; who writes a larger one is not
+                told of. Others can write as much as a store takes: a watcher names what its kind
+                of key needs.
+            parts: Whether listings may come in parts of about `PART` bytes, of which all but the
+                last have `more`. For watchers that take one entry after the other and forget it:
+                they need as much memory as one part has. A key may then come twice, the newer
+                value later, and a listing may begin anew before its last part.
 
         Yields:
             A `Listing`, or the changes after `after`, in the order of their revisions. Where the
@@ -149,17 +177,17 @@ class KeyValue(Protocol):
 
 
 def check_key(key: str) -> str:
-    """Return the key; refuse what is none.
+    """Return the key; refuse any other text.
 
     A key is `/` and a component, as often as it likes: ASCII letters, digits and `_ . @ = + : -`,
     the first of each no dot, at most 512 bytes in all. That maps to etcd's keys as it is and to
     NATS subjects by an exchange of two characters.
 
     Raises:
-        InvalidInputError: It is no key.
+        InvalidInputError: The text is not a key.
     """
     if not is_key(key):
-        raise InvalidInputError(f"{key[:80]!r} is no key of the bus", where="bus")
+        raise InvalidInputError(f"{key[:80]!r} is not a key of the bus", where="bus")
     return key
 
 
@@ -181,7 +209,7 @@ def check_prefix(prefix: str) -> str:
     """Return the prefix: a key and a final `/`.
 
     Raises:
-        InvalidInputError: It is no prefix.
+        InvalidInputError: The text is not a prefix.
     """
     if not prefix.endswith("/"):
         raise InvalidInputError(f"{prefix[:80]!r} does not end with '/'", where="bus")

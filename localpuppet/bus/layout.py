@@ -21,6 +21,10 @@ KEYPREFIX = "/puppet_trigger/events"
 BASE = "/localpuppet"
 PRESENCE = f"{BASE}/presence/"
 LEASES = f"{BASE}/leases/"
+# Bytes of a signed trigger or request: 64 KiB that are signed, in base64, and who signed them.
+MAX_ASKING = 128 * 1024
+# Bytes of a lease's value: who has the lease, and for what.
+MAX_LEASE = 4 * 1024
 _LEASE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 
 

@@ -1,8 +1,8 @@
 """What people meet at a terminal: one file a verb, and how things are shown.
 
-verbs: `agent`, `apply`, `call`, `check`, `completion`, `enc`, `history`, `hold`, `keys`, `lease`,
-    `nodes`, `permissions`, `release`, `requests`, `rollback`, `stage`, `status`, `trigger`,
-    `units`.
-shared by verbs: `asking`, `lazy_group`, `main`, `node_options`, `nodes_watch`, `progress`,
-    `render`, `render_node`, `render_reply`, `render_run`, `run_async`.
+verbs: `agent`, `apply`, `call`, `check`, `completion`, `enc`, `hold`, `keys`, `lease`, `lookup`,
+    `nodes`, `permissions`, `record`, `release`, `requests`, `rollback`, `stage`, `status`,
+    `trigger`, `units`.
+shared by verbs: `asking`, `lazy_group`, `main`, `node_options`, `nodes_watch`,
+    `progress`, `render`, `render_node`, `render_reply`, `render_run`, `run_async`.
 """

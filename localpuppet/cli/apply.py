@@ -39,6 +39,7 @@ class _RestCommand(click.Command):
 Examples:
   localpuppet apply                              input.yaml of the root
   localpuppet apply other-input.yaml --noop      show what would change
+  localpuppet apply --noop --despite-hold        also while a hold is in force
   curl … | localpuppet apply -                   input from standard input
   localpuppet apply https://enc.example.com/web01.yaml
   run=$(localpuppet apply --detach); localpuppet status --wait "$run"
@@ -53,6 +54,8 @@ Examples:
     help="Install this .deb or .rpm of the release first, and take the release from it.",
 )
 @click.option("--noop", is_flag=True, help="Change nothing; show what would change.")
+@click.option("--despite-hold", is_flag=True, help="With --noop: also while a hold is in force.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the whole command on a terminal, too.")
 @click.option("--timeout", metavar="TIME", help="End Puppet after this time (90, 30m, 1h30m).")
 @click.option("--tags", metavar="TAGS", help="Apply only resources with these tags (a,b).")
 @click.option("--detach", is_flag=True, help="Print the run's id and return at once.")
@@ -72,6 +75,8 @@ def apply_command(
     source: str | None,
     install: Path | None,
     noop: bool,
+    despite_hold: bool,
+    verbose: bool,
     timeout: str | None,
     tags: str | None,
     detach: bool,
@@ -91,6 +96,8 @@ def apply_command(
     from localpuppet.wiring.run import RunWiring
 
     node: NodeWiring = ctx.obj
+    if despite_hold and not noop:
+        raise click.UsageError("--despite-hold goes with --noop: a hold is in force for changes")
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
     extra: tuple[str, ...] = ctx.meta.get(_REST, ())
     command.check_extra(extra)
@@ -101,13 +108,8 @@ def apply_command(
         timeout=seconds or node.settings.run_timeout,
         user=user(),
         cause=parse_line(cause, what="cause"),
+        despite_hold=despite_hold,
     )
-    wiring = RunWiring(node)
-    prepared = wiring.preparation().prepare(
-        options, source=source, package=install, allow_rollback=allow_rollback
-    )
-    observer = render.observer(quiet=as_json or detach, title=f"applying {prepared.release.app}")
-    supervisor = wiring.supervisor(observer)
 
     def announce(run: RunId) -> None:
         if as_json:
@@ -116,15 +118,29 @@ def apply_command(
             render.emit(run)
         sys.stdout.flush()
 
-    node.processes.watch_signals()
-    try:
-        status = supervisor.apply(prepared, detach=node.detach(announce) if detach else None)
-    finally:
-        observer.close()
+    wiring = RunWiring(node)
+    with node.attempts.noted(options, source=source or str(node.settings.input)) as named:
+        prepared = wiring.preparation(named).prepare(
+            options, source=source, package=install, allow_rollback=allow_rollback
+        )
+        title = f"applying {prepared.release.app}"
+        short = "" if verbose else _short(prepared.release.app, options.noop)
+        observer = render.observer(quiet=as_json or detach, title=title, short=short)
+        supervisor = wiring.supervisor(observer)
+        node.processes.watch_signals()
+        try:
+            status = supervisor.apply(prepared, detach=node.detach(announce) if detach else None)
+        finally:
+            observer.close()
     text = render.as_json(status.to_dict()) if as_json else render_run.result(status)
     # A run that never started is an error like any other; --detach has no id to wait for then.
     render.say(text, err=not as_json and not status.puppet_started)
     return exit_code(status, detailed=detailed_exitcodes)
+
+
+def _short(app: str, noop: bool) -> str:
+    """Return what a person reads before Puppet's output; the whole command is long."""
+    return f"# puppet apply{' --noop' if noop else ''} of {app} (whole command: -v, or 'why')"
 
 
 def exit_code(status: Status, *, detailed: bool) -> int:

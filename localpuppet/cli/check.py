@@ -58,6 +58,9 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             check_kept(releases.interfaces, partial(elsewhere, node), document, release, ())
         except LocalpuppetError as error:
             raise error.at(loaded.name) from error
+    rollback = node.ledger.in_force(node.settings.input) if source is None else None
+    if rollback is not None:
+        warnings.append(f"{rollback}; 'localpuppet rollback --end' follows the input")
     if as_json:
         render.emit_json(
             {
@@ -69,6 +72,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
                 "layers": list(loaded.input.layers),
                 "node_document": document.to_dict(),
                 "warnings": warnings,
+                "rollback": rollback.to_public() if rollback else None,
             }
         )
         return

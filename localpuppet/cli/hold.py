@@ -72,7 +72,7 @@ def disable_command(
     holds = _holds(node)
     before = [replaced for replaced in holds.active() if replaced.owner == hold.owner]
     holds.add(hold)
-    _refresh_metrics(node)
+    refresh_metrics(node)
     if as_json:
         render.emit_json({"schema": 1, **hold.to_dict()})
         return 0
@@ -84,26 +84,32 @@ def disable_command(
 
 @click.command(
     "enable",
-    short_help="End the holds on this node.",
+    short_help="End your own hold on this node, or all with --all.",
     epilog="""\b
 Examples:
-  localpuppet enable                       end every hold
-  localpuppet enable --owner release-bot   end one owner's
+  localpuppet enable                       end yours, and name the others
+  localpuppet enable --owner release-bot   end another's
+  localpuppet enable --all                 end every hold, also a Puppet agent's
   localpuppet enable --node web01.example.com    end yours there
 """,
 )
-@click.option("--owner", metavar="NAME", help="End only this owner's hold.  [default: all]")
+@click.option("--owner", metavar="NAME", help="End this owner's hold.  [default: yours]")
+@click.option("--all", "everyone", is_flag=True, help="End all holds, whoever has them.")
 @node_option(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the ended holds as JSON.")
 @click.pass_obj
 def enable_command(
-    node: NodeWiring, owner: str | None, nodes: tuple[str, ...], as_json: bool
+    node: NodeWiring, owner: str | None, everyone: bool, nodes: tuple[str, ...], as_json: bool
 ) -> int:
-    """End the holds on this node, also one that 'puppet agent --disable' made.
+    """End your own hold on this node, and name those that others have.
+
+    With --all, end every hold, also one that 'puppet agent --disable' made and one that is damaged.
 
     With --node, end your own hold on others; their policies must allow you `enable`.
     """
-    only_here(nodes, __owner=owner)
+    only_here(nodes, __owner=owner, __all=everyone)
+    if everyone and owner is not None:
+        raise click.UsageError("--owner does not go with --all")
     if nodes:
         from localpuppet.cli.asking import ask_nodes
         from localpuppet.requests.request import Nothing
@@ -115,24 +121,41 @@ def enable_command(
         raise InvalidInputError(
             f"there is no hold of {owner!r}", where="--owner", hint=did_you_mean(owner, owners)
         )
-    ended = holds.remove(owner)
-    _refresh_metrics(node)
+    mine = user() if owner is None else owner
+    ended = holds.remove(None if everyone else mine)
+    left = holds.active()
+    refresh_metrics(node)
     if as_json:
-        render.emit_json({"schema": 1, "ended": [hold.to_dict() for hold in ended]})
+        lists = {"ended": ended, "holds": left}
+        shown = {name: [hold.to_dict() for hold in found] for name, found in lists.items()}
+        render.emit_json({"schema": 1, **shown})
         return 0
     for hold in ended:
         render.emit(f"ended: {hold}")
     if not ended:
-        render.emit("there was no hold")
+        render.emit(
+            f"there was no hold of {render.user_text(mine)}" if left else "there was no hold"
+        )
+    for hold in left:
+        render.emit(click.style(f"still on hold: {hold}", fg="yellow"))
+    if left:
+        render.emit("'localpuppet enable --owner NAME' or '--all' ends them")
     return 0
 
 
-def _refresh_metrics(node: NodeWiring) -> None:
+def refresh_metrics(node: NodeWiring) -> None:
+    """Bring the textfile up to date with holds and rollback; a disk that refuses is a note."""
     from localpuppet.errors import StateError
     from localpuppet.runs import metrics
 
-    count = len(node.holds(ask=False).active())
+    settings = node.settings
     try:
-        metrics.update(node.settings.metrics, None, holds=count, now=node.clock.now())
+        metrics.update(
+            settings.metrics,
+            None,
+            holds=len(node.holds(ask=False).active()),
+            rollback=node.ledger.in_force(settings.input),
+            now=node.clock.now(),
+        )
     except StateError as error:
         render.Silent().note(f"metrics could not be written: {error}")

@@ -80,4 +80,4 @@ def _table(nodes: list[dict[str, Any]], now: "datetime") -> str:
         when = render_run.ago(finished, now) if finished else ""
         rows.append((node, state, outcome, when, app, about))
     head = ("NODE", "STATE", "LAST RUN", "ENDED", "RELEASE", "ABOUT")
-    return render.table(head, rows, width=render.columns())
+    return render.table(head, rows, spare=("ENDED", "ABOUT"))

@@ -23,6 +23,7 @@ COLORS = {
     "timed_out": "red",
     "cancelled": "yellow",
     "interrupted": "red",
+    "refused": "red",
     "running": "cyan",
     "queued": "cyan",
 }
@@ -88,8 +89,39 @@ def pairs(rows: Iterable[tuple[str, str]]) -> str:
     kept = [(label, value) for label, value in rows if value]
     width = max((len(label) for label, _ in kept), default=0)
     return "\n".join(
-        f"{click.style(label.ljust(width), dim=True)}  {value}" for label, value in kept
+        hanging(f"{click.style(label.ljust(width), dim=True)}  ", value) for label, value in kept
     )
+
+
+def hanging(head: str, text: str) -> str:
+    """Return text behind a head; on a terminal its lines are broken between words, and indented.
+
+    Args:
+        head: What stands before the first line; it may be styled.
+        text: What follows; it may be styled.
+    """
+    indent = len(click.unstyle(head))
+    width = columns()
+    if width is None or width - indent < LEAST_ROOM:
+        return head + text
+    lines, room = [""], 0
+    words = [piece for word in text.split(" ") for piece in _pieces(word, width - indent)]
+    for word in words:
+        length = len(click.unstyle(word))
+        if room and indent + room + 1 + length > width:
+            lines.append(word)
+            room = length
+        else:
+            lines[-1] += f" {word}" if room else word
+            room += length + (1 if room else 0)
+    return head + f"\n{' ' * indent}".join(lines)
+
+
+def _pieces(word: str, most: int) -> list[str]:
+    """Return a word in pieces that fit a line; one that is styled is left alone."""
+    if len(word) <= most or click.unstyle(word) != word:
+        return [word]
+    return [word[start : start + most] for start in range(0, len(word), most)]
 
 
 def columns() -> int | None:
@@ -97,19 +129,63 @@ def columns() -> int | None:
     return shutil.get_terminal_size().columns if on_terminal(sys.stdout) else None
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    width: int | None = None,
+    spare: Sequence[str] = (),
+) -> str:
     """Return aligned columns under a head; cells may be styled.
 
     Args:
         head: What stands above the columns.
         rows: The cells.
-        width: Where lines end: the last cells, which have no style, are cut off there. A table
-            whose other columns leave them no room is left alone.
+        width: Where lines end; by default the terminal's, and nowhere without one. The last cells,
+            which have no style, are cut off there; when that is not enough, columns of `spare` are
+            left out, the first ones first, and then the longest cells are cut.
+        spare: Heads of columns that a reader can do without.
     """
+    width = columns() if width is None else width
+    if width is not None:
+        head, rows = _fitted(head, rows, width, list(spare))
     lengths = [[len(click.unstyle(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(column) for column in zip(*lengths, strict=True)]
     styled = [click.style(cell, bold=True) for cell in head]
     return "\n".join([aligned(styled, widths), *(aligned(row, widths, end=width) for row in rows)])
+
+
+def _fitted(
+    head: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: list[str]
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Return a table whose lines can end at a width: without spare columns, with shorter cells."""
+    while True:
+        widths = [
+            max(len(click.unstyle(row[i])) for row in (head, *rows)) for i in range(len(head))
+        ]
+        last = min(widths[-1], max(LEAST_ROOM, len(head[-1])))
+        over = sum(length + 2 for length in widths[:-1]) + last - width
+        found = next((name for name in spare if name in head), None)
+        if over <= 0:
+            return head, rows
+        if found is None:
+            break
+        kept = [index for index, name in enumerate(head) if name != found]
+        head, *rows = ([row[index] for index in kept] for row in (head, *rows))
+    longest = max(range(len(widths) - 1), key=lambda index: widths[index], default=None)
+    if longest is None or widths[longest] - over < LEAST_ROOM:
+        return head, rows
+    room = widths[longest] - over
+    return head, [
+        [_cut(cell, room) if index == longest else cell for index, cell in enumerate(row)]
+        for row in rows
+    ]
+
+
+def _cut(cell: str, room: int) -> str:
+    """Return a cell that fits; one that is styled is a short word, and stays."""
+    short = len(cell) <= room or click.unstyle(cell) != cell
+    return cell if short else f"{cell[: room - 1]}…"
 
 
 def aligned(cells: Sequence[str], widths: Sequence[int], *, end: int | None = None) -> str:
@@ -162,9 +238,13 @@ class Silent(Unseen):
 class Lines(Silent):
     """Watches a run for a log or a pipe: plain lines as they come."""
 
+    def __init__(self, title: str = "", *, short: str = "") -> None:
+        super().__init__(title)
+        self._short = short
+
     def command(self, text: str) -> None:
-        """Show the command line."""
-        say(one_line(text))
+        """Show the command line, or the short one in its place."""
+        say(click.style(self._short, dim=True) if self._short else one_line(text))
 
     def line(self, text: str) -> None:
         """Show a line of output."""
@@ -197,8 +277,8 @@ class _Unbreakable(io.StringIO):
 class Terminal(Lines):
     """Watches a run for a person: lines as they come, and below them that it goes on."""
 
-    def __init__(self, title: str) -> None:
-        super().__init__(title)
+    def __init__(self, title: str, *, short: str = "") -> None:
+        super().__init__(title, short=short)
         from rich.console import Console
 
         self._title = title
@@ -208,7 +288,7 @@ class Terminal(Lines):
 
     def command(self, text: str) -> None:
         """Show the command line and begin the progress line."""
-        say(click.style(one_line(text), dim=True))
+        super().command(text)
         self.begin()
 
     def begin(self) -> None:
@@ -243,15 +323,22 @@ class Terminal(Lines):
         self._status.stop()
 
 
-def observer(*, quiet: bool, title: str) -> Silent:
-    """Return who watches a run: a program, a log, or a person."""
+def observer(*, quiet: bool, title: str, short: str = "") -> Silent:
+    """Return who watches a run: a program, a log, or a person.
+
+    Args:
+        quiet: A program watches.
+        title: What goes on.
+        short: What a person reads in place of the command line; the line itself where it is empty.
+    """
     if quiet:
         return Silent()
     # Without a terminal on both there is nobody to show progress to.
     terminal = on_terminal(sys.stdout) and on_terminal(sys.stderr)
+    short = short if on_terminal(sys.stdout) else ""
     if terminal and os.environ.get("TERM") != "dumb":
-        return Terminal(title)
-    return Lines()
+        return Terminal(title, short=short)
+    return Lines(title, short=short)
 
 
 def progress(title: str) -> Silent:

@@ -12,6 +12,7 @@ def cells(node_status: dict[str, Any]) -> list[str]:
     """Return what is shown of a node: name, state, last outcome, release, what it is about."""
     last = node_status.get("last") or {}
     holds = node_status.get("holds") or []
+    rollback = node_status.get("rollback") or {}
     state = render.user_text(node_status.get("state", ""))
     waiting = node_status.get("waiting") or 0
     about = ""
@@ -19,6 +20,8 @@ def cells(node_status: dict[str, Any]) -> list[str]:
         about = str(node_status.get("cause") or "")
     elif holds:
         about = str(holds[0].get("reason") or "")
+    elif rollback:
+        about = f"rolled back by {rollback.get('user')}, input wants {rollback.get('wanted')}"
     elif state == "not trusted":
         about = str(node_status.get("why", ""))
     word = click.style(one_line(state), fg=_color(state), bold=True)

@@ -57,6 +57,11 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
             ("Release", render.user_text(last["app"])),
             ("Tree", render.user_text(said["release"] or "")),
         ]
+    rollback = said.get("rollback")
+    if rollback:
+        text = f"input wants {rollback['wanted']}, running {rollback['app']}"
+        by = f"rolled back by {rollback['user']} at {render_run.moment(rollback['since'])}"
+        rows.append(("Rollback", render.user_text(f"{text}, {by}")))
     rows.append(("Version", render.user_text(said["version"])))
     lines = [render.pairs(rows), _left(said["holds"])]
     return render.word(render.user_text(said["state"])), "\n".join(filter(None, lines))

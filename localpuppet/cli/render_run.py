@@ -4,6 +4,7 @@ Apart from `render` because what knows runs costs 5 ms to import, and most verbs
 """
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,12 +13,18 @@ from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_time, show_duration
 from localpuppet.runs.run import Outcome, State, Status
 
+if TYPE_CHECKING:
+    from localpuppet.runs.attempt import Attempt
+
 
 def moment(text: str | None) -> str:
-    """Return a record's time for people: UTC, to the second."""
+    """Return a record's time for people: UTC, to the second; `?` for a damaged one."""
     if not text:
         return ""
-    return parse_time(text).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return parse_time(text).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except ValueError:
+        return "?"
 
 
 def ago(text: str, now: datetime) -> str:
@@ -51,14 +58,23 @@ def result(status: Status) -> str:
     details = [outcome.replace("_", " ")]
     if status.noop:
         details.append("noop")
-    if counts(status):
-        details.append(counts(status))
-    if status.seconds:
-        details.append(show_duration(status.seconds))
+    details += filter(None, [counts(status), took(status)])
     reason = f": {one_line(status.reason)}" if status.reason and not outcome.success else ""
     line = f"# {', '.join(details)}{reason}"
     color = "yellow" if status.noop_pending else render.COLORS[outcome]
     return f"{click.style(line, fg=color)}  [run {status.id}]"
+
+
+def took(status: Status) -> str:
+    """Return how long a run took; empty while nobody knows."""
+    return show_duration(status.seconds) if status.seconds else ""
+
+
+def refused(attempt: "Attempt", now: datetime) -> str:
+    """Return what is shown of an attempt: `refused 3m ago: …`."""
+    times = f" {attempt.times} times, last" if attempt.times > 1 else ""
+    noop = " (noop)" if attempt.noop else ""
+    return f"refused{noop}{times} {ago(attempt.at, now)}: {render.user_text(attempt.reason)}"
 
 
 def state_word(status: Status) -> str:
@@ -76,14 +92,14 @@ def rows(status: Status, now: datetime) -> list[tuple[str, str]]:
     started = moment(status.started_at)
     if not status.finished_at:
         started += f" ({ago(status.started_at, now)})"
-    took = show_duration(status.seconds) if status.seconds else ""
+    length = took(status)
     return [
         ("Run", status.id),
         ("Release", render.user_text(status.app) + (" (noop)" if status.noop else "")),
         ("State", render.word(state_word(status))),
         ("Reason", render.user_text(status.reason)),
         ("Started", started),
-        ("Ended", f"{ended}, took {took}" if took else ended),
+        ("Ended", f"{ended}, took {length}" if length else ended),
         ("Puppet", "" if status.puppet_started else "was not started"),
         ("Catalog", counts(status)),
     ]

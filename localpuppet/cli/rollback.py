@@ -4,13 +4,8 @@ import click
 
 from localpuppet.cli import render, render_run
 from localpuppet.cli.apply import user
-from localpuppet.errors import InvalidInputError
-from localpuppet.formats.names import ReleasePath
-from localpuppet.formats.times import show_time
-from localpuppet.machine.files import read_json
-from localpuppet.releases.ledger import Rollback
-from localpuppet.runs.records import Records, RunDirectory
-from localpuppet.runs.run import Status
+from localpuppet.cli.completion import complete_tag
+from localpuppet.cli.hold import refresh_metrics
 from localpuppet.wiring.node import NodeWiring
 
 
@@ -24,63 +19,57 @@ Examples:
   localpuppet rollback --end               follow input.yaml again
 """,
 )
-@click.option("--to", "tag", metavar="TAG", help="A certain release.  [default: the last good one]")
+@click.option(
+    "--to",
+    "tag",
+    metavar="TAG",
+    shell_complete=complete_tag,
+    help="A certain release.  [default: the last good one before]",
+)
 @click.option("--end", is_flag=True, help="End a rollback; the input decides again.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool) -> None:
     """Switch this node to an earlier release; 'localpuppet apply' then runs it.
 
-    The node document is the one of the release's last good run here. It holds, also for the timer,
+    A second rollback goes further back. The node document is the one of the release's last good run
+    here. It holds, also for the timer,
     until the input changes or --end is said.
     """
     if end:
-        node.ledger.end_rollback()
-        render.emit("the input decides again")
+        _end(node, as_json)
         return
     from localpuppet.enc.input import read_input
+    from localpuppet.runs.going_back import go_back
     from localpuppet.wiring.releases import ReleaseWiring
 
-    read = read_input(str(node.settings.input), documents=node.documents, fetch=node.fetch())
-    before = node.ledger.rollback()
-    current = before.app if before else read.input.app
-    status = _last_good(node.records, current, tag)
-    app = ReleasePath.parse(status.app, where="app")
-    ReleaseWiring(node).resolve(app)  # it is here, and what it names is
-    request = read_json(RunDirectory(node.records.directory / status.id).request)
-    rollback = Rollback(
-        app=app,
-        run=status.id,
-        node_document=request["node_document"],
-        input_sha256=read.sha256,
+    rollback, left = go_back(
+        read_input(str(node.settings.input), documents=node.documents, fetch=node.fetch()),
+        tag=tag,
         user=user(),
-        since=show_time(node.clock.now()),
+        now=node.clock.now(),
+        records=node.records,
+        ledger=node.ledger,
+        resolve=ReleaseWiring(node).resolve,
     )
-    node.ledger.roll_back(rollback)
+    refresh_metrics(node)
     if as_json:
-        render.emit_json({"schema": 1, "app": app, "run": status.id, "from": current})
+        render.emit_json({"schema": 1, "from": left, **rollback.to_public()})
         return
+    status = node.records.status(node.records.get(rollback.run))
     ended = render_run.moment(status.finished_at)
-    render.emit(f"rolled back from {current} to {app}, as it ran on {ended}")
+    render.emit(f"rolled back from {left} to {rollback.app}, as it ran on {ended}")
     render.emit("'localpuppet apply' runs it; a changed input.yaml ends the rollback")
 
 
-def _last_good(records: Records, current: ReleasePath, tag: str | None) -> Status:
-    """Return the newest good, whole run of another release of the same source.
-
-    Raises:
-        InvalidInputError: There is no such run.
-    """
-    wanted = None if tag is None else f"{current.source}/tags/{tag}"
-    for status in records.history():
-        whole = not status.noop and not status.partial
-        if status.outcome is None or not status.outcome.success or not whole:
-            continue
-        path = ReleasePath(status.app)
-        if path == wanted or (wanted is None and path.source == current.source and path != current):
-            return status
-    what = wanted or f"another release of {current.source!r}"
-    raise InvalidInputError(
-        f"there is no good run of {what} in the record",
-        hint="see 'localpuppet history'; 'apply --allow-rollback' takes any release",
-    )
+def _end(node: NodeWiring, as_json: bool) -> None:
+    rollback = node.ledger.rollback()
+    node.ledger.end_rollback()
+    refresh_metrics(node)
+    if as_json:
+        render.emit_json({"schema": 1, "ended": rollback.to_public() if rollback else None})
+    elif rollback is None:
+        render.emit("there was no rollback; the input decides")
+    else:
+        render.emit(f"ended: {rollback}")
+        render.emit("the input decides again; 'localpuppet apply' runs it")

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from localpuppet.cli import render
+from localpuppet.cli.completion import complete_release
 from localpuppet.formats.names import ReleasePath
 from localpuppet.wiring.node import NodeWiring
 
@@ -19,7 +20,7 @@ Examples:
   localpuppet stage foo/tags/r2 --pack localpuppet-release-foo-r2-2.tar.gz
 """,
 )
-@click.argument("app", required=False)
+@click.argument("app", required=False, shell_complete=complete_release)
 @click.option("--refresh", is_flag=True, help="Ask the repository again; a moved tag is an alarm.")
 @click.option("--accept-moved", is_flag=True, help="Take a tag that has moved as it is now.")
 @click.option(

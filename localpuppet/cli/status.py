@@ -1,11 +1,12 @@
 """`localpuppet status`: how a run stands, how the last one ended, whether the node is on hold."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.cli import render, render_run
-from localpuppet.cli.completion import complete_run
+from localpuppet.cli.completion import RunCommand, complete_run
 from localpuppet.cli.node_options import node_option, only_here
 from localpuppet.formats.times import parse_duration
 from localpuppet.machine.ports import Clock
@@ -13,9 +14,18 @@ from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import State, Status
 from localpuppet.wiring.node import NodeWiring
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from localpuppet.releases.ledger import Rollback
+    from localpuppet.runs.attempt import Attempt
+    from localpuppet.runs.hold import Hold
+
 
 @click.command(
     "status",
+    cls=RunCommand,
     short_help="Show how a run stands, and what holds this node.",
     epilog="""\b
 Examples:
@@ -66,27 +76,52 @@ def status_command(
                 records, directory, seconds, sleep=node.processes.sleep, clock=node.clock
             )
     holds = node.holds(ask=False).active()
+    rollback = node.ledger.in_force(node.settings.input)
+    attempt = None if run is not None else _later(node, status)
     if as_json:
         render.emit_json(
             {
                 "schema": 1,
                 "run": status.to_dict() if status else None,
                 "holds": [hold.to_dict() for hold in holds],
+                "rollback": rollback.to_public() if rollback else None,
+                "attempt": attempt.to_dict() if attempt else None,
             }
         )
     else:
-        on_hold = [("On hold", click.style(str(hold), fg="yellow")) for hold in holds]
-        if status is None:
-            render.emit("no run yet; 'localpuppet apply' starts one")
-            if on_hold:
-                render.emit(render.pairs(on_hold))
-        else:
-            render.emit(render.pairs([*render_run.rows(status, node.clock.now()), *on_hold]))
+        _show(status, holds, rollback, attempt, now=node.clock.now())
     if status is None:
         return 0
     if status.state is not State.FINISHED:
         return 75 if wait else 0
     return 0 if status.outcome and status.outcome.success else 1
+
+
+def _show(
+    status: Status | None,
+    holds: "Sequence[Hold]",
+    rollback: "Rollback | None",
+    attempt: "Attempt | None",
+    *,
+    now: "datetime",
+) -> None:
+    rows = [("On hold", click.style(str(hold), fg="yellow")) for hold in holds]
+    if rollback is not None:
+        rows.append(("Rollback", click.style(render.user_text(rollback), fg="yellow")))
+    if attempt is not None:
+        rows.append(("Last attempt", click.style(render_run.refused(attempt, now), fg="red")))
+    if status is None:
+        render.emit("no run yet; 'localpuppet apply' starts one")
+    else:
+        rows = [*render_run.rows(status, now), *rows]
+    if rows:
+        render.emit(render.pairs(rows))
+
+
+def _later(node: NodeWiring, status: Status | None) -> "Attempt | None":
+    """Return the last attempt, when it is newer than the newest run."""
+    attempt = node.attempts.newest()
+    return attempt if attempt and (status is None or attempt.at > status.started_at) else None
 
 
 def _wait(

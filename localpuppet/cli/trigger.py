@@ -1,6 +1,5 @@
 """`localpuppet trigger`: make other nodes run, by hand."""
 
-import json
 import os
 import uuid
 from contextlib import aclosing
@@ -12,6 +11,7 @@ import click
 from localpuppet.cli import render
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.names import NodeName, parse_tag
+from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_duration
 from localpuppet.triggers.outcome import DROPPED
@@ -153,7 +153,7 @@ async def _through_agent(fleet: "FleetWiring", socket: Path, call: "Outgoing") -
     from localpuppet.triggers.sending import Sent
 
     async with aclosing(fleet.ask_agent(socket, trigger_line(call), patience=PATIENCE)) as lines:
-        answer = json.loads(await anext(lines))
+        answer = loads(await anext(lines))
     if not answer["ok"]:
         raise UnavailableError(str(answer["error"]), where=str(socket))
     return Sent(

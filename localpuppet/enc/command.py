@@ -8,7 +8,7 @@ from localpuppet.enc.document import EncData
 from localpuppet.errors import EncError, InvalidInputError, StateError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import NodeName
-from localpuppet.formats.text import one_line
+from localpuppet.formats.text import last_words
 from localpuppet.machine.files import MAX_DOCUMENT
 from localpuppet.machine.ports import Processes
 
@@ -28,18 +28,28 @@ class EncCommand:
     env: Mapping[str, str]
 
     @classmethod
-    def parse(cls, text: str, *, timeout: float, env: Mapping[str, str]) -> "EncCommand":
+    def parse(
+        cls, text: str, *, timeout: float, env: Mapping[str, str], where: str
+    ) -> "EncCommand":
         """Return the command in the setting `enc`.
 
+        Args:
+            text: The setting: words as in a shell.
+            timeout: Seconds.
+            env: The command's environment.
+            where: File and key of the setting, for messages.
+
         Raises:
-            InvalidInputError: It is empty, or its program is not an absolute path.
+            InvalidInputError: The command is empty, or its program is not an absolute path.
         """
         try:
             argv = tuple(shlex.split(text))
         except ValueError as error:
-            raise InvalidInputError(f"is no command: {error}", where="enc") from error
+            raise InvalidInputError(f"is not a command: {error}", where=where) from error
         if not argv or not argv[0].startswith("/"):
-            raise InvalidInputError("must start with an absolute path", where="enc")
+            raise InvalidInputError("must start with an absolute path", where=where)
+        if "\0" in text:
+            raise InvalidInputError("holds a NUL, which no command can", where=where)
         return cls(argv=argv, timeout=timeout, env=env)
 
     def ask(self, node: NodeName, *, processes: Processes, documents: Documents) -> EncData:
@@ -59,14 +69,15 @@ class EncCommand:
             if processes.cancellations():
                 raise EncError("was ended by a signal to us", where=where)
             raise EncError(f"enc timeout: timed out after {self.timeout:g} s", where=where)
+        if len(output.stdout) > MAX_DOCUMENT:
+            # Our own kill ends such a command: how the command ended says nothing.
+            raise EncError(f"answered more than {MAX_DOCUMENT} bytes", where=where)
         if output.ended.code != 0:
             how = f"exited {output.ended.code}"
             if output.ended.signal:
                 how = f"was killed by signal {output.ended.signal}"
-            said = one_line(output.stderr.decode("utf-8", "replace").strip())[-200:]
+            said = last_words(output.stderr, most=200)
             raise EncError(f"{how}: {said}" if said else how, where=where)
-        if len(output.stdout) > MAX_DOCUMENT:
-            raise EncError(f"answered more than {MAX_DOCUMENT} bytes", where=where)
         if not output.stdout.strip():
             raise EncError("answered nothing: could not find node", where=where)
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from localpuppet import __version__
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.text import url_without_secrets
+from localpuppet.machine.anchors import open_anchor
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -38,7 +39,8 @@ class Https:
         """Return the body of `url`.
 
         Raises:
-            InvalidInputError: The URL holds credentials, or the body is larger than `limit` bytes.
+            InvalidInputError: The URL has no host or holds credentials, the file of authorities is
+                refused, or the body is larger than `limit` bytes.
             UnavailableError: No answer in time, no trust in the server, or another status than 200.
         """
         try:
@@ -49,14 +51,13 @@ class Https:
                 f"is not a URL: {error}", where=url_without_secrets(url)
             ) from error
         where += parts.path
+        if not parts.hostname:
+            raise InvalidInputError(
+                "names no host", where=url_without_secrets(url), hint="https://HOST/PATH"
+            )
         if parts.username or parts.password:
             raise InvalidInputError("a URL must not hold credentials", where=where)
-        try:
-            context = ssl.create_default_context(cafile=self._ca)
-        except OSError as error:
-            raise InvalidInputError(
-                f"cannot be read: {error.strerror or error}", where=str(self._ca)
-            ) from error
+        context = _context(self._ca)
         opener = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=context),
             urllib.request.ProxyHandler(),
@@ -75,6 +76,19 @@ class Https:
             raise UnavailableError(
                 f"cannot be fetched: {reason}", where=where, hint="is the server up, its CA known?"
             ) from error
+
+
+def _context(ca: Path | None) -> ssl.SSLContext:
+    """Return TLS that verifies the server."""
+    if ca is None:
+        return ssl.create_default_context()
+    try:
+        with open_anchor(ca) as file:
+            return ssl.create_default_context(cafile=f"/proc/self/fd/{file.fileno()}")
+    except OSError as error:  # ssl.SSLError is one
+        raise InvalidInputError(
+            f"cannot be used for TLS: {error.strerror or error}", where=str(ca)
+        ) from error
 
 
 def _body(answer: http.client.HTTPResponse, limit: int, where: str) -> bytes:

@@ -38,6 +38,10 @@ class LoadedInput:
     sha256: str
     input: Input
 
+    def placed(self, error: LocalpuppetError) -> LocalpuppetError:
+        """Return an error about this input with its name; others as they are."""
+        return error.at(self.name) if error.where == "app" else error
+
 
 def read_input(source: str, *, documents: Documents, fetch: Fetch) -> LoadedInput:
     """Return the input at `source`: a path, `-` for standard input, or an `https://` URL.

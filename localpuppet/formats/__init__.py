@@ -2,5 +2,5 @@
 
 decides: `canonical_yaml`, `fields`, `names`, `strict_json`, `strict_yaml`, `text`, `times`,
     `values`, `schemas`.
-acts: `documents`.
+acts: `documents`, `json_file`.
 """

@@ -13,6 +13,7 @@ from typing import cast
 
 from localpuppet import __version__
 from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.strict_json import loads
 from localpuppet.formats.values import Json
 from localpuppet.machine.files import make_private, write_durably
 
@@ -74,7 +75,7 @@ class Documents:
         if kept is None:
             return None
         try:
-            found = json.loads(kept.read_bytes())
+            found = loads(kept.read_bytes())
         except (OSError, ValueError):
             return None  # nothing there, or half of it: read the document itself
         return found if isinstance(found, dict) else None

@@ -5,16 +5,52 @@ infinities, integers beyond 64 bits, lone surrogates. Refuses to know: what the 
 what our users write (that is YAML, read elsewhere).
 
 Invariants: what is returned can be written as UTF-8 JSON again; a refusal is one printable line
-that quotes at most 60 characters of the input, escaped.
+that quotes at most 60 characters of the input, escaped; how deep a document may be is counted here,
+before it is parsed: some parsers of Python raise at some depth, others end the process.
 """
 
 import json
-from typing import NoReturn, cast
+import re
+from array import array
+from itertools import accumulate
+from typing import Any, NoReturn, cast
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.values import Json, type_names
 
+# Ruby's JSON stops at the same depth. What a user writes has 50 levels at the most, and is found
+# inside of records and reports again.
+MAX_DEPTH = 100
+# Matches also a string without an end, so that nobody looks for the end from each quote anew.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+["\\]?', re.DOTALL)
+# An opening bracket is 1, a closing one -1 (as a signed byte); all other bytes are left out.
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _MAX_DIGITS = 20  # CPython refuses more than 4300 with a ValueError of its own
+
+
+def loads(data: bytes | str) -> Any:  # noqa: ANN401 - as json.loads: the caller knows the form
+    """Return the value in `data`: JSON of this program or of one that is started by it.
+
+    Duplicate keys, NaN and long integers pass, as they do in Python's own `json.loads`.
+
+    Args:
+        data: JSON; bytes are UTF-8.
+
+    Raises:
+        ValueError: It is not JSON, or has more than `MAX_DEPTH` levels.
+    """
+    raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    if _is_deep(raw):
+        raise ValueError(f"nested too deep: more than {MAX_DEPTH} levels")
+    return json.loads(data if isinstance(data, str) else data.decode("utf-8"))
+
+
+def _is_deep(data: bytes) -> bool:
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
+        return False
+    steps = array("b", _STRING.sub(b"", data).translate(_STEPS, _NO_BRACKETS))
+    return max(accumulate(steps), default=0) > MAX_DEPTH
 
 
 def parse_object(data: bytes, *, where: str, limit: int) -> dict[str, Json]:
@@ -26,12 +62,15 @@ def parse_object(data: bytes, *, where: str, limit: int) -> dict[str, Json]:
         limit: The most bytes that it may have.
 
     Raises:
-        InvalidInputError: It is larger, no UTF-8, no JSON, ambiguous, or no object.
+        InvalidInputError: It is larger, too deep, not UTF-8, not JSON, ambiguous, or not an
+            object.
     """
     if len(data) > limit:
         raise InvalidInputError(
             f"is too large: {len(data)} bytes, the limit is {limit}", where=where
         )
+    if _is_deep(data):
+        raise InvalidInputError(f"is nested too deep: more than {MAX_DEPTH} levels", where=where)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -55,8 +94,6 @@ def parse_object(data: bytes, *, where: str, limit: int) -> dict[str, Json]:
         raise InvalidInputError("is malformed: a lone surrogate", where=where) from error
     except ValueError as error:
         raise InvalidInputError(f"is not JSON: {error}", where=where) from error
-    except RecursionError as error:
-        raise InvalidInputError("is malformed JSON: nested too deep", where=where) from error
     if not isinstance(value, dict):
         raise InvalidInputError(
             f"is malformed: a {type_names[type(value)]}, not a JSON object", where=where

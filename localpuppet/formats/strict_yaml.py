@@ -2,7 +2,8 @@
 
 Owns: bytes → JSON values. One UTF-8 document; no anchors, aliases, merge keys, tags or duplicate
 keys; string keys; JSON types only; no plain scalar that PyYAML and Ruby's Psych read differently
-(both were asked). Refuses to know: what the document means. Values are built from the parser's
+(both were asked). Refuses to know: what the document means. A refusal names the line and the key,
+and repeats no value: it may be a password. Values are built from the parser's
 events without recursion, so that neither depth nor aliases can cost more than the text is long.
 """
 
@@ -14,8 +15,8 @@ from typing import NoReturn
 import yaml
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.text import one_line
-from localpuppet.formats.values import Json
+from localpuppet.formats.text import breadcrumb_key, one_line, shown_key
+from localpuppet.formats.values import Json, type_names
 
 MAX_DEPTH = 50
 MAX_KEY = 255
@@ -34,8 +35,9 @@ _NUMBER_LIKE = re.compile(
     r"|[0-9][0-9_,]*[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))\Z"
 )
 _ODD_BOOLEAN = re.compile(r"(?:true|false|yes|no|on|off)\Z", re.IGNORECASE)
+_DISAGREE = "YAML readers disagree on what this value is"
 _NAN = frozenset((".nan", ".NaN", ".NAN"))
-_BREAKS = re.compile("[\x85\u2028\u2029]")
+_BREAKS = re.compile("[\x85\u2028\u2029]|\r(?!\n)")
 
 
 def parse(data: bytes, *, where: str, symbol_keys: bool = False) -> Json:
@@ -136,14 +138,15 @@ class _Reader:
             if isinstance(frame.container, list):
                 names.append(f"[{len(frame.container)}]")
             elif frame.waiting:
-                names.append(f".{frame.key}" if names else frame.key)
+                key = breadcrumb_key(frame.key)
+                names.append(f".{key}" if names else key)
         return one_line("".join(names))[:200]
 
     def _no_extras(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
         if event.anchor is not None:
             self._refuse(event, "anchors (&name) are not allowed", "write the value out")
         if event.tag is not None:
-            self._refuse(event, f"tags are not allowed ({event.tag[:60]})", "plain data only")
+            self._refuse(event, "tags are not allowed (!name)", "plain data only")
 
     def _open(self, event: yaml.CollectionStartEvent) -> None:
         if len(self._stack) >= MAX_DEPTH:
@@ -171,14 +174,12 @@ class _Reader:
             if self._symbol_keys and re.match(r":[a-z]+\Z", text):
                 text = text[1:]
             elif not isinstance(value := self._plain(event), str):
-                kind = "empty" if value is None and not text else f"{value!r}"
-                self._refuse(
-                    event, f"a key must be a string; {text[:60]!r} is {kind} in YAML", "quote it"
-                )
+                kind = type_names[type(value)]
+                self._refuse(event, f"a key must be a string, not a {kind}", "quote it")
         if len(text) > MAX_KEY:
             self._refuse(event, f"a key is longer than {MAX_KEY} characters")
         if text in frame.container:
-            self._refuse(event, f"duplicate key {text[:60]!r}", "keep one of them")
+            self._refuse(event, f"duplicate key {shown_key(text)}", "keep one of them")
         frame.key = text
         frame.waiting = True
 
@@ -207,16 +208,14 @@ class _Reader:
         if _FLOAT.match(text):
             number = float(text)
             if number in (float("inf"), float("-inf")):
-                self._refuse(event, f"the number {text[:40]} is too large", "quote it")
+                self._refuse(event, "the number is too large", "quote it")
             return number
         if _DATE.match(text):
-            self._refuse(
-                event, f"{text[:40]!r} is a date in YAML, a type Puppet refuses", "quote it"
-            )
+            self._refuse(event, "is a date in YAML, a type Puppet refuses", "quote it")
         if text[0] == ":" or text == "=" or text in _NAN:
-            self._refuse(event, f"YAML readers disagree on {text[:40]!r}", "quote it")
+            self._refuse(event, _DISAGREE, "quote it")
         if _NUMBER_LIKE.match(text) or _ODD_BOOLEAN.match(text):
-            self._refuse(event, f"YAML readers disagree on {text[:40]!r}", "quote it")
+            self._refuse(event, _DISAGREE, "quote it")
         return str(text)
 
     def _integer(self, event: yaml.ScalarEvent) -> int:
@@ -224,17 +223,21 @@ class _Reader:
         # No int() of a long text: CPython refuses more than 4300 digits with a ValueError.
         number = int(text) if len(text) <= 20 else 2**64
         if not -(2**63) <= number < 2**63:
-            self._refuse(event, f"the integer {text[:24]} is too large for 64 bits", "quote it")
+            self._refuse(event, "the integer is too large for 64 bits", "quote it")
         return number
 
     def refuse_foreign_breaks(self) -> None:
-        """Refuse the characters that are line breaks in YAML 1.1 and text in 1.2."""
+        """Refuse the characters that only some readers, and few people, take for line breaks.
+
+        Three are breaks in YAML 1.1 and text in 1.2. A carriage return alone is a break in both; an
+        editor shows what follows it in the same line, behind a comment, say.
+        """
         for match in _BREAKS.finditer(self._text):
             index = match.start()
             # Scalars end in the order in which they stand: find the first that ends behind it.
             nearest = bisect_right(self._quoted, index, key=lambda span: span[1])
             in_quotes = nearest < len(self._quoted) and self._quoted[nearest][0] < index
-            if match.group() == "\x85" or not in_quotes:
+            if match.group() in "\x85\r" or not in_quotes:
                 line = self._text.count("\n", 0, index) + 1
                 raise InvalidInputError(
                     f"YAML readers disagree on the character U+{ord(match.group()):04X}",

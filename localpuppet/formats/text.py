@@ -11,11 +11,14 @@ from localpuppet.errors import InvalidInputError
 MAX_LINE_BYTES = 1024
 
 # C0 but for newline and tab, DEL and C1: what a terminal would act on.
+_STYLE = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Characters that reorder or hide text, and the two Unicode line breaks.
 _DECEPTIVE = "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff"
 _UNSAFE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]")
 _UNSAFE_IN_LINE = re.compile(f"[\x00-\x1f\x7f-\x9f{_DECEPTIVE}\ud800-\udfff]")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_:./-]{0,79}\Z")
 
 
 def _escaped(match: "re.Match[str]") -> str:
@@ -34,6 +37,36 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Return `text` as one printable line."""
     return _UNSAFE_IN_LINE.sub(_escaped, text)
+
+
+def joined(text: str) -> str:
+    """Return another program's text as one printable line: without colours, lines by semicolons."""
+    lines = [line.strip() for line in _STYLE.sub("", text).replace("\r", "\n").splitlines()]
+    return one_line("; ".join(filter(None, lines)))
+
+
+def last_words(data: bytes, *, most: int) -> str:
+    """Return what another program said, as `joined` does: the end of it, where it is long.
+
+    Args:
+        data: Its output.
+        most: How many characters are kept.
+    """
+    whole = joined(data.decode("utf-8", "replace"))
+    return whole if len(whole) <= most else f"…{whole[1 - most :]}"
+
+
+def shown_key(key: str) -> str:
+    """Return a key as a message names it: with its text only where it has the form of a name.
+
+    A user may hand us any file; what stands where a key should be may be a secret.
+    """
+    return repr(key) if _NAME.match(key) else f"of {len(key)} characters"
+
+
+def breadcrumb_key(key: str) -> str:
+    """Return a key as a part of a breadcrumb; see `shown_key`."""
+    return key if _NAME.match(key) else f"(a key of {len(key)} characters)"
 
 
 def parse_line(text: str, *, what: str) -> str:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from localpuppet.bus.key_value import Entry, Gone, KeyValue, Listing
-from localpuppet.bus.layout import LEASES, parse_lease_name
+from localpuppet.bus.layout import LEASES, MAX_LEASE, parse_lease_name
 from localpuppet.errors import UnavailableError
+from localpuppet.formats.strict_json import loads
 from localpuppet.machine.ports import Clock
 
 
@@ -133,7 +134,7 @@ class Leases:
         """Wait until a lease is let go of, at most so long: an expiry may be told to nobody."""
         try:
             async with asyncio.timeout(seconds):
-                async with aclosing(self._kv.watch(LEASES)) as changes:
+                async with aclosing(self._kv.watch(LEASES, largest=MAX_LEASE)) as changes:
                     async for change in changes:
                         if isinstance(change, Gone) and change.key == _key(name):
                             return
@@ -200,7 +201,7 @@ def _key(name: str) -> str:
 def _said(entry: Entry) -> tuple[str, str]:
     """Return who holds a lease and what for; the latter is empty where it is not said."""
     try:
-        raw = json.loads(entry.value)
+        raw = loads(entry.value)
         return str(raw["holder"]), str(raw.get("use", ""))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnavailableError(

@@ -8,7 +8,7 @@ never looks empty.
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,13 +27,23 @@ class Database:
         tables: What makes its tables where they are not there yet.
         version: The format's number.
         damaged: What to do about a damaged file, for the message.
+        upgrades: Earlier number → the statements that make this format of that one.
     """
 
-    def __init__(self, path: Path, *, tables: str, version: int, damaged: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        tables: str,
+        version: int,
+        damaged: str,
+        upgrades: Mapping[int, Sequence[str]] | None = None,
+    ) -> None:
         self.path = path
         self._tables = tables
         self._version = version
         self._damaged = damaged
+        self._upgrades = upgrades or {}
         self._lock = threading.Lock()
         self._opened: sqlite3.Connection | None = None
         self._opened_inode = 0
@@ -114,7 +124,9 @@ class Database:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        version = _version(connection)
+        if version in self._upgrades:
+            version = self._upgrade(connection)
         if version not in (0, self._version):
             raise StateError(
                 f"was written by another version of localpuppet (format {version})",
@@ -124,8 +136,27 @@ class Database:
         connection.executescript(self._tables)
         connection.execute(f"PRAGMA user_version = {self._version}")
 
+    def _upgrade(self, connection: sqlite3.Connection) -> int:
+        """Bring the file to this format, in one transaction; return its number then."""
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have been faster.
+            for statement in self._upgrades.get(_version(connection), ()):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {self._version}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return _version(connection)
+
     def _problem(self, error: sqlite3.Error) -> StateError:
         """Return what to tell; the file stays as it is for somebody to look at."""
         if isinstance(error, sqlite3.OperationalError):
             return StateError(f"cannot be used: {error}", where=str(self.path))
         return StateError(f"is damaged: {error}", where=str(self.path), hint=self._damaged)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -148,7 +148,8 @@ class Processes(Protocol):
     ) -> Output | None:
         """Run a command to its end; `None` when it did not end within `timeout` seconds.
 
-        Everything that it started is killed then. More than `limit` bytes of output also end it.
+        Everything that it started is killed then. More than `limit` bytes of output also end it;
+        of its errors, the first `limit` bytes are kept and the others dropped.
 
         Raises:
             StateError: It could not be started.

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from localpuppet.errors import StateError
 from localpuppet.machine.cgroup import Cgroup
+from localpuppet.machine.output_pipe import OutputPipe
 from localpuppet.machine.ports import Child, Ended, Output, ProcessId
 
 CHUNK = 65536
@@ -161,23 +162,23 @@ class SystemProcesses:
         Raises:
             StateError: It could not be started.
         """
-        out, err = (os.memfd_create("capture", os.MFD_CLOEXEC) for _ in range(2))
+        out, err = OutputPipe(limit), OutputPipe(limit)
         try:
             try:
-                group = _Group(_spawn(argv, env=env, cwd=Path("/"), out=out, err=err))
+                group = _Group(_spawn(argv, env=env, cwd=Path("/"), out=out.fd, err=err.fd))
             except OSError as error:
                 raise StateError(
                     f"cannot be started: {error.strerror}", where=str(argv[0])
                 ) from error
+            out.started()
+            err.started()
             deadline = time.monotonic() + timeout
-            overflow = False
             try:
-                while group.poll() is None and time.monotonic() < deadline and not overflow:
+                while group.poll() is None and time.monotonic() < deadline and not out.flooded:
                     if self._cancelled:
                         break
-                    self.sleep(0.02)
-                    overflow = os.fstat(out).st_size > limit
-                in_time = group.ended is not None or overflow
+                    self._await_output(out, err)
+                in_time = group.ended is not None or out.flooded
             finally:
                 # What it left behind ends with it, also when we are interrupted.
                 group.signal(signal.SIGKILL)
@@ -185,12 +186,24 @@ class SystemProcesses:
                 group.reap()
             if not in_time or ended is None:
                 return None
-            return Output(
-                ended=ended, stdout=os.pread(out, limit + 1, 0), stderr=os.pread(err, limit, 0)
-            )
+            out.drain()
+            err.drain()
+            return Output(ended=ended, stdout=out.data, stderr=err.data)
         finally:
-            os.close(out)
-            os.close(err)
+            out.close()
+            err.close()
+
+    def _await_output(self, *pipes: OutputPipe) -> None:
+        """Read what a command writes; look up now and then, and when a signal comes."""
+        there: list[OutputPipe | int] = [pipe for pipe in pipes if not pipe.ended]
+        if self._wakeup >= 0:
+            there.append(self._wakeup)
+        for found in select.select(there, [], [], 0.02)[0]:
+            if isinstance(found, OutputPipe):
+                found.read()
+            else:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(found, 4096)
 
 
 def _spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, out: int, err: int) -> int:

@@ -14,10 +14,12 @@ import os
 import socket
 import stat
 import struct
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from localpuppet.errors import BusyError, StateError, UnavailableError
 from localpuppet.machine.files import make_private
@@ -29,6 +31,10 @@ MAX_QUEUED = 64  # peers that may wait for one of those to end; more are sent aw
 # Peers that may knock together, and are let in before those that are there are looked at. asyncio
 # takes a refusal to queue more for a connection: so more than anybody sends at once (bus.AT_ONCE).
 AT_A_TIME = 128
+
+# From Python 3.13 on a server removes its socket's file when it ends. One that the service manager
+# made is the manager's: without the file nobody could connect until somebody restarts that unit.
+_KEEPS_NAME: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 
 Stream = Callable[[bytes], AsyncGenerator[bytes, None]]
 StreamTo = Callable[[bytes, int], AsyncGenerator[bytes, None]]
@@ -93,7 +99,7 @@ async def _listen(
 
     start = partial(asyncio.start_unix_server, serve, limit=MAX_LINE, backlog=AT_A_TIME)
     if isinstance(place, socket.socket):
-        return await start(sock=place)
+        return await start(sock=place, **_KEEPS_NAME)
     try:
         if not place.parent.is_dir():
             make_private(place.parent)

@@ -35,6 +35,9 @@ OURS = frozenset(
         "loadclasses",
         "logdest",
         "modulepath",
+        "node_name",
+        "node_name_fact",
+        "node_name_value",
         "node_terminus",
         "noop",
         "publicdir",
@@ -173,15 +176,34 @@ def check_extra(extra: Sequence[str]) -> None:
             )
 
 
+def utf8(base: Mapping[str, str]) -> dict[str, str]:
+    """Return what makes Puppet read and write UTF-8 where the caller (cron, say) says C."""
+    locale = base.get("LC_ALL") or base.get("LC_CTYPE") or base.get("LANG") or "C"
+    return {"LC_ALL": "C.UTF-8"} if locale in ("C", "POSIX") else {}
+
+
 def environment(
-    base: Mapping[str, str], *, lean: Sequence[str], lean_start: Path, more: Mapping[str, str]
+    base: Mapping[str, str],
+    *,
+    lean: Sequence[str],
+    lean_start: Path,
+    more: Mapping[str, str],
+    lock: int | None = None,
 ) -> dict[str, str]:
     """Return the environment for Puppet: the caller's, and a leaner start of Ruby.
 
     `lean_start` is loaded first and takes the tuning out again, so that Puppet's own children see
     what the caller had.
+
+    Args:
+        base: The caller's.
+        lean: Flags for Ruby; empty where the interpreter does not honour RUBYOPT.
+        lean_start: The file that Ruby loads first.
+        more: What Puppet and its children are to see besides.
+        lock: The descriptor that Puppet inherits and its children do not: `lean_start` sets
+            close-on-exec.
     """
-    env = {**base, **more}
+    env = {**base, **more, **utf8(base)}
     if not lean or any(character.isspace() for character in str(lean_start)):
         return env
     ours = {name: value for name, value in _GC.items() if name not in base}
@@ -189,6 +211,10 @@ def environment(
     if "RUBYOPT" in base:
         options.append(base["RUBYOPT"])
         ours["LOCALPUPPET_RUBYOPT"] = base["RUBYOPT"]
+    if "LC_ALL" in utf8(base):
+        ours["LOCALPUPPET_LC_ALL"] = base.get("LC_ALL", "")
+    if lock is not None:
+        ours["LOCALPUPPET_LOCK"] = str(lock)
     env.update(ours)
     env["RUBYOPT"] = " ".join(options)
     env["LOCALPUPPET_UNSET"] = " ".join(ours)

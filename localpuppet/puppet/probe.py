@@ -11,8 +11,9 @@ from typing import Any
 
 from localpuppet import __version__
 from localpuppet.errors import PuppetMissingError, StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import one_line
-from localpuppet.machine.files import make_private, read_json, write_json
+from localpuppet.machine.files import make_private, write_json
 from localpuppet.puppet.installation import (
     ASKED,
     LEAN_FLAGS,

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.errors import StateError
+from localpuppet.formats.json_file import read_json
+from localpuppet.formats.text import joined
 from localpuppet.formats.times import parse_time
-from localpuppet.machine.files import read_json
+
+MAX_REASON = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,8 @@ class Report:
         time: When Puppet began, ISO 8601.
         resources: Counts.
         seconds: Times by name (`config_retrieval`, `total`, …).
+        first_failed: The resource that failed first, where it stands and what it said, in one
+            line; empty when none failed.
     """
 
     status: str
@@ -41,6 +46,7 @@ class Report:
     time: str
     resources: Resources
     seconds: Mapping[str, float]
+    first_failed: str = ""
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Report":
@@ -64,9 +70,30 @@ class Report:
                 time=str(raw["time"]),
                 resources=Resources(**{key: counts.get(key, 0) for key in fields}),
                 seconds=seconds,
+                first_failed=_first_failed(raw.get("resource_statuses") or {}),
             )
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"not a Puppet report: {error!r}") from error
+
+
+def _first_failed(statuses: Mapping[str, Any]) -> str:
+    failed = [raw for raw in statuses.values() if raw.get("failed") or raw.get("failed_to_restart")]
+    if not failed:
+        return ""
+    first = min(failed, key=lambda raw: str(raw.get("time", "")))
+    said = [event for event in first.get("events") or () if event.get("status") == "failure"]
+    place = f" ({place_of(first)})" if first.get("file") else ""
+    message = f": {said[0].get('message')}" if said else ""
+    return joined(f"{first.get('resource')}{place}{message}")[:MAX_REASON]
+
+
+def place_of(resource: Mapping[str, Any]) -> str:
+    """Return where a resource is declared, as people say it: `init.pp:3`; empty if unknown."""
+    file, line = resource.get("file"), resource.get("line")
+    if not file:
+        return ""
+    name = str(file).rpartition("/")[2]
+    return f"{name}:{line}" if line else name
 
 
 def read_report(path: Path, *, started: datetime) -> tuple[Report | None, str]:

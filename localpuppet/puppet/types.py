@@ -18,6 +18,8 @@ _TOKEN = re.compile(
     re.ASCII,
 )
 MAX_DEPTH = 50
+MAX_TEXT = 64 * 1024  # characters of a type's text; the longest in use have some 10,000
+MAX_WORK = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class _UnreadableError(Exception):
 
 def read(text: str) -> PuppetType | None:
     """Return the type that `text` says, or `None` when only Puppet can read it."""
+    if len(text) > MAX_TEXT:
+        return None
     tokens: list[tuple[str, str]] = []
     position = 0
     text = text.rstrip()
@@ -59,39 +63,61 @@ def read(text: str) -> PuppetType | None:
         tokens.append((found.lastgroup, found.group(found.lastgroup)))
         position = found.end()
     try:
-        value, rest = _argument(tokens, 0)
+        value, end = _argument(tokens, 0, 0)
     except (_UnreadableError, IndexError):
         return None
-    return value if isinstance(value, PuppetType) and not rest else None
+    return value if isinstance(value, PuppetType) and end == len(tokens) else None
 
 
-def _argument(
-    tokens: Sequence[tuple[str, str]], depth: int
-) -> tuple[Argument, Sequence[tuple[str, str]]]:
+def _argument(tokens: Sequence[tuple[str, str]], start: int, depth: int) -> tuple[Argument, int]:
+    """Return the argument that begins at a token, and the number of the token behind it."""
     if depth > MAX_DEPTH:
         raise _UnreadableError
-    (kind, text), rest = tokens[0], tokens[1:]
+    kind, text = tokens[start]
+    end = start + 1
     if kind == "name":
         arguments: list[Argument] = []
-        if rest and rest[0] == ("mark", "["):
-            while rest[0] != ("mark", "]"):
-                value, rest = _argument(rest[1:], depth + 1)
+        if tokens[end : end + 1] == [("mark", "[")]:
+            while tokens[end] != ("mark", "]"):
+                value, end = _argument(tokens, end + 1, depth + 1)
                 arguments.append(value)
-                if rest[0] not in (("mark", ","), ("mark", "]")):
+                if tokens[end] not in (("mark", ","), ("mark", "]")):
                     raise _UnreadableError
-            rest = rest[1:]
-        return PuppetType(name=text.removeprefix("::"), arguments=tuple(arguments)), rest
+            end += 1
+        return PuppetType(name=text.removeprefix("::"), arguments=tuple(arguments)), end
     if kind == "word":
-        return {"default": None, "true": True, "false": False}[text], rest
+        return {"default": None, "true": True, "false": False}[text], end
     if kind == "number":
-        return (float(text) if "." in text else int(text)), rest
+        return (float(text) if "." in text else int(text)), end
     if kind in ("single", "double"):
-        return Text(text=text), rest
+        return Text(text=text), end
     raise _UnreadableError
 
 
 def fits(type_: PuppetType, value: Json) -> bool | None:
-    """Return whether `value` is of the type; `None` when that cannot be told."""
+    """Return whether `value` is of the type; `None` when that cannot be told.
+
+    Each part of the type meets each part of the value once at the most, so their product bounds
+    the work; where the product is larger than `MAX_WORK`, Puppet decides.
+    """
+    if _parts_of_type(type_) * _parts_of_value(value) > MAX_WORK:
+        return None
+    return _fits(type_, value)
+
+
+def _parts_of_type(argument: Argument) -> int:
+    if not isinstance(argument, PuppetType):
+        return 1
+    return 1 + sum(map(_parts_of_type, argument.arguments))
+
+
+def _parts_of_value(value: Json) -> int:
+    if isinstance(value, dict):
+        return 1 + len(value) + sum(map(_parts_of_value, value.values()))
+    return 1 + sum(map(_parts_of_value, value)) if isinstance(value, list) else 1
+
+
+def _fits(type_: PuppetType, value: Json) -> bool | None:
     decide = _DECIDERS.get(type_.name)
     return None if decide is None else decide(type_.arguments, value)
 
@@ -162,7 +188,7 @@ def _array(arguments: Sequence[Argument], value: Json) -> bool | None:
         return None
     answer = _size(sizes, len(value))
     for element in value:
-        answer = _both(answer, fits(item, element))
+        answer = _both(answer, _fits(item, element))
     return answer
 
 
@@ -178,13 +204,13 @@ def _hash(arguments: Sequence[Argument], value: Json) -> bool | None:
         return None
     answer = _size(sizes, len(value))
     for key, element in value.items():
-        answer = _both(answer, _both(fits(key_type, key), fits(item, element)))
+        answer = _both(answer, _both(_fits(key_type, key), _fits(item, element)))
     return answer
 
 
 def _variant(arguments: Sequence[Argument], value: Json) -> bool | None:
     answers = [
-        fits(argument, value) if isinstance(argument, PuppetType) else None
+        _fits(argument, value) if isinstance(argument, PuppetType) else None
         for argument in arguments
     ]
     if any(answers):
@@ -199,7 +225,7 @@ def _inner(arguments: Sequence[Argument], value: Json) -> bool | None:
     inner = arguments[0]
     if isinstance(inner, Text):
         return value == inner.text
-    return fits(inner, value) if isinstance(inner, PuppetType) else None
+    return _fits(inner, value) if isinstance(inner, PuppetType) else None
 
 
 def _optional(arguments: Sequence[Argument], value: Json) -> bool | None:

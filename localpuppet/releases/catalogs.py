@@ -4,18 +4,19 @@ Owns: the call of `puppet catalog compile`, and what its output says. Refuses to
 catalog is compared with.
 """
 
-import json
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.enc.document import NodeDocument
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.text import one_line
+from localpuppet.formats.strict_json import loads
+from localpuppet.formats.text import joined
 from localpuppet.machine.files import make_private, write_durably
-from localpuppet.machine.ports import Processes
+from localpuppet.machine.ports import Output, Processes
+from localpuppet.puppet.command import utf8
 from localpuppet.puppet.installation import Installation
 from localpuppet.releases.difference import resources
 from localpuppet.releases.release import Release
@@ -33,6 +34,7 @@ class CatalogCompiler:
         enc_script: Prints the node document.
         site_manifest: The site manifest.
         own_modules: Our own Puppet modules, behind the release's.
+        lookup_script: The Ruby file that goes with `puppet lookup`.
         installed: Returns the installed Puppet.
         env: The environment for Puppet.
         processes: Runs it.
@@ -44,6 +46,7 @@ class CatalogCompiler:
     enc_script: Path
     site_manifest: Path
     own_modules: Path
+    lookup_script: Path
     installed: Callable[[], Installation]
     env: Mapping[str, str]
     processes: Processes
@@ -57,6 +60,31 @@ class CatalogCompiler:
             PuppetMissingError: There is no Puppet.
             StateError: Puppet cannot be started, or the disk refused.
         """
+        certname = self.installed().settings["certname"]
+        words = ("catalog", "compile", certname, "--render-as", "json")
+        return _resources(self.call(words, release, document), where=release.app)
+
+    def call(
+        self,
+        words: Sequence[str],
+        release: Release,
+        document: NodeDocument,
+        *,
+        script: Path | None = None,
+    ) -> Output:
+        """Call Puppet with a release and a node document as a run has them; apply nothing.
+
+        Args:
+            words: What Puppet is to do, with the options of that.
+            release: The release.
+            document: The node document.
+            script: Ruby that is loaded before Puppet.
+
+        Raises:
+            InvalidInputError: It did not end in time.
+            PuppetMissingError: There is no Puppet.
+            StateError: Puppet cannot be started, or the disk refused.
+        """
         installation = self.installed()
         scratch = self.state / f"diff-{secrets.token_hex(4)}"
         try:
@@ -65,46 +93,52 @@ class CatalogCompiler:
             write_durably(path, document.to_yaml().encode())
             environments = scratch / "environments"
             (environments / document.environment).mkdir(parents=True)
-            command = self._command(installation, release, document.environment, environments)
-            return self._run(command, {"LOCALPUPPET_NODE_DOCUMENT": str(path)}, where=release.app)
+            options = self._options(release, document.environment, environments)
+            output = self.processes.capture(
+                [installation.command, *words, *options],
+                env={**self._env(script), "LOCALPUPPET_NODE_DOCUMENT": str(path)},
+                timeout=self.timeout,
+                limit=MAX_CATALOG,
+            )
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-
-    def _command(
-        self, installation: Installation, release: Release, environment: str, environments: Path
-    ) -> list[str]:
-        command = [installation.command, "catalog", "compile", installation.settings["certname"]]
-        for name, directory in self.directories.items():
-            command += [f"--{name}", str(directory)]
-        command += ["--node_terminus", "exec", "--external_nodes", str(self.enc_script)]
-        command += ["--environmentpath", str(environments)]
-        command += ["--environment", environment, "--log_level", "err"]
-        command += ["--modulepath", ":".join(map(str, (*release.modulepath, self.own_modules)))]
-        if release.hiera_config:
-            command += ["--hiera_config", str(release.hiera_config)]
-        site_manifest = release.site_manifest or self.site_manifest
-        return [*command, "--manifest", str(site_manifest), "--render-as", "json"]
-
-    def _run(
-        self, command: list[str], more: Mapping[str, str], *, where: str
-    ) -> dict[str, dict[str, str]]:
-        output = self.processes.capture(
-            command, env={**self.env, **more}, timeout=self.timeout, limit=MAX_CATALOG
-        )
         if output is None:
             raise InvalidInputError(
-                f"the catalog was not compiled within {self.timeout:g} s", where=where
+                f"'puppet {words[0]}' did not end within {self.timeout:g} s", where=release.app
             )
-        if output.ended.code != 0:
-            errors = [
-                line
-                for line in output.stderr.decode("utf-8", "replace").splitlines()
-                if "Error" in line and "Facter" not in line
-            ]
-            problem = one_line(errors[0] if errors else f"Puppet exited {output.ended.code}")[:300]
-            raise InvalidInputError(f"the catalog does not compile: {problem}", where=where)
-        text = output.stdout.decode("utf-8", "replace")
-        try:
-            return resources(json.loads(text[text.index("{") :]))
-        except ValueError as error:
-            raise InvalidInputError("Puppet printed no catalog", where=where) from error
+        return output
+
+    def _env(self, script: Path | None) -> dict[str, str]:
+        env = {**self.env, **utf8(self.env)}
+        if script is not None:
+            env["RUBYOPT"] = f"-r{script} {env.get('RUBYOPT', '')}".rstrip()
+        return env
+
+    def _options(self, release: Release, environment: str, environments: Path) -> list[str]:
+        options = []
+        for name, directory in self.directories.items():
+            options += [f"--{name}", str(directory)]
+        options += ["--node_terminus", "exec", "--external_nodes", str(self.enc_script)]
+        options += ["--environmentpath", str(environments)]
+        options += ["--environment", environment, "--log_level", "err", "--color=false"]
+        options += ["--modulepath", ":".join(map(str, (*release.modulepath, self.own_modules)))]
+        if release.hiera_config:
+            options += ["--hiera_config", str(release.hiera_config)]
+        site_manifest = release.site_manifest or self.site_manifest
+        return [*options, "--manifest", str(site_manifest)]
+
+
+def _resources(output: Output, *, where: str) -> dict[str, dict[str, str]]:
+    if output.ended.code != 0:
+        errors = [
+            line
+            for line in output.stderr.decode("utf-8", "replace").splitlines()
+            if "Error" in line and "Facter" not in line
+        ]
+        problem = joined(errors[0] if errors else f"Puppet exited {output.ended.code}")[:300]
+        raise InvalidInputError(f"the catalog does not compile: {problem}", where=where)
+    text = output.stdout.decode("utf-8", "replace")
+    try:
+        return resources(loads(text[text.index("{") :]))
+    except ValueError as error:
+        raise InvalidInputError("Puppet printed no catalog", where=where) from error

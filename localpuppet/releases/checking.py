@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.machine.files import read_user_file
-from localpuppet.releases.composing import Layout, layout
 from localpuppet.releases.fetch import Fetcher, Wanted
 from localpuppet.releases.forge.metadata import read_file, unmet
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.interface import Interface, check_classes
 from localpuppet.releases.interfaces import Parser
+from localpuppet.releases.layout.composing import Layout, layout
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import (
     ITSELF,
@@ -121,7 +121,8 @@ class ReleaseChecker:
             InvalidInputError: Manifest and lock are missing or disagree, something is not a tag,
                 Puppet cannot parse a file, or `enc.yaml` does not fit.
             IntegrityError: A tag moved, or bytes or signatures are not what they must be.
-            UnavailableError: A repository or tag cannot be had.
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
             BusyError: Another process stages.
             PuppetMissingError: Puppet's parser does not work.
             StateError: The disk refused.

@@ -11,6 +11,7 @@ from localpuppet.enc.classify import node_document
 from localpuppet.enc.command import EncCommand
 from localpuppet.enc.document import NodeDocument
 from localpuppet.enc.input import Fetch, LoadedInput, read_input
+from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import NodeName, ReleasePath
 from localpuppet.machine.ports import Processes
@@ -72,7 +73,10 @@ class Classifier:
             LocalpuppetError: Something is refused or cannot be asked.
         """
         loaded = read_input(source, documents=self._documents, fetch=self._fetch)
-        release = self._resolve(loaded.input.app)
+        try:
+            release = self._resolve(loaded.input.app)
+        except LocalpuppetError as error:
+            raise loaded.placed(error) from error
         answer = None
         if self._enc_command is not None:
             name = NodeName.parse(self._certname() if node is None else node)

@@ -4,8 +4,14 @@ Owns: reading files and pins of releases that are on this machine. Refuses to
 know: how differences are shown.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from localpuppet.enc.document import NodeDocument
 from localpuppet.formats.documents import Documents
+from localpuppet.formats.values import Json
 from localpuppet.machine.files import read_user_file
+from localpuppet.releases.interface import Interface
 from localpuppet.releases.lockfile import LOCK, parse_lock
 from localpuppet.releases.release import Release
 from localpuppet.releases.store import entries
@@ -30,6 +36,32 @@ def files(release: Release) -> dict[str, str]:
                 path = entry.path.decode("utf-8", "backslashreplace")
                 found[f"{module.name}/{path}"] = f"{entry.kind} {entry.sha256[:12]}"
     return found
+
+
+def only_in_other(
+    document: NodeDocument, own: Interface, other: Interface
+) -> tuple[NodeDocument, list[str]]:
+    """Return a document that one of two releases can be compiled with, and what was left out.
+
+    Left out is what only the other release has: its classes, and parameters of classes that both
+    have. What neither has stays, and is refused when the catalog is compiled.
+
+    Args:
+        document: The node document, written for the other release.
+        own: The interface of the release.
+        other: The interface of the other.
+    """
+    classes: dict[str, Mapping[str, Json]] = {}
+    left = []
+    for name, body in document.classes.items():
+        mine, theirs = own.classes.get(name), other.classes.get(name)
+        if mine is None and theirs is not None:
+            left.append(f"class {name}")
+            continue
+        new = set(theirs.parameters) - set(mine.parameters) if mine and theirs else set()
+        classes[name] = {key: value for key, value in body.items() if key not in new}
+        left += [f"parameter {name}::{key}" for key in body if key in new]
+    return replace(document, classes=classes), left
 
 
 def pins(release: Release, *, documents: Documents, allow_file: bool) -> dict[str, str]:

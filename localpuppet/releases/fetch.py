@@ -6,24 +6,25 @@ Owns: that way, for everyone who needs a tree (`Staging`, `LockWriter`, `Release
 to know: what the trees are for. Invariants: the store takes all trees of a call or none; a tag that
 is not what it was pinned as stops the call; a source that asks for signatures has each of its tags
 verified, and their trees written by git, whatever the store holds already (`releases.verified`
-remembers that it was done). Callers hold the store's lock.
+remembers that it was done); a tree that is more than `releases.limits` let in is not written.
+Callers hold the store's lock.
 
     fetcher.bring({"modules.ntp": Wanted(url=url, tag="v1", where="manifest.lock: modules.ntp")})
     # {"modules.ntp": Pin(url=…, tag="v1", tag_object=…, commit=…, tree_sha256=…)}
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError
-from localpuppet.machine.files import remove_tree
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.tags import TagObject
+from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Pin
-from localpuppet.releases.source import Source
+from localpuppet.releases.source import Source, refuse_other_source
 from localpuppet.releases.store import Store
 from localpuppet.releases.verified import Verified
 
@@ -114,15 +115,38 @@ class Fetcher:
         digests: dict[str, str] = {}
         if asked or absent:
             with closing(self._arrivals(wanted, asked, absent, tags)) as arrivals:
-                digests = write_trees(arrivals, repository=self._repository, store=self._store)
-        for key, sha256 in digests.items():
-            _refuse_other_bytes(wanted[key], sha256)
+                digests = self._write(arrivals, wanted)
         pins = {key: _pin(item, tags.get(key), digests.get(key)) for key, item in wanted.items()}
         for key in digests:
             source = wanted[key].source
             if source is not None:
                 self._verified.note(source, pins[key])
         return pins
+
+    def _write(self, arrivals: Batches, wanted: Mapping[str, Wanted]) -> dict[str, str]:
+        """Bring trees into the store, all of them or none; return their digests by key."""
+
+        def accept(found: Mapping[str, str]) -> None:
+            for key, sha256 in found.items():
+                _refuse_other_bytes(wanted[key], sha256)
+
+        staging = self._store.staging()
+        try:
+            with closing(self._written(arrivals, staging)) as trees:
+                return self._store.add(trees, accept=accept)
+        finally:
+            self._store.sweep([staging])
+
+    def _written(self, batches: Batches, staging: Path) -> Generator[tuple[str, Path], None, None]:
+        names: list[str] = []
+        budget = Budget()
+        for batch in batches:
+            first = len(names)
+            names += [name for _, _, name in batch]
+            numbered = [(url, tree, str(i)) for i, (url, tree, _) in enumerate(batch, first)]
+            with closing(self._repository.write(numbered, staging, budget)) as written:
+                for number in written:
+                    yield names[int(number)], staging / number
 
     def _has(self, item: Wanted) -> bool:
         """Whether a tree is here, and is known to be that of its tag where that is asked for."""
@@ -142,6 +166,7 @@ class Fetcher:
             refuse_moved(item.pinned, found, where=item.where)
         if item.source is not None and item.source.signers is not None:
             self._repository.verify_signature(item.url, item.tag, signers=item.source.signers)
+            refuse_other_source(item.source, found, where=item.where)
 
     def _arrivals(
         self,
@@ -228,42 +253,3 @@ def refuse_moved(pin: Pin, found: TagObject, *, where: str) -> None:
             where=where,
             hint="find out who moved it and why; --accept-moved takes it as it is now",
         )
-
-
-def write_trees(
-    batches: Iterable[Sequence[tuple[str, str, str]]], *, repository: "Repository", store: Store
-) -> dict[str, str]:
-    """Bring trees from git into the store, all of them or none.
-
-    Args:
-        batches: URL, tree id and a name for messages, of tags that were fetched; some at a time,
-            so that others may still be on their way.
-        repository: Git.
-        store: The store.
-
-    Returns:
-        Name → digest.
-
-    Raises:
-        IntegrityError: A tree holds what must not be in one.
-        StateError: The disk refused; the store has nothing new then.
-    """
-    staging = store.staging()
-    try:
-        with closing(_written(batches, repository=repository, staging=staging)) as trees:
-            return store.add(trees)
-    finally:
-        remove_tree(staging)
-
-
-def _written(
-    batches: Iterable[Sequence[tuple[str, str, str]]], *, repository: "Repository", staging: Path
-) -> Generator[tuple[str, Path], None, None]:
-    names: list[str] = []
-    for batch in batches:
-        first = len(names)
-        names += [name for _, _, name in batch]
-        numbered = [(url, tree, str(i)) for i, (url, tree, _) in enumerate(batch, first)]
-        with closing(repository.write(numbered, staging)) as written:
-            for number in written:
-                yield names[int(number)], staging / number

@@ -70,6 +70,8 @@ class Garbage:
         keep = {*named, *self._used()}
         for source in self._ledger.sources():
             keep.update(self._ledger.order(source)[-KEPT_OF_A_SOURCE:])
+            current = self._ledger.current(source)
+            keep.update([current] if current else [])
         staged = self._staging.all()
         kept = [release for release in staged if release.app in keep]
         needed = {sha256 for release in kept for sha256 in release.digests}

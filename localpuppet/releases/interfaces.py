@@ -6,7 +6,6 @@ staged release's bytes, so it is never stale; a release that may change is asked
 and never on the way to a run.
 """
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +13,10 @@ from pathlib import Path
 
 from localpuppet.enc.document import NodeDocument
 from localpuppet.errors import InvalidInputError, PuppetMissingError, StateError
-from localpuppet.formats.text import one_line
-from localpuppet.machine.files import make_private, read_json, remove, write_json
+from localpuppet.formats.json_file import read_json
+from localpuppet.formats.strict_json import loads
+from localpuppet.formats.text import last_words
+from localpuppet.machine.files import make_private, remove, write_json
 from localpuppet.machine.ports import Processes
 from localpuppet.releases.interface import Interface, check
 from localpuppet.releases.release import Release
@@ -74,10 +75,10 @@ class Parser:
             if output.ended.code != 0:
                 raise ValueError(f"exit code {output.ended.code}, signal {output.ended.signal}")
             # A library that greets on standard output does so in lines of its own, before ours.
-            raw = json.loads(output.stdout.rstrip().rpartition(b"\n")[2])
+            raw = loads(output.stdout.rstrip().rpartition(b"\n")[2])
             return Interface.from_dict(raw, modulepath=names)
-        except (ValueError, RecursionError, AttributeError, StateError) as error:
-            said = one_line(output.stderr.decode("utf-8", "replace").strip())[-200:] or str(error)
+        except (ValueError, AttributeError, StateError) as error:
+            said = last_words(output.stderr, most=200) or str(error)
             raise PuppetMissingError(
                 f"Puppet's parser does not work: {said}",
                 where=where,

@@ -1,18 +1,22 @@
 """The ledger: in which order releases were first applied, and what an operator rolled back to.
 
 Owns: `applied.json` and `rollback.json` in the state directory. Invariants: a source only goes
-forward by itself; going back is somebody's decision, which holds until the input says something
-new.
+forward by itself, by the times in its tags where they are known (`releases.tag_memory`); going back
+is somebody's decision, which holds until the input says something new.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath, RunId
-from localpuppet.machine.files import make_private, read_json, remove, write_json
+from localpuppet.formats.times import parse_time
+from localpuppet.machine.files import make_private, remove, write_json
+from localpuppet.releases.tag_memory import TagMemory
 
 SCHEMA = 1
 
@@ -28,6 +32,7 @@ class Rollback:
         input_sha256: The input that it overrules; another one ends it.
         user: Who decided.
         since: When, ISO 8601.
+        wanted: The release that the input names; empty in a decision of an older version.
     """
 
     app: ReleasePath
@@ -36,6 +41,18 @@ class Rollback:
     input_sha256: str
     user: str
     since: str
+    wanted: str = ""
+
+    def to_public(self) -> dict[str, str]:
+        """Return what others may know: all but the node document."""
+        names = ("wanted", "app", "run", "user", "since")
+        return {name: str(getattr(self, name)) for name in names}
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        since = parse_time(self.since).strftime("%Y-%m-%d %H:%M UTC")
+        wants = f"input wants {self.wanted}, " if self.wanted else ""
+        return f"{wants}running {self.app}, rolled back by {self.user} at {since}"
 
 
 class Ledger:
@@ -49,6 +66,7 @@ class Ledger:
         self._state = state
         self._applied = state / "applied.json"
         self._rollback = state / "rollback.json"
+        self._memory = TagMemory(state)
 
     def order(self, source: str) -> list[ReleasePath]:
         """Return the tags of `source` that were applied, in the order in which each came first.
@@ -56,51 +74,89 @@ class Ledger:
         Raises:
             StateError: The ledger is damaged.
         """
-        return [ReleasePath(app) for app in self._read().get(source, [])]
+        return [ReleasePath(app) for app in self._read()[0].get(source, [])]
 
     def sources(self) -> list[str]:
         """Return every source that has releases in the ledger."""
-        return sorted(self._read())
+        return sorted(self._read()[0])
 
-    def _read(self) -> dict[str, list[str]]:
+    def current(self, source: str) -> ReleasePath | None:
+        """Return the tag of `source` that was applied last; `None` before there was one.
+
+        Raises:
+            StateError: The ledger is damaged.
+        """
+        order, current = self._read()
+        applied = order.get(source, [])
+        found = current.get(source) or (applied[-1] if applied else None)
+        return None if found is None else ReleasePath(found)
+
+    def _read(self) -> tuple[dict[str, list[str]], dict[str, str]]:
+        """Return the order of each source, and which release of each was applied last."""
         try:
             raw = read_json(self._applied)
         except FileNotFoundError:
-            return {}
-        order = raw.get("order")
-        if raw.get("schema") != SCHEMA or not isinstance(order, dict):
-            raise StateError("is damaged", where=str(self._applied))
-        return order
+            return {}, {}
+        order, current = raw.get("order"), raw.get("current", {})
+        if (
+            raw.get("schema") != SCHEMA
+            or not isinstance(order, dict)
+            or not isinstance(current, dict)
+            or not all(
+                isinstance(apps, list) and all(isinstance(app, str) for app in apps)
+                for apps in order.values()
+            )
+            or not all(isinstance(app, str) for app in current.values())
+        ):
+            raise StateError(
+                "is damaged",
+                where=str(self._applied),
+                hint="move it away; the order of releases starts anew then",
+            )
+        return order, current
 
     def check_forward(self, app: ReleasePath) -> None:
-        """Refuse to go back to a release that a later one has followed.
+        """Refuse a release that is older than the one of its source that was applied last.
+
+        The times inside the tags decide, where both are known and differ: they are what is signed.
+        Otherwise it is the order in which the releases were first applied here.
 
         Raises:
-            InvalidInputError: One has.
+            InvalidInputError: The release is older.
+            StateError: What is known of releases is damaged.
         """
-        order = self.order(app.source)
-        if app.is_tag and app in order and order[-1] != app:
+        current = self.current(app.source)
+        if not app.is_tag or current is None or app == current:
+            return
+        times = (self._memory.tagged_at(app), self._memory.tagged_at(current))
+        if times[0] is not None and times[1] is not None and times[0] != times[1]:
+            older, why = times[0] < times[1], "by the times of their tags"
+        else:
+            order = self.order(app.source)
+            older = app in order and order.index(app) < order.index(current)
+            why = "which was applied after it"
+        if older:
             raise InvalidInputError(
-                f"{app} is older than {order[-1]}, which was applied after it",
+                f"{app} is older than {current}, {why}",
                 where="app",
                 hint="'localpuppet rollback' goes back, or 'apply --allow-rollback'",
             )
 
     def note(self, app: ReleasePath) -> None:
-        """Write down that a release is applied now: it is the newest of its source from here on.
+        """Write down that a release is applied now.
 
         Raises:
             StateError: The disk refused.
         """
-        if not app.is_tag:
+        if not app.is_tag or self.current(app.source) == app:
             return
-        order = self._read()
+        order, current = self._read()
         mine = order.get(app.source, [])
-        if mine and mine[-1] == app:
-            return
-        order[app.source] = [*(other for other in mine if other != app), str(app)]
+        if app not in mine:
+            order[app.source] = [*mine, str(app)]
+        current[app.source] = str(app)
         make_private(self._state)
-        write_json(self._applied, {"schema": SCHEMA, "order": order})
+        write_json(self._applied, {"schema": SCHEMA, "order": order, "current": current})
 
     def rollback(self) -> Rollback | None:
         """Return the decision in force, if there is one.
@@ -119,6 +175,24 @@ class Ledger:
             return Rollback(**fields)
         except (KeyError, TypeError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}", where=str(self._rollback)) from error
+
+    def in_force(self, input_file: Path) -> Rollback | None:
+        """Return the decision in force while the input stands as it does; it ends with a new one.
+
+        Args:
+            input_file: The node's own input; one that cannot be read ends nothing.
+
+        Raises:
+            StateError: The decision is damaged.
+        """
+        rollback = self.rollback()
+        if rollback is None:
+            return None
+        try:
+            digest = hashlib.sha256(input_file.read_bytes()).hexdigest()
+        except OSError:
+            return rollback
+        return rollback if digest == rollback.input_sha256 else None
 
     def roll_back(self, rollback: Rollback) -> None:
         """Put a decision in force.

@@ -128,7 +128,7 @@ class LockWriter:
             InvalidInputError: The manifest is refused, or names something mutable or unknown.
             IntegrityError: A tag or archive is not what it was, is not an honest one, or its
                 signature is not trusted.
-            UnavailableError: A repository, a tag or the forge cannot be had.
+            UnavailableError: A repository or the forge cannot be had.
             StateError: The disk refused.
         """
         manifest = self.manifest(directory)
@@ -153,7 +153,7 @@ class LockWriter:
             drafts = unbound(drafts)
         held = self._store.exclusively()
         try:
-            self._repository.sweep()
+            self._store.sweep(self._repository.rubbish())
             fetcher = Fetcher(repository=self._repository, store=self._store)
             pins: dict[str, AnyPin] = {**fetcher.bring(wanted)}
             modules = ModuleFetcher(

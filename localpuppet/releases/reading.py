@@ -111,6 +111,16 @@ class InterfaceReader:
             raise error.at(where) from error
         return ""
 
+    def interface_of(self, release: Release) -> Interface:
+        """Return a release's interface: the kept one, or what Puppet's parser reads now.
+
+        Raises:
+            InvalidInputError: Puppet cannot parse the release.
+            PuppetMissingError: There is no Puppet, or its parser does not work.
+        """
+        kept = self.interfaces.kept(release)
+        return kept or self._read(release, self._installed(), keep=False)
+
     def _read(self, release: Release, installation: Installation, *, keep: bool) -> Interface:
         progress = self._observe(f"reading {release.app}")
         progress.begin()

@@ -12,8 +12,8 @@ from localpuppet.enc.document import NO_RELEASE_ENC, ReleaseEnc
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
-from localpuppet.machine.files import read_user_file, refuse_foreign
-from localpuppet.releases.composing import Layout, layout
+from localpuppet.machine.files import is_file, read_user_file, refuse_foreign
+from localpuppet.releases.layout.composing import Layout, layout
 from localpuppet.releases.lockfile import LOCK, MANIFEST, SITE_SAYS, parse_manifest
 from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
 from localpuppet.releases.module import GitModule
@@ -97,7 +97,7 @@ def resolve(
             where=str(manifest_file),
             allow_file=allow_file,
         )
-        locked = (directory / LOCK).exists()
+        locked = is_file(directory / LOCK)
         check_modulepath(app, manifest, tags_only=immutable_only or locked)
         if tags_only:
             refuse_untagged(manifest, because=SITE_SAYS)
@@ -127,7 +127,7 @@ def resolve(
         modulepath=tuple(directories),
         names=tuple(names),
         enc=read_enc(directory / ENC, documents),
-        hiera_config=hiera if hiera.exists() else None,
+        hiera_config=hiera if is_file(hiera) else None,
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not entry.is_tag),
         site_manifest=_site_manifest(directory, found_layout, inside),
         config_version=app if found_layout.config_version else "",
@@ -228,7 +228,7 @@ def read_enc(path: Path, documents: Documents) -> ReleaseEnc:
     Raises:
         InvalidInputError: It is refused.
     """
-    if not path.exists():
+    if not is_file(path):
         return NO_RELEASE_ENC
     try:
         raw = documents.parse(

@@ -6,8 +6,9 @@ true.
 
 from pathlib import Path
 
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath
-from localpuppet.machine.files import make_private, read_json, remove, remove_tree, write_json
+from localpuppet.machine.files import make_private, remove, write_json
 from localpuppet.releases.staged import Staged
 
 
@@ -60,14 +61,9 @@ class StagedRecords:
         """
         remove(self._file(app))
 
-    def sweep(self) -> None:
-        """Remove what a process that died left half written.
-
-        Raises:
-            StateError: The disk refused.
-        """
-        for dead in self._directory.glob(".*"):
-            remove_tree(dead)
+    def rubbish(self) -> list[Path]:
+        """Return what a process that died left half written."""
+        return list(self._directory.glob(".*"))
 
     def _file(self, app: ReleasePath) -> Path:
         return self._directory / f"{app.replace('/', '%')}.json"

@@ -5,7 +5,7 @@ signature, write into the store, compose, switch; the record of what was staged.
 is switched only when everything behind it is whole and durable; what was pinned once is what is
 used for ever, and a tag that says otherwise is an alarm.
 
-How a release is composed is in `releases.composing`.
+How a release is composed is in `releases.layout.composing`.
 """
 
 from collections import defaultdict
@@ -23,8 +23,8 @@ from localpuppet.machine.files import (
     remove_tree,
     replace_link,
 )
-from localpuppet.releases.composing import Compositions
 from localpuppet.releases.fetch import Fetcher, Wanted
+from localpuppet.releases.layout.composing import Compositions
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST, parse_manifest, read_lock
 from localpuppet.releases.single.fetching import ModuleFetcher
@@ -32,6 +32,7 @@ from localpuppet.releases.source import Source, split
 from localpuppet.releases.staged import Staged, composition
 from localpuppet.releases.staged_records import StagedRecords
 from localpuppet.releases.store import Store
+from localpuppet.releases.tag_memory import TagMemory
 from localpuppet.releases.verified import Verified
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Staging:
         self._compositions = Compositions(state / "releases", store)
         self._records = StagedRecords(state)
         self._verified = Verified(state)
+        self._memory = TagMemory(state)
         self._modules = modules
         self._store = store
         self._repository = repository
@@ -106,6 +108,18 @@ class Staging:
             StateError: A record is damaged.
         """
         return self._records.all()
+
+    def remembered(self, app: ReleasePath, known: Staged | None) -> Pin | None:
+        """Return what the tag of a release was when it was staged, were it collected since.
+
+        Args:
+            app: The release.
+            known: Its record, if there is one.
+
+        Raises:
+            StateError: The memory is damaged.
+        """
+        return self._memory.pin(app) if known is None else known.pin
 
     def problems(self, staged: Staged, *, full: bool) -> list[str]:
         """Return what is wrong with a staged release on disk; empty when nothing is."""
@@ -199,6 +213,7 @@ class Staging:
                 if not accept_moved:
                     self._refuse_other_pins(staged)
                 self._switch(staged)
+            self._memory.note_pin(app, staged.pin)
             return staged
         finally:
             lock.release()
@@ -217,6 +232,7 @@ class Staging:
         for path in reversed(self._switches(staged)):
             if path not in needed and (self._modules / path).is_symlink():
                 remove(self._modules / path)
+        self._memory.note_pin(staged.app, staged.pin)
         self._records.remove(staged.app)
         if staged.composition not in {release.composition for release in kept}:
             remove_tree(self._releases / staged.composition)
@@ -230,9 +246,10 @@ class Staging:
             tag=split(app),
             where=app,
             source=source,
-            pinned=None if accept_moved or known is None else known.pin,
+            pinned=None if accept_moved else self.remembered(app, known),
         )
         found = self._fetcher.judge(own, refresh=known is None or refresh or accept_moved)
+        self._memory.note_time(found.id, found.tagged_at)
         if known is not None and known.pin.commit == found.commit:
             own = replace(own, tree_sha256=known.pin.tree_sha256)
         files = self._repository.files(source.url, found.commit, [MANIFEST, LOCK])
@@ -368,8 +385,6 @@ class Staging:
 
     def _sweep(self, app: ReleasePath) -> None:
         """Remove what a process that died here left half made."""
-        self._repository.sweep()
-        self._records.sweep()
-        rubbish = [*self._releases.glob(".new-*"), *(self._modules / app).parent.glob(".*")]
-        for path in rubbish:
-            remove_tree(path)
+        rubbish = [*self._repository.rubbish(), *self._records.rubbish()]
+        rubbish += [*self._releases.glob(".new-*"), *(self._modules / app).parent.glob(".*")]
+        self._store.sweep(rubbish)

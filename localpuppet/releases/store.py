@@ -10,12 +10,13 @@ import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from localpuppet.errors import BusyError, IntegrityError
+from localpuppet.errors import BusyError, IntegrityError, StateError
 from localpuppet.machine.files import make_private, remove_tree, state_problem, sync_filesystem
 from localpuppet.machine.flock import Flock
+from localpuppet.releases.limits import Budget
 from localpuppet.releases.tree import TreeEntry, check_link, check_path, digest
 
 CHUNK = 1024 * 1024
@@ -26,10 +27,14 @@ class Store:
 
     Args:
         directory: The state directory.
+        note: Is told what could not be swept away.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path, *, note: Callable[[str], None] = lambda _text: None
+    ) -> None:
         self.directory = directory
+        self._note = note
         self.objects = directory / "objects"
         self._index = directory / "index"
         self._staging = directory / "staging"
@@ -74,24 +79,37 @@ class Store:
         """
         for directory in (self.objects, self._index, self._staging):
             make_private(directory)
-        for old in [*self._staging.iterdir(), *self._index.glob(".*")]:
-            remove_tree(old)
+        self.sweep([*self._staging.iterdir(), *self._index.glob(".*")])
         path = self._staging / os.urandom(8).hex()
         make_private(path)
         return path
 
-    def add(self, trees: Iterable[tuple[str, Path]]) -> dict[str, str]:
+    def sweep(self, rubbish: Iterable[Path]) -> None:
+        """Remove what dead processes left; what cannot be removed is noted, and stops nobody."""
+        for path in rubbish:
+            try:
+                remove_tree(path)
+            except StateError as error:
+                self._note(f"warning: what a dead process left cannot be removed: {error}")
+
+    def add(
+        self,
+        trees: Iterable[tuple[str, Path]],
+        *,
+        accept: Callable[[Mapping[str, str]], None] = lambda _found: None,
+    ) -> dict[str, str]:
         """Take trees from the staging directory into the store.
 
         Args:
             trees: Name for messages and directory below `staging()`. They are taken one after the
                 other, so that others may still be written meanwhile.
+            accept: Is given the digests by name before anything is added; refuses by raising.
 
         Returns:
             Name → digest.
 
         Raises:
-            IntegrityError: A tree holds what must not be in one.
+            IntegrityError: A tree holds what must not be in one, or is not accepted.
             StateError: The disk refused; nothing was added.
         """
         found: dict[str, str] = {}
@@ -107,6 +125,7 @@ class Store:
                 listing = listings / str(len(ready))
                 listing.write_text(_metadata(lines), "ascii")
                 ready.append((tree, found[name], listing))
+            accept(found)
             # Bytes first, names after: durable bytes without a name are rubbish, the other way
             # round they would be a lie. One call for all is as good as an fsync for each.
             sync_filesystem(self._staging)
@@ -224,8 +243,10 @@ def _entries(
     With `sealed`, files are made read-only on the way, and their lines for `_metadata` added to it.
     """
     real_root = os.path.realpath(os.fsencode(root))
+    budget = Budget()
     for path, file in files:
         check_path(path, where=where)
+        budget.take(0, where=where)
         try:
             fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:

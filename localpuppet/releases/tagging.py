@@ -6,7 +6,7 @@ Owns: what is refused, and in which order. Refuses to know: git (`WorkTree`), ho
 checked (`releases.checking`). Invariant: when a step fails, no tag is left.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,8 +14,9 @@ from typing import Protocol
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.checking import Checked
-from localpuppet.releases.git.names import Tag
+from localpuppet.releases.git.names import TRAILER, Tag
 from localpuppet.releases.lockfile import LOCK, MANIFEST
+from localpuppet.releases.source import Source
 
 # What Puppet would read here, and nodes would not get, if git ignores it.
 _MATTERS = (
@@ -53,6 +54,10 @@ class WorkTree(Protocol):
 
     def remote_has_tag(self, tag: Tag) -> bool:
         """Return whether the remote has such a tag."""
+        ...
+
+    def remote_url(self) -> str:
+        """Return the URL of the remote; empty when there is none."""
         ...
 
     def make_tag(self, tag: Tag, *, commit: str, message: str, sign: bool) -> None:
@@ -131,6 +136,43 @@ def tag_release(
         if not done:
             tree.remove_tag(tag)
     return Tagged(tag=tag, commit=commit, signed=signed, checked=checked)
+
+
+def source_of_tag(
+    tree: WorkTree, sources: Mapping[str, Source], *, named: str | None, sign: bool
+) -> str | None:
+    """Return which source a new tag is for; `None` when an unsigned one leaves that open.
+
+    Args:
+        tree: The work tree.
+        sources: The site's sources by name.
+        named: What the user says.
+        sign: Whether the tag is to be signed.
+
+    Raises:
+        InvalidInputError: The name is not one of a source, or a signed tag would have none.
+    """
+    if named is not None:
+        if "/" in ReleasePath.parse(named, where="--source"):
+            raise InvalidInputError(f"{named!r} is not the name of a source", where="--source")
+        return named
+    url = tree.remote_url()
+    found = [name for name, source in sources.items() if source.url == url]
+    if len(found) == 1:
+        return found[0]
+    if sign:
+        how_many = "several sources have" if found else "no source has"
+        raise InvalidInputError(
+            f"a signed tag says which source it is for, and {how_many} the URL of origin",
+            where="localpuppet.yaml: sources",
+            hint="--source NAME",
+        )
+    return None
+
+
+def message_for(text: str, source: str | None) -> str:
+    """Return a tag's message, with the trailer that says which source the tag is for."""
+    return text if source is None else f"{text}\n\n{TRAILER}{source}"
 
 
 def parse_release_tag(text: str) -> Tag:

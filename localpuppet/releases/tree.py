@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from localpuppet.errors import IntegrityError
+from localpuppet.releases.limits import size_problem
 
 _BAD_NAME = re.compile(rb"[\x00-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\xa8-\xae]|\xe2\x81[\xa6-\xa9]")
 
@@ -45,8 +46,13 @@ def check_path(path: bytes, *, where: str) -> None:
     """Refuse a name that must not be in a tree.
 
     Raises:
-        IntegrityError: It has control or bidirectional characters, or a component `.git` or `..`.
+        IntegrityError: It has control or bidirectional characters, a component `.git` or `..`, or
+            is too long or too deep.
     """
+    problem = size_problem(path)
+    if problem:
+        place = path[:120].decode("utf-8", "backslashreplace")
+        raise IntegrityError(problem, where=f"{where}: {place!r}")
     shown = path.decode("utf-8", "backslashreplace")
     if _BAD_NAME.search(path):
         raise IntegrityError("a file's name has a control character", where=f"{where}: {shown!r}")

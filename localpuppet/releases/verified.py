@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.errors import StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath
-from localpuppet.machine.files import make_private, read_json, state_problem, write_json
+from localpuppet.machine.files import make_private, state_problem, write_json
 from localpuppet.releases.lock import Pin
 from localpuppet.releases.source import Source
 
@@ -92,9 +93,12 @@ def rules_digest(source: Source) -> str:
     if source.signers is None:
         return ""
     try:
-        return hashlib.sha256(source.signers.read_bytes()).hexdigest()
+        rules = hashlib.sha256(source.signers.read_bytes())
     except OSError as error:
         raise state_problem(error, source.signers) from error
+    if source.unnamed_tags:
+        rules.update(b"\0unnamed tags")
+    return rules.hexdigest()
 
 
 def _key(source: Source, pin: Pin) -> str:

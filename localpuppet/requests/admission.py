@@ -75,7 +75,7 @@ class RequestAdmission:
             reason = requests.refusal(request, now=now, policy=read_policy(self._policy))
             if reason:
                 return Refusal(reason=reason, request=request)
-            if self._seen.add("request", f"{request.caller} {request.jti}", request.exp + KEEP):
+            if self._seen.add(request.caller, request.jti, request.exp + KEEP):
                 return request
         except LocalpuppetError as error:
             return Refusal(reason=one_line(str(error)), request=request)

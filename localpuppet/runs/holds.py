@@ -10,11 +10,11 @@ import os
 from pathlib import Path
 
 from localpuppet.errors import OnHoldError, StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import one_line
 from localpuppet.machine.files import (
     make_private,
     make_public,
-    read_json,
     remove,
     state_problem,
     write_json,
@@ -24,6 +24,7 @@ from localpuppet.runs.hold import Hold, active
 
 # In Puppet's disable file: who wrote it. Puppet reads `disabled_message` only.
 MARK = "localpuppet"
+_ENDING = "'localpuppet enable' ends your own hold, 'enable --all' every one"
 
 
 class Holds:
@@ -156,7 +157,7 @@ class Holds:
         holds = self.active()
         if holds:
             others = f" and {len(holds) - 1} more" if len(holds) > 1 else ""
-            raise OnHoldError(f"on hold: {holds[0]}{others}", hint="'localpuppet enable' ends it")
+            raise OnHoldError(f"on hold: {holds[0]}{others}", hint=_ENDING)
 
     def _path(self, owner: str) -> Path:
         return self._directory / f"{hashlib.sha256(owner.encode()).hexdigest()[:24]}.json"

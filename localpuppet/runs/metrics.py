@@ -9,12 +9,18 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.formats.times import parse_time
 from localpuppet.machine.files import write_durably
 from localpuppet.runs.run import Outcome, Status
 
+if TYPE_CHECKING:
+    from localpuppet.releases.ledger import Rollback
+    from localpuppet.runs.attempt import Attempt
+
 _SAMPLE = re.compile(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
+_ATTEMPT = "localpuppet_last_attempt_"
 
 _HELP = {
     "localpuppet_last_run_timestamp_seconds": "When the last run ended.",
@@ -25,36 +31,71 @@ _HELP = {
     "localpuppet_last_run_duration_seconds": "How long the last run took, start to record.",
     "localpuppet_last_run_phase_seconds": "How long Puppet took for what, as its report says.",
     "localpuppet_last_run_resources": "Resources of the last run's catalog.",
+    "localpuppet_last_attempt_timestamp_seconds": "When an apply was last refused before it ran.",
+    "localpuppet_last_attempt_refused": "1, with the release and the class of that refusal.",
+    "localpuppet_rolled_back": "1 while the node runs another release than its input wants.",
     "localpuppet_holds": "Holds in force on this node; 0 means that it may run.",
 }
 
 
-def update(path: Path, status: Status | None, *, holds: int, now: datetime) -> None:
+def update(
+    path: Path, status: Status | None, *, holds: int, rollback: "Rollback | None", now: datetime
+) -> None:
     """Replace the textfile.
 
     Args:
         path: The textfile; world-readable, as it holds no secrets.
         status: The run that just ended; `None` leaves what is said of runs.
         holds: How many holds are in force.
+        rollback: The rollback in force.
         now: For a run without an end of its own.
 
     Raises:
         StateError: The disk refused.
     """
-    try:
-        samples = dict(_SAMPLE.findall(path.read_text("utf-8")))
-    except (OSError, UnicodeDecodeError):
-        samples = {}
+    samples = _read(path)
     if status is not None:
         success = samples.get("localpuppet_last_success_timestamp_seconds")
-        samples = dict(_of_run(status, now))
+        samples = {**dict(_of_run(status, now)), **_of(samples, _ATTEMPT)}
         whole = not status.noop and not status.partial
         if whole and status.outcome is not None and status.outcome.success:
             success = samples["localpuppet_last_run_timestamp_seconds"]
         if success is not None:
             samples["localpuppet_last_success_timestamp_seconds"] = success
+    for key in _of(samples, "localpuppet_rolled_back"):
+        del samples[key]
+    if rollback is not None:
+        labels = f'wanted="{rollback.wanted}",running="{rollback.app}"'
+        samples[f"localpuppet_rolled_back{{{labels}}}"] = "1"
     samples["localpuppet_holds"] = str(holds)
     write_durably(path, _text(samples).encode(), mode=0o644)
+
+
+def add_attempt(path: Path, attempt: "Attempt") -> None:
+    """Say in the textfile that an apply was refused; what it says of runs stays.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    samples = _read(path)
+    for key in _of(samples, _ATTEMPT):
+        del samples[key]
+    at = parse_time(attempt.at).timestamp()
+    labels = f'release="{attempt.app}",reason="{attempt.refusal}"'
+    samples["localpuppet_last_attempt_timestamp_seconds"] = f"{at:.3f}"
+    samples[f"localpuppet_last_attempt_refused{{{labels}}}"] = "1"
+    write_durably(path, _text(samples).encode(), mode=0o644)
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        return dict(_SAMPLE.findall(path.read_text("utf-8")))
+    except (OSError, UnicodeDecodeError):
+        return {}
+
+
+def _of(samples: dict[str, str], prefix: str) -> dict[str, str]:
+    return {key: value for key, value in samples.items() if key.startswith(prefix)}
 
 
 def _of_run(status: Status, now: datetime) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,6 @@ Owns: `lock` in the state directory. Puppet inherits the descriptor, so that the
 supervisor does not let a second run in. Refuses to know: what is done under it.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 from localpuppet.errors import BusyError, InvalidInputError
 from localpuppet.formats.names import RunId
+from localpuppet.formats.strict_json import loads
 from localpuppet.machine.flock import Flock
 from localpuppet.machine.ports import Clock, Processes, ProcessId
 from localpuppet.runs.run import Status
@@ -91,7 +91,7 @@ class NodeLock:
     def _holder(self) -> "_Holder | None":
         """Return the run that the lock names, if a process that it names lives."""
         try:
-            said = json.loads(self._path.read_bytes())
+            said = loads(self._path.read_bytes())
             processes = [ProcessId.from_dict(found) for found in said["processes"]]
             living = [found for found in processes if self._processes.alive(found)]
             supervised = bool(living) and living[0] == processes[0]

@@ -19,6 +19,7 @@ class RunOptions:
         user: Who asks.
         cause: What led to it.
         document: A node document of another time to use as it is (a rollback).
+        despite_hold: Run while a hold is in force; only a run that changes nothing may.
         causes: The agent's causes, as `Batch.to_dict()` gives them, and their `paths`.
     """
 
@@ -29,6 +30,7 @@ class RunOptions:
     user: str
     cause: str
     document: NodeDocument | None = None
+    despite_hold: bool = False
     causes: Mapping[str, Any] = field(default_factory=dict)
 
     @property

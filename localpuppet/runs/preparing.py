@@ -13,7 +13,9 @@ from pathlib import Path
 from localpuppet.enc.classify import node_document
 from localpuppet.enc.document import NodeDocument
 from localpuppet.enc.input import Fetch, LoadedInput, read_input
+from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.documents import Documents
+from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.ledger import Ledger
 from localpuppet.releases.provider import ReleaseProvider
 from localpuppet.releases.release import Release
@@ -49,6 +51,7 @@ class RunPreparation:
         releases: Provides releases.
         asks_enc: Whether the site has an ENC command of its own.
         note: Takes what a person should read.
+        named: Takes the release, as soon as it is known.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class RunPreparation:
         releases: ReleaseProvider,
         asks_enc: bool,
         note: Callable[[str], None],
+        named: Callable[[ReleasePath], None],
     ) -> None:
         self._own_input = own_input
         self._documents = documents
@@ -69,6 +73,7 @@ class RunPreparation:
         self._releases = releases
         self._asks_enc = asks_enc
         self._note = note
+        self._named = named
 
     def prepare(
         self,
@@ -95,10 +100,20 @@ class RunPreparation:
             documents=self._documents,
             fetch=self._fetch,
         )
-        loaded, options = self._overruled(
-            loaded, options, own=source is None, allow_rollback=allow_rollback
-        )
-        release = self._releases.provide(loaded.input.app, package=package)
+        self._named(loaded.input.app)
+        # Who rolled back lets the next input decide, whichever way it goes.
+        decided = allow_rollback or (source is None and self._ledger.rollback() is not None)
+        try:
+            loaded, options = self._overruled(
+                loaded, options, own=source is None, allow_rollback=allow_rollback
+            )
+            self._named(loaded.input.app)
+            release = self._releases.provide(loaded.input.app, package=package)
+            if not decided:
+                # A release that came only now brought the time of its tag with it.
+                self._ledger.check_forward(loaded.input.app)
+        except LocalpuppetError as error:
+            raise loaded.placed(error) from error
         document = options.document
         if document is None and not self._asks_enc:
             document = node_document(loaded, release.enc, answer=None)

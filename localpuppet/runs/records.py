@@ -6,20 +6,22 @@ cannot be read reads `interrupted`, too, and says why. Refuses to know: how a ru
 """
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath, RunId
-from localpuppet.formats.text import one_line, printable
+from localpuppet.formats.text import joined, printable
 from localpuppet.formats.times import show_time
 from localpuppet.machine.files import (
     make_private,
-    read_json,
     state_problem,
     sync_directory,
     write_json,
@@ -62,7 +64,7 @@ class RunLog:
         for piece in pieces:
             text = printable(piece.decode("utf-8", "backslashreplace"))
             if text.startswith("Error: "):
-                self.last_error = one_line(text.removeprefix("Error: "))[:300]
+                self.last_error = joined(text.removeprefix("Error: "))[:300]
             self._write(text)
             line(text)
 
@@ -182,6 +184,29 @@ class Records:
                 continue  # not ours
         return sorted(found, reverse=True)
 
+    def check_space(self, least: int) -> None:
+        """Refuse a run that the disk could not take a record of.
+
+        Args:
+            least: How many bytes must be free.
+
+        Raises:
+            StateError: There are fewer, or hardly an inode.
+        """
+        state = self.directory.parent
+        try:
+            disk = os.statvfs(state)
+        except OSError as error:
+            raise state_problem(error, state) from error
+        free = disk.f_bavail * disk.f_frsize
+        if free < least or (disk.f_files and disk.f_favail < 64):
+            raise StateError(
+                f"only {free // 1048576} MiB and {disk.f_favail} inodes are free;"
+                f" a run needs {least // 1048576} MiB and 64",
+                where=str(state),
+                hint="make room; Puppet was not started",
+            )
+
     def create(self, clock: Clock) -> RunDirectory:
         """Return a directory, not made yet, for a run that starts now.
 
@@ -194,10 +219,14 @@ class Records:
         return RunDirectory(self.directory / name)
 
     def get(self, name: str | None) -> RunDirectory:
-        """Return the run whose id is or starts with `name`; the newest for `None`.
+        """Return the run that `name` means; the newest for `None`.
+
+        Args:
+            name: An id, its beginning or its end, where one run only has it so; `-1` is the run
+                before the newest, `-2` the one before that.
 
         Raises:
-            InvalidInputError: No run has that id, or several begin so.
+            InvalidInputError: It means no run, or several.
         """
         ids = self.ids()
         if name is None:
@@ -206,7 +235,7 @@ class Records:
                     "there is no run yet", where=str(self.directory), hint="localpuppet apply"
                 )
             return RunDirectory(self.directory / ids[0])
-        matches = [run for run in ids if run.startswith(name)] if name else []
+        matches = _meant(name, ids)
         if len(matches) != 1:
             problem = "is not a run" if not matches else f"means {len(matches)} runs"
             raise InvalidInputError(f"{name[:60]!r} {problem}", hint="see 'localpuppet history'")
@@ -244,6 +273,18 @@ class Records:
     def orphaned(self, status: Status) -> bool:
         """Return whether a run's Puppet outlived its supervisor, and so keeps the node."""
         return self._processes.alive(ProcessId.from_dict(status.puppet))
+
+    def mine(self) -> bool:
+        """Return whether the newest run is this very process's.
+
+        Raises:
+            StateError: The directory cannot be read.
+        """
+        ids = self.ids()
+        if not ids:
+            return False
+        supervisor = self.status(RunDirectory(self.directory / ids[0])).supervisor
+        return supervisor is not None and supervisor == asdict(self._processes.me())
 
     def apps_in_use(self) -> set[ReleasePath]:
         """Return the releases of the runs that go on.
@@ -311,6 +352,13 @@ class Records:
             run = RunDirectory(self.directory / name)
             if self.status(run).state is State.FINISHED:
                 shutil.rmtree(run.path, ignore_errors=True)
+
+
+def _meant(name: str, ids: list[RunId]) -> list[RunId]:
+    before = re.fullmatch(r"-([1-9][0-9]{0,5})", name)
+    if before:
+        return ids[int(before[1]) :][:1]
+    return [run for run in ids if run.startswith(name) or run.endswith(name)] if name else []
 
 
 def _unreadable(run: RunDirectory, reason: str) -> Status:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from localpuppet.errors import StateError
+from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.names import RunId
 from localpuppet.formats.times import parse_time, show_time
 from localpuppet.puppet.report import Report, Resources
@@ -170,7 +170,8 @@ def decide(ending: Ending) -> Verdict:
         return Verdict(outcome=Outcome.CHANGED, reason="")
     if code in (4, 6):
         noun = "resource" if counts.failed == 1 else "resources"
-        return Verdict(outcome=Outcome.FAILED, reason=f"{counts.failed} {noun} failed")
+        first = f": {report.first_failed}" if report.first_failed else ""
+        return Verdict(outcome=Outcome.FAILED, reason=f"{counts.failed} {noun} failed{first}")
     if code == 1:
         reason = f"Puppet exited 1 after applying the catalog ({report.status}): see the log"
         return Verdict(outcome=Outcome.FAILED, reason=reason)
@@ -275,7 +276,7 @@ class Status:
                 fields["resources"] = Resources(**fields["resources"])
             status = cls(**fields)
             _check_types(status)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}") from error
         if (status.state is State.FINISHED) != (status.outcome is not None):
             raise StateError("is damaged: state and outcome contradict each other")

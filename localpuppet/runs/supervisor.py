@@ -4,7 +4,6 @@ Owns: the order of things. Invariants: at most one run on a node; the record is 
 starts and closed after it. Refuses to know: the operating system, the terminal.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from localpuppet.errors import EncError, LocalpuppetError, PuppetMissingError, S
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import NodeName, ReleasePath, RunId
 from localpuppet.formats.times import show_time
-from localpuppet.machine.files import make_private, state_problem
+from localpuppet.machine.files import make_private
 from localpuppet.machine.ports import Child, Clock, Ended, Processes
 from localpuppet.puppet.command import ApplyCommand, environment
 from localpuppet.puppet.installation import Installation
@@ -134,10 +133,10 @@ class Supervisor:
         lock.take(run.id, self._clock)
         try:
             self.holds.settle()
-            self.holds.check()
+            self._check_holds(prepared.options)
             if self._agent_lock:
                 self._agent_lock.take()
-            self._check_space()
+            self.records.check_space(self._node.min_free)
             started = self._clock.now()
             status = Status(
                 id=run.id,
@@ -170,19 +169,11 @@ class Supervisor:
                 self._agent_lock.release()
             lock.release()
 
-    def _check_space(self) -> None:
-        try:
-            disk = os.statvfs(self._node.state)
-        except OSError as error:
-            raise state_problem(error, self._node.state) from error
-        free = disk.f_bavail * disk.f_frsize
-        if free < self._node.min_free or (disk.f_files and disk.f_favail < 64):
-            raise StateError(
-                f"only {free // 1048576} MiB and {disk.f_favail} inodes are free;"
-                f" a run needs {self._node.min_free // 1048576} MiB and 64",
-                where=str(self._node.state),
-                hint="make room; Puppet was not started",
-            )
+    def _check_holds(self, options: RunOptions) -> None:
+        if not (options.noop and options.despite_hold):
+            self.holds.check()
+        elif held := self.holds.active():
+            self._observer.note(f"on hold, and this run changes nothing: {held[0]}")
 
     def _installation(self) -> Installation:
         if isinstance(self._node.installation, PuppetMissingError):
@@ -306,11 +297,7 @@ class Supervisor:
                 begun=begun,
             )
             if ended is None:
-                # It outlives KILL, so it keeps the node: the locks are left to it.
-                lock.leave()
-                if self._agent_lock:
-                    self._agent_lock.leave()
-                ended = Ended(code=None, signal=None)
+                ended = self._leave_node(lock)
             report, problem = read_report(run.report, started=started)
             ending = Ending(
                 code=ended.code,
@@ -326,6 +313,8 @@ class Supervisor:
                 verdict = replace(verdict, reason=reason)
             return self._close(run, status, verdict, ending, self._clock.monotonic() - begun)
         except StateError as error:
+            if child is not None and ended is None:
+                ended = self._kill(child, lock)
             # Also when this very close failed: the disk may have room by now, or refuse again.
             verdict = Verdict(outcome=Outcome.FAILED, reason=f"could not be supervised: {error}")
             ending = Ending(code=None, signal=None, stopped=verdict, report=None, report_problem="")
@@ -335,10 +324,20 @@ class Supervisor:
             log.close()
             if child is not None:
                 if ended is None:
-                    # Nobody would watch it: a Puppet alone must not outlive the lock.
-                    child.end(kill=True)
-                    child.wait(self._node.grace)
+                    self._kill(child, lock)
                 child.release()
+
+    def _kill(self, child: Child, lock: NodeLock) -> Ended:
+        """End a Puppet that nobody would watch: it must not go on beside another run."""
+        child.end(kill=True)
+        return child.wait(self._node.grace) or self._leave_node(lock)
+
+    def _leave_node(self, lock: NodeLock) -> Ended:
+        """Leave the locks to a Puppet that outlives KILL: it keeps the node for as long."""
+        lock.leave()
+        if self._agent_lock:
+            self._agent_lock.leave()
+        return Ended(code=None, signal=None)
 
     def _start(
         self, run: RunDirectory, request: RunRequest, call: ApplyCommand, lock: NodeLock
@@ -354,6 +353,7 @@ class Supervisor:
                 "LOCALPUPPET_RUN": run.id,
                 "LOCALPUPPET_NODE_DOCUMENT": str(call.node_document),
             },
+            lock=lock.fd,
         )
         return self._processes.start(
             request.command, env=env, cwd=Path("/"), keep=lock.fd, group=f"localpuppet-{run.id}"
@@ -384,7 +384,11 @@ class Supervisor:
         """Bring the Prometheus textfile up to date; a refusal is noted: the record is the truth."""
         try:
             metrics.update(
-                self._node.metrics, status, holds=len(self.holds.active()), now=self._clock.now()
+                self._node.metrics,
+                status,
+                holds=len(self.holds.active()),
+                rollback=self._ledger.rollback(),
+                now=self._clock.now(),
             )
         except StateError as error:
             self._observer.note(f"metrics could not be written: {error}")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.formats.documents import Documents
-from localpuppet.machine.files import read_user_file
+from localpuppet.machine.files import is_file, read_user_file
 
 
 def read_settings(file: Path, *, schema: str, documents: Documents) -> Mapping[str, Any]:
@@ -19,6 +19,6 @@ def read_settings(file: Path, *, schema: str, documents: Documents) -> Mapping[s
     Raises:
         InvalidInputError: The file is refused.
     """
-    if not file.exists():
+    if not is_file(file):
         return {}
     return documents.parse(read_user_file(file), schema=schema, where=str(file), may_be_empty=True)

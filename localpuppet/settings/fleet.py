@@ -60,8 +60,8 @@ class BusSettings:
         servers = {}
         for engine in ("etcd", "nats"):
             if engine in buses:
-                servers[engine] = _servers(
-                    buses[engine], root, where=f"{where}: buses.{engine}", engine=engine
+                servers[engine] = Servers.from_dict(
+                    buses[engine], engine=engine, root=root, where=f"{where}: buses.{engine}"
                 )
         engine = raw.get("bus", "sqlite")
         if engine != "sqlite" and engine not in servers:
@@ -152,32 +152,6 @@ class AgentSettings:
             )
         except InvalidInputError as error:
             raise error.at(f"{where}: agent") from error
-
-
-def _servers(raw: Mapping[str, Any], root: Path, *, where: str, engine: str) -> Servers:
-    schemes = {"etcd": ("https://", "http://"), "nats": ("tls://", "nats://")}[engine]
-    for index, url in enumerate(raw["servers"]):
-        if not url.startswith(schemes):
-            raise InvalidInputError(
-                f"{url!r} does not start with {' or '.join(schemes)}",
-                where=f"{where}.servers[{index}]",
-            )
-        if "@" in url:
-            raise InvalidInputError(
-                "holds a password or user", where=f"{where}.servers[{index}]", hint="password_file"
-            )
-    for one, other in (("certificate", "key"), ("key", "certificate"), ("user", "password_file")):
-        if one in raw and other not in raw:
-            raise InvalidInputError(f"{one} needs {other}, too", where=where)
-    files = ("ca", "certificate", "key", "password_file", "credentials")
-    return Servers(
-        urls=tuple(raw["servers"]),
-        user=raw.get("user"),
-        stream=raw.get("stream", "localpuppet"),
-        replicas=raw.get("replicas", 1),
-        api=raw.get("api", "$JS.API"),
-        **{key: root / raw[key] for key in files if key in raw},
-    )
 
 
 def _command(value: str | list[str] | None) -> tuple[str, ...] | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import SignerName
+from localpuppet.machine.files import is_file
 from localpuppet.releases.source import Source
 from localpuppet.settings.forge import ForgeSettings, forge_settings
 from localpuppet.share.files import shared_file
@@ -217,7 +218,7 @@ def _identity(raw: Mapping[str, Any], root: Path, state: Path, file: Path) -> Id
 
 def _or_packaged(path: Path, raw: Mapping[str, Any], key: str) -> Path:
     """Return the site's file; where it has none and named none, the one that we ship."""
-    if key in raw or path.exists():
+    if key in raw or is_file(path):
         return path
     return shared_file(f"{path.parent.name}/{path.name}")
 

@@ -1,8 +1,17 @@
 # frozen_string_literal: true
 
 # Loaded before Puppet (RUBYOPT): takes our start-up tuning out of the environment again, so that
-# what Puppet starts sees what the caller had. Nothing else is changed.
+# what Puppet starts sees what the caller had. The node's lock stays with this process: a daemon that
+# a module starts (system, spawn) must not keep the node busy. Nothing else is changed.
 warn 'localpuppet: lean start' if ENV.delete('LOCALPUPPET_PROBE')
+locale = ENV['LOCALPUPPET_LC_ALL'] # by now Ruby has its encoding
+ENV['LC_ALL'] = locale.empty? ? nil : locale if locale
+begin
+  lock = ENV['LOCALPUPPET_LOCK']
+  IO.for_fd(Integer(lock, 10), autoclose: false).close_on_exec = true if lock
+rescue Errno::EBADF
+  nil # a wrapper around Puppet closed it: then nobody inherits it
+end
 original = ENV['LOCALPUPPET_RUBYOPT']
 ENV.delete('LOCALPUPPET_UNSET').to_s.split.each { |name| ENV.delete(name) }
 ENV['RUBYOPT'] = original

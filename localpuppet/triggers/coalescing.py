@@ -18,18 +18,24 @@ of whose end nothing was written down, leads to another run: when in doubt, run 
 Invariants: a cause is in one of the two batches until it is settled; it is settled by a run that
 started after it was accepted, or by one `Drop`; a run that starts takes every cause that waits;
 only a hold lets causes expire: who waits for a run to end is served, however long that takes;
-memory is bounded (`MAX_WAITING`, `MAX_PATHS` and `SPELT` for a batch, and there are two).
+memory is bounded (`WAITING`, `PATHS` and `SPELT` for a batch, and there are two); one sender cannot
+take all of the room, so that a trigger of another is not dropped for it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from localpuppet.formats.names import NodeName
 from localpuppet.triggers.cause import Cause
+from localpuppet.trust.quota import Quota
 
 MAX_WAITING = 20_000
 MAX_PATHS = 1_000
+# What one sender may fill, and what is left then for senders with few.
+WAITING = Quota(shared=MAX_WAITING, reserve=10_000, few=20)
+PATHS = Quota(shared=MAX_PATHS, reserve=1_000, few=20)
 SPELT = 50  # causes of a run that are kept and shown whole
 
 Path = tuple[NodeName, ...]
@@ -49,6 +55,16 @@ class Drop:
     reason: str
 
 
+class _Owed(NamedTuple):
+    """What is kept of each cause."""
+
+    expires: int | None
+    path: Path
+    wanted: Wanted
+    timestamp: int
+    sender: str
+
+
 class Batch:
     """The causes of one run, in the order in which they were accepted.
 
@@ -56,11 +72,13 @@ class Batch:
     """
 
     def __init__(self) -> None:
-        self._owed: dict[str, tuple[int | None, Path, Wanted, int]] = {}
+        self._owed: dict[str, _Owed] = {}
         self._paths: dict[Path, Path] = {}
         self._spelt: dict[str, Cause] = {}
         self._earliest: int | None = None  # no cause expires before this second has passed
         self._wanted: set[Wanted] = set()
+        self._sent: Counter[str] = Counter()  # sender → causes
+        self._ways: Counter[str] = Counter()  # sender → different paths that end with it
 
     def __len__(self) -> int:
         return len(self._owed)
@@ -76,7 +94,7 @@ class Batch:
     @property
     def timestamps(self) -> dict[str, int]:
         """All ids, each with the time at which its sender sent it."""
-        return {cause_id: owed[3] for cause_id, owed in self._owed.items()}
+        return {cause_id: owed.timestamp for cause_id, owed in self._owed.items()}
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -100,18 +118,24 @@ class Batch:
 
     def problem(self, cause: Cause) -> str | None:
         """Return why a cause cannot be taken, if so."""
-        if len(self._owed) >= MAX_WAITING:
+        if not WAITING.has_room(own=self._sent[cause.sender], total=len(self._owed)):
             return f"{len(self._owed)} causes wait for a run already"
-        if len(self._paths) >= MAX_PATHS and cause.path not in self._paths:
+        if cause.path not in self._paths and not PATHS.has_room(
+            own=self._ways[cause.sender], total=len(self._paths)
+        ):
             return f"causes with {len(self._paths)} different paths wait for a run already"
         return None
 
     def add(self, cause: Cause) -> None:
         """Take a cause."""
-        path = self._paths.setdefault(cause.path, cause.path)
+        if cause.path not in self._paths:
+            self._paths[cause.path] = cause.path
+            self._ways.update(cause.path[-1:])
+        path = self._paths[cause.path]
         wanted = (cause.noop, cause.puppet_tags)
         self._wanted.add(wanted)
-        self._owed[cause.id] = (cause.expires, path, wanted, cause.timestamp)
+        self._sent[cause.sender] += 1
+        self._owed[cause.id] = _Owed(cause.expires, path, wanted, cause.timestamp, cause.sender)
         if len(self._spelt) < SPELT:
             self._spelt[cause.id] = cause
         if cause.expires is not None and (self._earliest is None or cause.expires < self._earliest):
@@ -124,17 +148,23 @@ class Batch:
             return []
         late = [
             cause_id
-            for cause_id, (expires, _, _, _) in self._owed.items()
-            if expires is not None and second > expires
+            for cause_id, owed in self._owed.items()
+            if owed.expires is not None and second > owed.expires
         ]
         for cause_id in late:
             del self._owed[cause_id]
             self._spelt.pop(cause_id, None)
         left = list(self._owed.values())
-        self._paths = {path: path for _, path, _, _ in left}
-        self._wanted = {wanted for _, _, wanted, _ in left}
-        self._earliest = min((end for end, _, _, _ in left if end is not None), default=None)
+        self._paths = {owed.path: owed.path for owed in left}
+        self._wanted = {owed.wanted for owed in left}
+        ends = (owed.expires for owed in left if owed.expires is not None)
+        self._earliest = min(ends, default=None)
+        self._count()
         return late
+
+    def _count(self) -> None:
+        self._sent = Counter(owed.sender for owed in self._owed.values())
+        self._ways = Counter(path[-1] for path in self._paths if path)
 
     def before(self, later: "Batch") -> "Batch":
         """Return one batch with our causes first and those of `later` behind them."""
@@ -146,6 +176,7 @@ class Batch:
         both._spelt = dict(spelt[:SPELT])
         ends = [end for end in (self._earliest, later._earliest) if end is not None]
         both._earliest = min(ends, default=None)
+        both._count()
         return both
 
     def to_dict(self) -> dict[str, Any]:

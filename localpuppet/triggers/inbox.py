@@ -1,9 +1,10 @@
-"""The inbox: causes that were accepted and are owed a run, and the ids that were seen, on disk.
+"""The inbox on disk: causes that are owed a run, ids that were seen, what became of the newest.
 
 Owns: `agent/inbox.sqlite` in the state directory. Refuses to know: what a cause is for, when a run
 is due. Invariants: a cause and its id become durable in one transaction, before anybody acts on
-them; a kill -9 or a power cut takes back nothing that was said; the newest ids are known whatever
-somebody does to the clock.
+them; a cause goes out in the transaction that says what became of it, so that the next agent can
+tell whoever waits; a kill -9 or a power cut takes back nothing that was said; the newest ids are
+known whatever somebody does to the clock.
 """
 
 import json
@@ -11,22 +12,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from localpuppet.errors import StateError
+from localpuppet.formats.strict_json import loads
 from localpuppet.machine.database import Database
+from localpuppet.machine.id_table import ALWAYS, TABLES, IdTable, from_first_format
 from localpuppet.machine.ports import Clock
 from localpuppet.triggers.cause import Cause
+from localpuppet.triggers.outcome import MOST, TriggerOutcome
 
-# So many ids are known also when the clock says that nothing of theirs could come again: it may be
-# set back.
-ALWAYS = 10_000
-_VERSION = 1
-_TABLES = """
+_VERSION = 2
+_EVERYBODY = ""  # ids have their sender in them; nobody has a quota here
+_TABLES = f"""
 CREATE TABLE IF NOT EXISTS causes (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, cause TEXT NOT NULL
 ) STRICT;
-CREATE TABLE IF NOT EXISTS seen (
-    id TEXT PRIMARY KEY, until INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS seen_until ON seen (until);
+CREATE TABLE IF NOT EXISTS settled (
+    number INTEGER PRIMARY KEY, outcome TEXT NOT NULL
+) STRICT;
+{TABLES}
 """
 
 
@@ -45,9 +47,10 @@ class Inbox:
             tables=_TABLES,
             version=_VERSION,
             damaged="move it away; what it owed is lost then, so run 'localpuppet apply'",
+            upgrades={1: from_first_format("'', id")},
         )
         self._clock = clock
-        self._always = always
+        self._ids = IdTable(always=always)
 
     def seen(self, identifier: str) -> bool:
         """Return whether a cause of that id was accepted, and might come again.
@@ -56,8 +59,7 @@ class Inbox:
             StateError: It cannot be told.
         """
         with self._database.use() as connection:
-            rows = connection.execute("SELECT 1 FROM seen WHERE id = ?", (identifier,))
-            return rows.fetchone() is not None
+            return self._ids.has(connection, _EVERYBODY, identifier)
 
     def accept(self, causes: Sequence[tuple[Cause, int]]) -> None:
         """Write causes down, all or none.
@@ -74,18 +76,16 @@ class Inbox:
                 "INSERT OR IGNORE INTO causes (id, cause) VALUES (?, ?)",
                 [(cause.id, json.dumps(cause.to_dict())) for cause, _ in causes],
             )
-            connection.executemany(
-                "INSERT OR REPLACE INTO seen VALUES (?, ?)",
-                [(cause.id, until) for cause, until in causes],
-            )
-            connection.execute(
-                "DELETE FROM seen WHERE until < ? AND until <"
-                " (SELECT until FROM seen ORDER BY until DESC LIMIT 1 OFFSET ?)",
-                (now, self._always - 1),
-            )
+            for cause, until in causes:
+                self._ids.add(connection, _EVERYBODY, cause.id, until)
+            self._ids.forget(connection, now)
 
-    def forget(self, identifiers: Iterable[str]) -> None:
-        """Take causes out that were settled.
+    def settle(self, identifiers: Iterable[str], outcomes: Sequence[TriggerOutcome] = ()) -> None:
+        """Take causes out, and write down what became of them.
+
+        Args:
+            identifiers: The ids of the causes.
+            outcomes: What is to be told of them; the newest `MOST` are kept.
 
         Raises:
             StateError: They are still on the disk, and will be settled again.
@@ -94,6 +94,29 @@ class Inbox:
             connection.executemany(
                 "DELETE FROM causes WHERE id = ?", [(identifier,) for identifier in identifiers]
             )
+            connection.executemany(
+                "INSERT INTO settled (outcome) VALUES (?)",
+                [(json.dumps(outcome.to_dict()),) for outcome in outcomes],
+            )
+            connection.execute(
+                "DELETE FROM settled WHERE number <= (SELECT max(number) FROM settled) - ?", (MOST,)
+            )
+
+    def settled(self) -> list[TriggerOutcome]:
+        """Return what became of the last `MOST` causes, the oldest first.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.use() as connection:
+            rows = connection.execute("SELECT outcome FROM settled ORDER BY number").fetchall()
+        try:
+            read = [TriggerOutcome.from_dict(loads(text)) for (text,) in rows]
+        except ValueError as error:
+            raise StateError(
+                f"holds a damaged outcome: {error}", where=str(self._database.path)
+            ) from error
+        return [outcome for outcome in read if outcome is not None]
 
     def causes(self) -> list[Cause]:
         """Return what is owed, in the order in which it was accepted.
@@ -104,7 +127,7 @@ class Inbox:
         with self._database.use() as connection:
             rows = connection.execute("SELECT cause FROM causes ORDER BY number").fetchall()
         try:
-            return [Cause.from_dict(json.loads(text)) for (text,) in rows]
+            return [Cause.from_dict(loads(text)) for (text,) in rows]
         except (ValueError, StateError) as error:
             raise StateError(
                 f"holds a damaged cause: {error}", where=str(self._database.path)

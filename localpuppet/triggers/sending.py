@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.bus.layout import triggers_for
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import NodeName
-from localpuppet.machine.files import read_json
 from localpuppet.machine.ports import Clock
 from localpuppet.triggers.chain import Loop, next_path
 from localpuppet.triggers.trigger import Trigger

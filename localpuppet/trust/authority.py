@@ -4,27 +4,27 @@ Owns: whether a certificate was issued by that CA, is in force, and whom it name
 know: signatures on messages. Cold paths and messages apart, this is the only user of X.509 here.
 
 Invariants: what is trusted is in the CA file, which may hold intermediate CAs; nothing that comes
-with a message adds to it. With a CRL file, each CA on the path needs a CRL of its own that is
-signed by it and not out of date, as Puppet's `certificate_revocation = chain` wants it.
+with a message adds to it. With a CRL file, each CA on the path needs a complete CRL of its own that
+is signed by it and in force, as Puppet's `certificate_revocation = chain` wants it
+(`trust.revocation`). What a CA says about what is below it counts (`trust.constraints`).
 """
 
-import re
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.formats.names import SignerName
-from localpuppet.machine.files import read_user_file
-from localpuppet.trust.keys import puppet_user
+from localpuppet.machine.anchors import read_anchor
+from localpuppet.trust.constraints import check_constraints
+from localpuppet.trust.revocation import RevocationLists
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-    from cryptography.x509 import Certificate, CertificateRevocationList
+    from cryptography.x509 import Certificate
 
 MAX_PATH = 4
 _HASHES = ("sha256", "sha384", "sha512")
-_CRL_BLOCK = re.compile(b"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", re.DOTALL)
 
 
 class Authority:
@@ -40,7 +40,7 @@ class Authority:
         self._crl = crl
         self._stamp: object = None
         self._certificates: list[Certificate] = []
-        self._lists: list[CertificateRevocationList] = []
+        self._lists: RevocationLists | None = None
 
     def identify(self, der: bytes, *, now: datetime) -> "tuple[SignerName, PublicKeyTypes]":
         """Return whom a certificate names, and the public key in it.
@@ -80,20 +80,22 @@ class Authority:
 
     def _check_path(self, leaf: "Certificate", name: str, now: datetime) -> None:
         """Walk from the leaf to an end of the CA file: dates and revocation at each step."""
-        certificate = leaf
-        for _ in range(MAX_PATH):
+        path = [leaf]
+        while len(path) <= MAX_PATH:
+            certificate = path[-1]
             _check_dates(certificate, name, now)
             issuer = self._issuer(certificate)
-            if issuer is None:
-                if certificate is leaf:
-                    raise IntegrityError(
-                        f"the certificate of {name} was not issued by the CA in {self._ca}"
-                    )
-                return  # an intermediate CA that the site trusts by itself
-            self._check_revocation(certificate, issuer, name, now)
-            if issuer == certificate:
+            if issuer is None and certificate is leaf:
+                raise IntegrityError(
+                    f"the certificate of {name} was not issued by the CA in {self._ca}"
+                )
+            if issuer is None or issuer == certificate:
+                # The end: a root, or an intermediate CA that the site trusts by itself.
+                check_constraints(path, name)
                 return
-            certificate = issuer
+            if self._lists is not None:
+                self._lists.check(certificate, issuer, name, now)
+            path.append(issuer)
         raise IntegrityError(f"the certificate of {name} is more than {MAX_PATH} CAs deep")
 
     def _issuer(self, certificate: "Certificate") -> "Certificate | None":
@@ -112,38 +114,13 @@ class Authority:
             return candidate
         return None
 
-    def _check_revocation(
-        self, certificate: "Certificate", issuer: "Certificate", name: str, now: datetime
-    ) -> None:
-        if self._crl is None or issuer == certificate:
-            return
-        key: PublicKeyTypes = issuer.public_key()
-        found = [
-            entry
-            for entry in self._lists
-            if entry.issuer == issuer.subject and entry.is_signature_valid(key)  # type: ignore[arg-type]
-        ]
-        newest = max(found, key=lambda entry: entry.last_update_utc, default=None)
-        if newest is None:
-            raise IntegrityError(
-                f"no revocation list of the CA of {name}", where=str(self._crl), hint="fetch it"
-            )
-        if newest.next_update_utc is None or newest.next_update_utc < now:
-            raise IntegrityError(
-                f"the revocation list of the CA of {name} is out of date",
-                where=str(self._crl),
-                hint="fetch the CA's new one",
-            )
-        if newest.get_revoked_certificate_by_serial_number(certificate.serial_number) is not None:
-            raise IntegrityError(f"the certificate of {name} is revoked")
-
     def _load(self) -> None:
         """Read the files; what was read once is read again when a file changed."""
         stamp = tuple(_stamp(path) for path in (self._ca, self._crl) if path is not None)
         if stamp == self._stamp:
             return
         self._certificates = _read_authorities(self._ca)
-        self._lists = _read_lists(self._crl) if self._crl is not None else []
+        self._lists = RevocationLists.read(self._crl) if self._crl is not None else None
         self._stamp = stamp
 
 
@@ -155,12 +132,6 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _read(path: Path) -> bytes:
-    """Return a file of Puppet's certificates, which may belong to its service user."""
-    user = puppet_user()
-    return read_user_file(path, owners=[] if user is None else [user.pw_uid])
-
-
 def read_certificate(path: Path) -> "Certificate":
     """Return the certificate in a file: the first, where its CA's follow it.
 
@@ -170,7 +141,7 @@ def read_certificate(path: Path) -> "Certificate":
     from cryptography.x509 import load_pem_x509_certificate
 
     try:
-        return load_pem_x509_certificate(_read(path))
+        return load_pem_x509_certificate(read_anchor(path))
     except ValueError as error:
         raise InvalidInputError("holds no certificate that can be read", where=str(path)) from error
 
@@ -186,7 +157,7 @@ def _read_authorities(path: Path) -> "list[Certificate]":
     from cryptography.x509 import load_pem_x509_certificates
 
     try:
-        found = load_pem_x509_certificates(_read(path))
+        found = load_pem_x509_certificates(read_anchor(path))
     except ValueError as error:
         raise InvalidInputError(
             "holds no certificates that can be read", where=str(path)
@@ -201,27 +172,21 @@ def _read_authorities(path: Path) -> "list[Certificate]":
     return found
 
 
-def _read_lists(path: Path) -> "list[CertificateRevocationList]":
-    from cryptography.x509 import load_pem_x509_crl
-
-    try:
-        found = [load_pem_x509_crl(block) for block in _CRL_BLOCK.findall(_read(path))]
-    except ValueError as error:
-        raise InvalidInputError("is no revocation list", where=str(path)) from error
-    if not found:
-        raise InvalidInputError("holds no revocation list", where=str(path))
-    return found
-
-
 def _is_authority(certificate: "Certificate") -> bool:
-    from cryptography.x509 import BasicConstraints, ExtensionNotFound, KeyUsage
+    from cryptography.x509 import (
+        BasicConstraints,
+        DuplicateExtension,
+        ExtensionNotFound,
+        KeyUsage,
+        UnsupportedGeneralNameType,
+    )
 
     try:
         extensions = certificate.extensions
         if not extensions.get_extension_for_class(BasicConstraints).value.ca:
             return False
         return extensions.get_extension_for_class(KeyUsage).value.key_cert_sign
-    except (ExtensionNotFound, ValueError):
+    except (ExtensionNotFound, ValueError, DuplicateExtension, UnsupportedGeneralNameType):
         return False
 
 

@@ -11,7 +11,6 @@ that Puppet can manage the directory; keys are Ed25519, nothing else.
 import base64
 import hashlib
 import os
-import pwd
 import re
 import stat
 from pathlib import Path
@@ -19,8 +18,10 @@ from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.formats.names import SignerName, did_you_mean
+from localpuppet.machine.anchors import puppet_user
 from localpuppet.machine.files import (
     add_durably,
+    is_file,
     make_private,
     open_user_file,
     read_user_file,
@@ -138,14 +139,6 @@ def read_private(path: Path, *, of_puppet: bool = False) -> bytes:
         return file.read(MAX_KEY_FILE)
 
 
-def puppet_user() -> pwd.struct_passwd | None:
-    """Return Puppet's service user, to whom it gives its certificates; `None` without one."""
-    try:
-        return pwd.getpwnam("puppet")
-    except KeyError:
-        return None
-
-
 def parse_private(pem: bytes, *, where: str) -> "PrivateKeyTypes":
     """Return a private key.
 
@@ -258,10 +251,12 @@ class TrustedKeys:
             InvalidInputError: The file is refused, or others could write to the directory.
         """
         path = self._path(name)
+        if not is_file(path):
+            return None
         try:
             status = path.stat()
         except FileNotFoundError:
-            return None
+            return None  # removed just now
         except OSError as error:
             raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
         refuse_foreign(self.directory)

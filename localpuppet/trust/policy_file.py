@@ -6,9 +6,9 @@ Invariant: where there is no file, everything is denied; where others could writ
 import functools
 from pathlib import Path
 
-from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import NodeName, SignerName
-from localpuppet.machine.files import read_user_file, refuse_foreign
+from localpuppet.machine.files import is_file, read_user_file, refuse_foreign
 from localpuppet.trust.policy import MAX_POLICY, Policy, decide
 
 
@@ -18,12 +18,8 @@ def read_policy(path: Path) -> Policy | None:
     Raises:
         InvalidInputError: The file is refused, or others could write to it or its directory.
     """
-    try:
-        path.stat()
-    except FileNotFoundError:
+    if not is_file(path):
         return None
-    except OSError as error:
-        raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
     refuse_foreign(path.parent)
     return _parsed(read_user_file(path, limit=MAX_POLICY), str(path))
 

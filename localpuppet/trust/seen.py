@@ -2,6 +2,8 @@
 
 Owns: `seen.sqlite` in the state directory. Refuses to know: what the ids are of.
 
+One caller cannot fill it for others: each has a quota, and a part is kept for who has little.
+
 Invariants: an id is on the disk before `add` says that it is new, so that neither a kill -9 nor
 a power cut makes it new again; of several processes that add the same id, one is told that it is
 new; nothing is forgotten before its time, and the newest not even then, since a clock may be set
@@ -13,53 +15,56 @@ from pathlib import Path
 
 from localpuppet.errors import StateError
 from localpuppet.machine.database import Database
+from localpuppet.machine.id_table import ALWAYS, TABLES, IdTable, from_first_format
 from localpuppet.machine.ports import Clock
+from localpuppet.trust.quota import Quota
 
 LIMIT = 100_000
-ALWAYS = 10_000
-_VERSION = 1
-_TABLES = """
-CREATE TABLE IF NOT EXISTS seen (
-    kind TEXT NOT NULL, id TEXT NOT NULL, until INTEGER NOT NULL, PRIMARY KEY (kind, id)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS until ON seen (until);
-"""
-_EXPIRED = "DELETE FROM seen WHERE until < ? AND NOT (kind = ? AND id = ?)"
-_EXPIRED_AND_OLD = (
-    "DELETE FROM seen WHERE until < ? AND NOT (kind = ? AND id = ?)"
-    " AND until < (SELECT until FROM seen ORDER BY until DESC LIMIT 1 OFFSET ?)"
-)
+EACH = 10_000
+FEW = 100
+_VERSION = 2
+# In the first format an id was "CALLER ID", of the kind "request".
+_FIRST = from_first_format("substr(id, 1, instr(id, ' ') - 1), substr(id, instr(id, ' ') + 1)")
 
 
 class Seen:
-    """A durable set of ids, each with the time until which it is kept.
+    """A durable set of ids, each with its owner and the time until which it is kept.
 
     Args:
         path: The SQLite file; made when first needed, 0600.
         clock: Tells what may be forgotten.
-        limit: The most ids that are kept. Beyond it nothing new is taken until some expire: to
-            forget the oldest would open the door that this closes.
+        limit: How many ids are kept, and a fifth more for owners with fewer than `FEW`. Beyond it
+            nothing new is taken until some expire: to forget the oldest would open the door that
+            this closes.
+        each: How many ids are kept of one owner.
         always: How many are kept though they have expired, the newest.
     """
 
     def __init__(
-        self, path: Path, clock: Clock, *, limit: int = LIMIT, always: int = ALWAYS
+        self,
+        path: Path,
+        clock: Clock,
+        *,
+        limit: int = LIMIT,
+        each: int = EACH,
+        always: int = ALWAYS,
     ) -> None:
         self._database = Database(
             path,
-            tables=_TABLES,
+            tables=TABLES,
             version=_VERSION,
             damaged="move it away when the last signed message is older than two hours",
+            upgrades={1: _FIRST},
         )
         self._clock = clock
-        self._limit = limit
-        self._always = always
+        self._ids = IdTable(always=always)
+        self._quota = Quota(shared=limit, reserve=limit // 5, few=FEW, each=each)
 
-    def add(self, kind: str, identifier: str, until: int) -> bool:
+    def add(self, owner: str, identifier: str, until: int) -> bool:
         """Remember an id; return whether it is new.
 
         Args:
-            kind: What it is the id of; ids of different kinds do not meet.
+            owner: Whose id it is; ids of different owners do not meet.
             identifier: The id.
             until: Seconds since 1970; it is remembered at least so long.
 
@@ -68,25 +73,30 @@ class Seen:
         """
         now = int(self._clock.now().timestamp())
         with self._database.transaction() as connection:
-            added = connection.execute(
-                "INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", (kind, identifier, until)
-            ).rowcount
-            if added:
-                new = (now, kind, identifier)
-                connection.execute(_EXPIRED_AND_OLD, (*new, self._always - 1))
-                if self._is_full(connection):
-                    connection.execute(_EXPIRED, new)  # many of one second may count as the newest
-                if self._is_full(connection):
-                    raise StateError(
-                        f"{self._limit} ids are remembered already: nothing more is taken",
-                        where=str(self._database.path),
-                        hint="each is kept until its message has expired; who sends so many?",
-                    )
-        return bool(added == 1)
+            if self._ids.has(connection, owner, identifier):
+                return False
+            self._ids.forget(connection, now, more=1)
+            if not self._has_room(connection, owner):
+                self._ids.forget_all(connection, now)  # many of one second count as the newest
+            if not self._has_room(connection, owner):
+                raise self._full(connection, owner)
+            self._ids.add(connection, owner, identifier, until)
+        return True
 
-    def _is_full(self, connection: sqlite3.Connection) -> bool:
-        (count,) = connection.execute("SELECT count(*) FROM seen").fetchone()
-        return bool(count > self._limit)
+    def _has_room(self, connection: sqlite3.Connection, owner: str) -> bool:
+        own, total = self._ids.of(connection, owner), self._ids.total(connection)
+        return self._quota.has_room(own=own, total=total)
+
+    def _full(self, connection: sqlite3.Connection, owner: str) -> StateError:
+        own, total = self._ids.of(connection, owner), self._ids.total(connection)
+        one_has_all = own >= (self._quota.each or total)
+        what = f"{own} ids of {owner}" if one_has_all else f"{total} ids"
+        more = f"nothing more of {owner}'s" if one_has_all else "nothing more"
+        return StateError(
+            f"{what} are remembered already: {more} is taken",
+            where=str(self._database.path),
+            hint="each is kept until its message has expired; who sends so many?",
+        )
 
     def close(self) -> None:
         """Close the file; the next `add` opens it again."""

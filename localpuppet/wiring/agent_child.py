@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from localpuppet.agent.runner import Fate, Order, RunEnd
 from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
+from localpuppet.formats.names import ReleasePath
 from localpuppet.runs.observer import Unseen
 from localpuppet.runs.options import RunOptions
 from localpuppet.runs.reason import public_reason
@@ -45,16 +46,28 @@ def run_order(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
             cause=order.text[:200],
             causes=order.causes,
         )
-        run = RunWiring(node)
-        prepared = run.preparation().prepare(options)
-        supervisor = run.supervisor(_Begins(begun))
-        node.processes.watch_signals()
-        status = supervisor.apply(prepared)
-    except (BusyError, OnHoldError) as error:
-        return RunEnd(fate=Fate.BUSY, reason=str(error))
+        with node.attempts.noted(options, source=str(node.settings.input)) as named:
+            try:
+                status = _run(node, options, begun, named)
+            except (BusyError, OnHoldError) as error:
+                # Not an attempt: the agent keeps the causes, and their run follows.
+                return RunEnd(fate=Fate.BUSY, reason=str(error))
     except LocalpuppetError as error:
         return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
     return _end(status)
+
+
+def _run(
+    node: NodeWiring,
+    options: RunOptions,
+    begun: Callable[[], None],
+    named: Callable[[ReleasePath], None],
+) -> Status:
+    wiring = RunWiring(node)
+    prepared = wiring.preparation(named).prepare(options)
+    supervisor = wiring.supervisor(_Begins(begun))
+    node.processes.watch_signals()
+    return supervisor.apply(prepared)
 
 
 def _end(status: Status) -> RunEnd:

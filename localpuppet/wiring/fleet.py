@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.bus.servers import Servers
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
 from localpuppet.machine.files import read_user_file
@@ -76,8 +75,16 @@ class FleetWiring:
                 where="localpuppet.yaml",
                 hint=f"buses: {{{name}: {{servers: [...]}}}}",
             )
-        opening = {"etcd": _open_etcd, "nats": _open_nats}[name]
-        return await opening(servers, bus.timeout, self.identity.name())
+        password = _password(servers.password_file)
+        if name == "etcd":
+            from localpuppet.bus.etcd.store import open_etcd
+
+            return await open_etcd(servers, timeout=bus.timeout, password=password)
+        from localpuppet.bus.nats.store import open_nats
+        from localpuppet.bus.nats.subjects import inbox_of
+
+        inbox = inbox_of(self.identity.name())
+        return await open_nats(servers, timeout=bus.timeout, password=password, inbox=inbox)
 
     @asynccontextmanager
     async def connected(self, engine: str | None = None) -> AsyncGenerator["KeyValue", None]:
@@ -113,40 +120,6 @@ class FleetWiring:
         from localpuppet.machine.guarded_command import Guarded
 
         return Guarded(command, own_group=own_group)
-
-
-async def _open_etcd(servers: Servers, timeout: float, _who: str) -> "KeyValue":
-    from localpuppet.bus.etcd.store import open_etcd
-
-    return await open_etcd(
-        servers.urls,
-        timeout=timeout,
-        ca=servers.ca,
-        certificate=servers.certificate,
-        key=servers.key,
-        user=servers.user,
-        password=_password(servers.password_file),
-    )
-
-
-async def _open_nats(servers: Servers, timeout: float, who: str) -> "KeyValue":
-    from localpuppet.bus.nats.store import open_nats
-    from localpuppet.bus.nats.subjects import inbox_of
-
-    return await open_nats(
-        servers.urls,
-        timeout=timeout,
-        stream=servers.stream,
-        replicas=servers.replicas,
-        ca=servers.ca,
-        certificate=servers.certificate,
-        key=servers.key,
-        user=servers.user,
-        password=_password(servers.password_file),
-        credentials=servers.credentials,
-        inbox=inbox_of(who),
-        api=servers.api,
-    )
 
 
 def _password(file: Path | None) -> str | None:

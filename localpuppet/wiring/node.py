@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from localpuppet.machine.processes import SystemProcesses
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.ledger import Ledger
+    from localpuppet.runs.attempts import Attempts
     from localpuppet.runs.holds import Holds
     from localpuppet.runs.records import Records
     from localpuppet.settings.fleet import FleetSettings
@@ -99,6 +100,19 @@ class NodeWiring:
         from localpuppet.runs.records import Records
 
         return Records(self.settings.state / "runs", self.processes)
+
+    @cached_property
+    def attempts(self) -> "Attempts":
+        """The applies of this node that were refused."""
+        from localpuppet.runs.attempts import Attempts
+
+        settings = self.settings
+        return Attempts(
+            settings.state / "attempts",
+            records=self.records,
+            metrics=settings.metrics,
+            clock=self.clock,
+        )
 
     @cached_property
     def ledger(self) -> "Ledger":

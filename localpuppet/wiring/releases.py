@@ -43,7 +43,7 @@ class ReleaseWiring:
     @cached_property
     def store(self) -> Store:
         """The content store."""
-        return Store(self._node.settings.state)
+        return Store(self._node.settings.state, note=self._node.observe("").note)
 
     @cached_property
     def interfaces(self) -> "Interfaces":
@@ -197,6 +197,12 @@ class ReleaseWiring:
             elsewhere=partial(elsewhere, self._node),
             observe=self._node.observe,
         )
+
+    def known(self) -> list[str]:
+        """Return the releases in the directory of modules, for completion."""
+        modules = self._node.settings.modules
+        found = [*modules.glob("*/trunk"), *modules.glob("*/tags/*")]
+        return sorted(path.relative_to(modules).as_posix() for path in found if path.is_dir())
 
     def input_app(self) -> "ReleasePath":
         """Return the release that the node's input names.

@@ -5,12 +5,16 @@ from typing import TYPE_CHECKING
 
 from localpuppet.errors import PuppetMissingError
 from localpuppet.machine.files import refuse_foreign
+from localpuppet.settings.node import FILE
 from localpuppet.share.files import shared_file
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from localpuppet.enc.command import EncCommand
+    from localpuppet.formats.names import ReleasePath
     from localpuppet.puppet.command import ApplyCommand
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.catalogs import CatalogCompiler
@@ -33,8 +37,8 @@ class RunWiring:
         self._node = node
         self._releases = ReleaseWiring(node)
 
-    def preparation(self) -> "RunPreparation":
-        """Return what reads an input and provides its release."""
+    def preparation(self, named: "Callable[[ReleasePath], None]") -> "RunPreparation":
+        """Return what reads an input and provides its release; see it for `named`."""
         from localpuppet.runs.preparing import RunPreparation
 
         node = self._node
@@ -46,6 +50,7 @@ class RunWiring:
             releases=self._releases.provider(),
             asks_enc=node.settings.enc is not None,
             note=node.observe("").note,
+            named=named,
         )
 
     def classifier(self) -> "Classifier":
@@ -77,6 +82,7 @@ class RunWiring:
             enc_script=settings.enc_script,
             site_manifest=settings.site_manifest,
             own_modules=OWN_MODULES,
+            lookup_script=shared_file("lookup.rb"),
             installed=node.installed,
             env=node.environment,
             processes=node.processes,
@@ -168,4 +174,9 @@ def enc_command(node: NodeWiring) -> "EncCommand | None":
     settings = node.settings
     if settings.enc is None:
         return None
-    return EncCommand.parse(settings.enc, timeout=settings.enc_timeout, env=node.environment)
+    return EncCommand.parse(
+        settings.enc,
+        timeout=settings.enc_timeout,
+        env=node.environment,
+        where=f"{settings.root / FILE}: enc",
+    )

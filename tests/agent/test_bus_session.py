@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,8 @@ class OddKeyValue(MemoryKeyValue):
     ends = False
     cancels = False
 
-    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
-        async for change in super().watch(prefix, after=after):
+    async def watch(self, prefix: str, **how: Any) -> AsyncGenerator[Change, None]:
+        async for change in super().watch(prefix, **how):
             if self.cancels:
                 raise asyncio.CancelledError
             yield change
@@ -279,16 +280,13 @@ async def test_a_full_disk_ends_it(directory: Path) -> None:
 
 async def test_warnings_are_said_once(directory: Path) -> None:
     site = Site(directory)
-    OddKeyValue.warnings = ("the server is old",)
-    try:
-        async with site.running():
-            await site.present()
-            site.away(True)
-            await site.until("the bus is away")
-            site.away(False)
-            await site.until("the bus is back")
-    finally:
-        OddKeyValue.warnings = ()
+    site.store.warnings = ("the server is old",)
+    async with site.running():
+        await site.present()
+        site.away(True)
+        await site.until("the bus is away")
+        site.away(False)
+        await site.until("the bus is back")
     assert site.rig.log.text.count("the server is old") == 1
 
 

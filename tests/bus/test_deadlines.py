@@ -13,11 +13,12 @@ import pytest
 from localpuppet.bus.deadline import end_of_step, in_time
 from localpuppet.bus.etcd.store import open_etcd
 from localpuppet.bus.key_value import KeyValue
-from localpuppet.bus.nats.connection import Credentials, NatsConnection
+from localpuppet.bus.nats.connection import NatsConnection
 from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
 from tests.rigs.engines import ServerEngine
 from tests.rigs.following import Follower
+from tests.rigs.reaching import servers_at
 from tests.rigs.servers import EtcdServer, NatsServer
 
 TIMEOUT = 2.0
@@ -73,9 +74,11 @@ async def laggard(served: ServerEngine) -> AsyncGenerator[tuple[KeyValue, Line],
     async with await asyncio.start_server(line.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         if served.name == "etcd":
-            store: KeyValue = await open_etcd([f"http://127.0.0.1:{port}"], timeout=TIMEOUT)
+            store: KeyValue = await open_etcd(
+                servers_at(f"http://127.0.0.1:{port}"), timeout=TIMEOUT
+            )
         else:
-            store = await open_nats([f"nats://127.0.0.1:{port}"], timeout=TIMEOUT)
+            store = await open_nats(servers_at(f"nats://127.0.0.1:{port}"), timeout=TIMEOUT)
         try:
             yield store, line
         finally:
@@ -138,10 +141,7 @@ async def test_who_waits_for_another_ones_connecting_waits_no_longer_than_it_may
 
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
         url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        credentials = Credentials()
-        connection = NatsConnection(
-            [url], credentials=credentials, inbox="_INBOX", timeout=5 * TIMEOUT
-        )
+        connection = NatsConnection(servers_at(url), inbox="_INBOX", timeout=5 * TIMEOUT)
         patient = asyncio.create_task(connection.link())
         await asyncio.sleep(0)
         with pytest.raises(UnavailableError):

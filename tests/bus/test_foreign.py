@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from localpuppet.bus.etcd import messages
-from localpuppet.bus.etcd.connection import Endpoint, EtcdConnection
+from localpuppet.bus.etcd.connection import EtcdConnection
 from localpuppet.bus.etcd.protobuf import encode
 from localpuppet.bus.etcd.store import open_etcd
 from localpuppet.bus.key_value import MAX_VALUE, KeyValue
 from localpuppet.bus.nats.store import open_nats
 from tests.rigs.following import Follower
+from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, PATIENCE, EtcdServer, NatsServer
 
 TIMEOUT = 2.0
@@ -88,7 +89,7 @@ async def check(store: KeyValue, follower: Follower) -> None:
 
 @pytest.mark.parametrize("what", FOREIGN)
 async def test_foreign_messages_on_nats(nats: NatsServer, what: str) -> None:
-    store = await open_nats([nats.url], timeout=TIMEOUT)
+    store = await open_nats(servers_at(nats.url), timeout=TIMEOUT)
     await store.put("/a/good", b"1")
     follower = Follower(store, "/a/")
     await follower.listed()
@@ -103,7 +104,7 @@ async def test_foreign_messages_on_nats(nats: NatsServer, what: str) -> None:
 
 
 async def test_a_key_whose_message_has_a_foreign_ttl_can_be_had_again(nats: NatsServer) -> None:
-    store = await open_nats([nats.url], timeout=TIMEOUT)
+    store = await open_nats(servers_at(nats.url), timeout=TIMEOUT)
     await publish(nats, *FOREIGN["a ttl that is none"])
     assert await store.get("/a/x") is None
     assert await store.add_if_new("/a/x", b"2", ttl=60.0) is not None
@@ -111,11 +112,11 @@ async def test_a_key_whose_message_has_a_foreign_ttl_can_be_had_again(nats: Nats
 
 
 async def test_foreign_keys_on_etcd(etcd: EtcdServer) -> None:
-    store = await open_etcd([etcd.url], timeout=TIMEOUT)
+    store = await open_etcd(servers_at(etcd.url), timeout=TIMEOUT)
     await store.put("/a/good", b"1")
     follower = Follower(store, "/a/")
     await follower.listed()
-    other = EtcdConnection([Endpoint.parse(etcd.url)], tls=None, user=None, timeout=TIMEOUT)
+    other = EtcdConnection(servers_at(etcd.url), timeout=TIMEOUT)
     # More of them than are asked for at once, and they sort behind all keys that are text.
     for number in range(1, 61):
         key = b"/a/\xff" + bytes([number])

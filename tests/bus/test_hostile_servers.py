@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from localpuppet.bus.etcd.connection import Endpoint, EtcdConnection
+from localpuppet.bus.etcd.connection import EtcdConnection
 from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
+from tests.rigs.reaching import servers_at
 
 TIMEOUT = 2.0
 INFO = b'INFO {"server_id": "x", "version": "2.11.0", "headers": true, "max_payload": 1048576}\r\n'
@@ -59,13 +60,14 @@ def answering(answer: bytes, *, first: bytes = INFO) -> Serve:
         b'INFO {"max_payload": "x"}\r\n',
         b"A" * 200_000,
         b"INFO {" + b"A" * 9999,
+        b'INFO {"a": ' + b"[" * 20_000 + b"]" * 20_000 + b"}\r\n",
     ],
-    ids=["nothing", "a list", "a size that is none", "no line", "half a line"],
+    ids=["nothing", "a list", "a size that is none", "no line", "half a line", "nested"],
 )
 async def test_a_first_line_that_is_none(first: bytes) -> None:
     async with listening(answering(b"{}", first=first)) as url:
         with pytest.raises(UnavailableError):
-            await open_nats([url], timeout=TIMEOUT)
+            await open_nats(servers_at(url), timeout=TIMEOUT)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ async def test_a_first_line_that_is_none(first: bytes) -> None:
 async def test_answers_that_are_none(answer: bytes) -> None:
     async with listening(answering(answer)) as url:
         with pytest.raises(UnavailableError):
-            store = await open_nats([url], timeout=TIMEOUT)
+            store = await open_nats(servers_at(url), timeout=TIMEOUT)
             try:
                 await store.put("/a", b"1")
                 await store.list("/a/")
@@ -102,9 +104,9 @@ async def test_who_hangs_up_on_several_calls_at_once() -> None:
         writer.transport.abort()
 
     async with listening(hang_up) as url:
-        endpoint = Endpoint.parse(url.replace("nats:", "http:"))
+        servers = servers_at(url.replace("nats:", "http:"))
         for _ in range(20):
-            connection = EtcdConnection([endpoint], tls=None, user=None, timeout=TIMEOUT)
+            connection = EtcdConnection(servers, timeout=TIMEOUT)
             calls = [connection.call("/x", b"", idempotent=False) for _ in range(3)]
             ends = await asyncio.gather(*calls, return_exceptions=True)
             assert [type(end) for end in ends] == [UnavailableError] * 3

@@ -101,7 +101,13 @@ def test_input(node: Node, case: dict[str, Any]) -> None:
         refused = node.run("apply")
         assert refused.code == 2
         assert refused.err == results[0].err
-        assert tree(node.root) == before, "a refused input leaves nothing behind"
+        after = tree(node.root)
+        (attempt,) = (name for name in after if name.startswith(f"{node.state}/attempts/"))
+        assert json.loads(after.pop(attempt))["refusal"] == "invalid_input"
+        assert (
+            "localpuppet_last_attempt_refused" in after.pop(f"{node.state}/metrics.prom").decode()
+        )
+        assert after == before, "a refused input leaves nothing behind but the attempt"
 
 
 @pytest.mark.parametrize("case", cases("manifest_yaml"))

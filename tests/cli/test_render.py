@@ -24,8 +24,19 @@ def test_a_program_gets_all_of_it() -> None:
     assert lines(None, "x" * 500)[1] == f"a.example.com  {'x' * 500}"
 
 
-def test_where_there_is_no_room_nothing_is_cut_off() -> None:
-    assert lines(20, "a reason that is too long")[1] == "a.example.com  a reason that is too long"
+def test_where_there_is_no_room_the_longest_cell_is_cut_too() -> None:
+    assert lines(20, "a reason that is too long")[1] == "a.example…  a reaso…"
+    assert lines(17, "a reason that is too long")[1] == "a.example.com  a reason that is too long"
+
+
+def test_a_table_leaves_out_what_a_reader_can_spare_before_it_cuts() -> None:
+    head = ("NODE", "ENDED", "RELEASE", "ABOUT")
+    rows = [("a.example.com", "3m 20s ago", "web/tags/r1", "a reason that is long")]
+    text = click.unstyle(render.table(head, rows, width=40, spare=("ENDED", "RELEASE")))
+    assert text.splitlines() == [
+        "NODE           RELEASE      ABOUT",
+        "a.example.com  web/tags/r1  a reason th…",
+    ]
 
 
 def test_counted() -> None:

@@ -34,6 +34,13 @@ STATE: dict[str, Any] = {
 }
 
 
+def test_a_node_that_was_rolled_back_says_what_its_input_wants() -> None:
+    decision = {"wanted": "web/tags/r3", "app": "web/tags/r2", "run": "x", "user": "root"}
+    said = {**STATE, "rollback": {**decision, "since": "2026-11-20T20:00:00Z"}}
+    _, lines = told("status", said, NOW)
+    assert "input wants web/tags/r3, running web/tags/r2, rolled back by root" in lines
+
+
 @pytest.mark.parametrize(
     ("action", "result", "word", "lines"),
     [

@@ -183,7 +183,10 @@ def test_holds_are_lists_with_json(node: Node) -> None:
     assert hold["owner"] == "b"
     holds = node.run("status", "--json").json["holds"]
     assert [found["reason"] for found in holds] == ["first", "second"]
-    assert len(node.run("enable", "--json").json["ended"]) == 2
+    told = node.run("enable", "--json").json
+    assert (told["ended"], [found["owner"] for found in told["holds"]]) == ([], ["a", "b"])
+    assert node.run("enable", "--all", "--owner", "a").code == 2
+    assert len(node.run("enable", "--all", "--json").json["ended"]) == 2
     assert node.run("enable").out == "there was no hold\n"
 
 
@@ -230,5 +233,27 @@ def test_colour_follows_terminal_option_and_no_color(node: Node) -> None:
 
 def test_a_terminal_shows_that_a_run_goes_on(node: Node) -> None:
     node.app("exec { '/bin/sleep 2': }")
-    assert "applying app/trunk" in in_terminal(node, "apply")
+    shown = in_terminal(node, "apply")
+    assert "applying app/trunk" in shown
+    assert "# puppet apply of app/trunk" in shown
+    assert "--modulepath" not in shown
+    assert "--modulepath" in in_terminal(node, "apply", "-v")
     assert "applying" not in in_terminal(node, "apply", TERM="dumb")
+
+
+def test_completion_offers_releases_and_runs(node: Node) -> None:
+    def offered(words: str) -> list[str]:
+        done = node.run(
+            _LOCALPUPPET_COMPLETE="bash_complete",
+            COMP_WORDS=f"localpuppet {words}",
+            COMP_CWORD=str(len(words.split())),
+        )
+        return [line.partition(",")[2] for line in done.out.splitlines()]
+
+    assert offered("stage foo/t") == ["foo/tags/r1", "foo/trunk"]
+    assert offered("release diff foo/tags/r1 dist") == ["dist/trunk"]
+    assert offered("release verify foo/tr") == ["foo/trunk"]
+    node.write(
+        "var/applied.json", '{"schema": 1, "order": {"foo": ["foo/tags/r1", "foo/tags/r2"]}}'
+    )
+    assert offered("rollback --to r") == ["r2", "r1"]

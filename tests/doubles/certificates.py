@@ -33,12 +33,15 @@ def named(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def usage(*, signs: bool, authority: bool = False) -> x509.KeyUsage:
+Extensions = Sequence[tuple[x509.ExtensionType, bool]]  # each with whether it is critical
+
+
+def usage(*, signs: bool, authority: bool = False, lists: bool | None = None) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=signs,
         key_encipherment=not authority,
         key_cert_sign=authority,
-        crl_sign=authority,
+        crl_sign=authority if lists is None else lists,
         content_commitment=False,
         data_encipherment=False,
         key_agreement=False,
@@ -76,20 +79,26 @@ class Ca:
     key: PrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
     since: datetime = NOW - 500 * DAY
     until: datetime = NOW + 1000 * DAY
+    path_length: int | None = None
+    lists: bool = True
+    extensions: Extensions = ()
     certificate: x509.Certificate = field(init=False)
 
     def __post_init__(self) -> None:
         issuer = self.parent or self
+        builder = x509.CertificateBuilder()
+        for extension, critical in self.extensions:
+            builder = builder.add_extension(extension, critical=critical)
+        constraints = x509.BasicConstraints(ca=True, path_length=self.path_length)
         self.certificate = (
-            x509.CertificateBuilder()
-            .subject_name(named(self.name))
+            builder.subject_name(named(self.name))
             .issuer_name(named(issuer.name))
             .public_key(self.key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(self.since)
             .not_valid_after(self.until)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .add_extension(usage(signs=False, authority=True), critical=True)
+            .add_extension(constraints, critical=True)
+            .add_extension(usage(signs=False, authority=True, lists=self.lists), critical=True)
             .sign(issuer.key, hashes.SHA256())
         )
 
@@ -110,12 +119,13 @@ class Ca:
         subject: x509.Name | None = None,
         critical: bool = False,
         dns: Sequence[str] = (),
+        also: Sequence[x509.GeneralName] = (),
     ) -> Issued:
         """Return a certificate as Puppet Server issues it, but for what the test wants."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         builder = x509.CertificateBuilder()
-        if dns:
-            names = x509.SubjectAlternativeName([x509.DNSName(one) for one in dns])
+        if dns or also:
+            names = x509.SubjectAlternativeName([*(x509.DNSName(one) for one in dns), *also])
             builder = builder.add_extension(names, critical=False)
         certificate = (
             builder.subject_name(subject or named(name))
@@ -144,21 +154,32 @@ class Ca:
         )
         return Issued(certificate, key)
 
-    def revoke(self, *certificates: x509.Certificate, next_update: datetime = NOW + DAY) -> bytes:
+    def revoke(
+        self,
+        *certificates: x509.Certificate,
+        last_update: datetime = NOW - DAY,
+        next_update: datetime = NOW + DAY,
+        extensions: Extensions = (),
+        of_entries: Extensions = (),
+    ) -> bytes:
         """Return this CA's revocation list."""
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(named(self.name))
-            .last_update(NOW - DAY)
+            .last_update(last_update)
             .next_update(next_update)
         )
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical=critical)
         for certificate in certificates:
-            builder = builder.add_revoked_certificate(
+            entry = (
                 x509.RevokedCertificateBuilder()
                 .serial_number(certificate.serial_number)
                 .revocation_date(NOW - DAY)
-                .build()
             )
+            for extension, critical in of_entries:
+                entry = entry.add_extension(extension, critical=critical)
+            builder = builder.add_revoked_certificate(entry.build())
         return builder.sign(self.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 

@@ -1,20 +1,13 @@
 """A `KeyValue` in memory, for what is above the port; the contract is run over it, too."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from localpuppet.bus.key_value import (
-    Change,
-    Entry,
-    Gone,
-    Listing,
-    Put,
-    check_key,
-    check_prefix,
-    check_value,
-)
+from localpuppet.bus.checked_store import CheckedStore, Following
+from localpuppet.bus.key_value import Change, Entry, Gone, Listing, Put
 from localpuppet.errors import UnavailableError
 
 
@@ -31,10 +24,12 @@ class MemoryStore:
     Attributes:
         now: Tells when values expire.
         away: Nobody is reached: every call raises, every watch ends with an error.
+        warnings: What a client says of the server when it has connected.
     """
 
     now: Callable[[], float] = time.monotonic
     away: bool = False
+    warnings: tuple[str, ...] = ()
     revision: int = 0
     kept: dict[str, _Kept] = field(default_factory=dict)
     log: list[tuple[int, str]] = field(default_factory=list)
@@ -89,73 +84,70 @@ class MemoryStore:
         return [change for _, change in sorted(changes, key=lambda pair: pair[0])]
 
 
-class MemoryKeyValue:
+class MemoryKeyValue(CheckedStore):
     """One client of a store.
 
     Args:
         store: The store.
     """
 
-    warnings: tuple[str, ...] = ()
-
     def __init__(self, store: MemoryStore) -> None:
+        super().__init__(math.inf)
         self.store = store
         self.closed = False
 
-    async def get(self, key: str) -> Entry | None:
-        check_key(key)
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self.store.warnings
+
+    async def _get(self, key: str) -> Entry | None:
         await self._reach()
         return self.store.get(key)
 
-    async def list(self, prefix: str) -> Listing:
-        check_prefix(prefix)
+    async def _list(self, prefix: str, largest: int) -> Listing:
         await self._reach()
-        return self.store.below(prefix)
+        return self._of_use(self.store.below(prefix), largest)
 
-    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
-        check_key(key)
-        check_value(value, ttl)
-        await self._reach()
-        return self.store.write(key, value, ttl)
+    def _of_use(self, listing: Listing, largest: int) -> Listing:
+        return replace(
+            listing, entries=tuple(one for one in listing.entries if len(one.value) <= largest)
+        )
 
-    async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
-        check_value(value, ttl)
-        if await self.get(key) is not None:
-            return None
-        return self.store.write(key, value, ttl)
-
-    async def set_if_revision(
-        self, key: str, value: bytes, revision: int, *, ttl: float | None = None
+    async def _write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
     ) -> int | None:
-        check_value(value, ttl)
-        entry = await self.get(key)
-        if entry is None or entry.revision != revision:
+        await self._reach()
+        if expected not in (None, self._revision(key)):
             return None
         return self.store.write(key, value, ttl)
 
-    async def remove_if_revision(self, key: str, revision: int) -> bool:
-        entry = await self.get(key)
-        if entry is None or entry.revision != revision:
+    async def _remove(self, key: str, revision: int) -> bool:
+        await self._reach()
+        if self._revision(key) != revision:
             return False
         self.store.remove(key)
         return True
 
-    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
-        check_prefix(prefix)
+    def _revision(self, key: str) -> int:
+        entry = self.store.get(key)
+        return 0 if entry is None else entry.revision
+
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
         await self._reach()
         news = asyncio.Event()
         self.store.watchers.add(news)
         try:
             seen = self.store.revision
-            if after is None or after > seen:
-                yield self.store.below(prefix)
+            if how.after is None or how.after > seen:
+                yield self._of_use(self.store.below(prefix), how.largest)
             else:
-                seen = after
+                seen = how.after
             while True:
                 changes = self.store.since(prefix, seen)
                 seen = self.store.revision
                 for change in changes:
-                    yield change
+                    if not isinstance(change, Put) or len(change.entry.value) <= how.largest:
+                        yield change
                 if seen == self.store.revision:
                     await news.wait()
                     news.clear()

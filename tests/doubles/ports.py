@@ -1,13 +1,20 @@
 """Fakes of our own ports."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from localpuppet.agent.runner import Order, RunEnd
+from localpuppet.agent.runner import Fate, Order, RunEnd
+from localpuppet.errors import StateError
 from localpuppet.leases.book import Noted
-from localpuppet.machine.ports import Child, LineKind, Output, ProcessId
+from localpuppet.machine.ports import Ended, LineKind, Output, ProcessId
+
+EXIT_0 = Ended(code=0, signal=None)
 
 
 class FakeClock:
@@ -26,43 +33,196 @@ class FakeClock:
         self.time += timedelta(seconds=seconds)
 
 
-class FakeProcesses:
-    """Processes that are said to live; none can be started."""
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """How a child was started."""
 
-    def __init__(self, living: Sequence[ProcessId] = ()) -> None:
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path
+    keep: int
+    group: str
+
+
+class FakeChild:
+    """A child whose life a test has written.
+
+    Like a real one it has the descriptor that it inherited for as long as it lives.
+
+    Args:
+        output: What it writes, a piece at each look.
+        ended: How it ends by itself.
+        lasts: After how many seconds; `None` for never.
+        dies_of: The signals that end it.
+    """
+
+    def __init__(
+        self,
+        output: Iterable[bytes] = (),
+        *,
+        ended: Ended = EXIT_0,
+        lasts: float | None = 0.0,
+        dies_of: Sequence[int] = (signal.SIGTERM, signal.SIGKILL),
+    ) -> None:
+        self.identity = ProcessId(pid=0, boot_id="b", started=0)
+        self.signals: list[int] = []
+        self.released = False
+        self._pieces = deque(output)
+        self._ended = ended
+        self._lasts = lasts
+        self._dies_of = dies_of
+        self._end: Ended | None = None
+        self._kept = -1
+        self._clock = FakeClock()
+        self._begun = 0.0
+
+    def begin(self, identity: ProcessId, keep: int, clock: "FakeClock") -> None:
+        """Begin to live."""
+        self.identity = identity
+        self._clock = clock
+        self._begun = clock.monotonic()
+        self._kept = os.dup(keep)
+
+    @property
+    def lives(self) -> bool:
+        return self._end is None
+
+    def die(self, ended: Ended) -> None:
+        """End, whatever was written of its life."""
+        if self._end is None:
+            self._end = ended
+            os.close(self._kept)
+
+    def wait(self, seconds: float) -> Ended | None:
+        if self._end is None and self._lasts is not None:
+            left = self._begun + self._lasts - self._clock.monotonic()
+            if left <= seconds:
+                self._clock.advance(max(left, 0.0))
+                self.die(self._ended)
+        if self._end is None:
+            self._clock.advance(seconds)
+        return self._end
+
+    def read(self) -> bytes:
+        return self._pieces.popleft() if self._pieces else b""
+
+    def skip(self) -> None:
+        self._pieces.clear()
+
+    def end(self, *, kill: bool) -> None:
+        self.take(signal.SIGKILL if kill else signal.SIGTERM)
+
+    def take(self, number: int) -> None:
+        """Take a signal."""
+        self.signals.append(number)
+        if number in self._dies_of:
+            self.die(Ended(code=None, signal=number))
+
+    def release(self) -> None:
+        self.released = True
+
+
+class FakeProcesses:
+    """Processes that are said to live, and children whose lives a test has written.
+
+    Attributes:
+        programs: What starting a program comes to, by its path; others cannot be started.
+        started: How each child was started.
+        children: Them.
+        myself: Who we are.
+        cancelled: How often we were asked to stop.
+    """
+
+    def __init__(
+        self, living: Sequence[ProcessId] = (), *, clock: "FakeClock | None" = None
+    ) -> None:
         self.living = list(living)
         self.command_lines: dict[int, list[str]] = {}
+        self.programs: dict[str, Callable[[Started], FakeChild]] = {}
+        self.started: list[Started] = []
+        self.children: list[FakeChild] = []
+        self.myself = ProcessId(pid=1, boot_id="b", started=1)
+        self.cancelled = 0
+        self._clock = clock or FakeClock()
 
     def me(self) -> ProcessId:
-        return ProcessId(pid=1, boot_id="b", started=1)
+        return self.myself
 
     def alive(self, process: ProcessId) -> bool:
-        return process in self.living
+        mine = [child.identity for child in self.children if child.lives]
+        return process in (*self.living, *mine, self.myself)
 
     def family(self, process: ProcessId) -> list[ProcessId]:
         return [process] if self.alive(process) else []
 
     def signal(self, processes: Iterable[ProcessId], number: int) -> None:
-        raise NotImplementedError
+        for process in processes:
+            for child in self.children:
+                if child.identity == process and child.lives:
+                    child.take(number)
 
     def command_line(self, pid: int) -> list[str]:
-        return self.command_lines.get(pid, [])
+        dead = [child.identity.pid for child in self.children if not child.lives]
+        return [] if pid in dead else self.command_lines.get(pid, [])
 
     def start(
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, keep: int, group: str
-    ) -> Child:
-        raise NotImplementedError
+    ) -> FakeChild:
+        if argv[0] not in self.programs:
+            raise StateError("cannot be started: No such file or directory", where=argv[0])
+        started = Started(argv=tuple(argv), env=dict(env), cwd=cwd, keep=keep, group=group)
+        child = self.programs[argv[0]](started)
+        pid = 4000 + len(self.children)
+        child.begin(ProcessId(pid=pid, boot_id="b", started=pid), keep, self._clock)
+        self.started.append(started)
+        self.children.append(child)
+        self.command_lines[pid] = list(argv)
+        return child
 
     def capture(
         self, argv: Sequence[str], *, env: Mapping[str, str], timeout: float, limit: int
     ) -> Output | None:
-        raise NotImplementedError
+        with Path(os.devnull).open("rb") as nothing:
+            child = self.start(argv, env=env, cwd=Path("/"), keep=nothing.fileno(), group="")
+        ended = None if self.cancelled else child.wait(timeout)
+        child.end(kill=True)
+        if ended is None:
+            return None
+        stdout = b"".join(iter(child.read, b""))
+        return Output(ended=ended, stdout=stdout[: limit + 1], stderr=b"")
 
     def sleep(self, seconds: float) -> None:
-        raise NotImplementedError
+        self._clock.advance(seconds)
 
     def cancellations(self) -> int:
-        return 0
+        return self.cancelled
+
+    def close(self) -> None:
+        """End every child that still lives."""
+        for child in self.children:
+            child.die(Ended(code=None, signal=signal.SIGKILL))
+
+
+class FakeObserver:
+    """Keeps what a run tells whoever watches it."""
+
+    def __init__(self) -> None:
+        self.commands: list[str] = []
+        self.lines: list[str] = []
+        self.ticks: list[float] = []
+        self.notes: list[str] = []
+
+    def command(self, text: str) -> None:
+        self.commands.append(text)
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def tick(self, seconds: float) -> None:
+        self.ticks.append(seconds)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 class FakeLog:
@@ -124,3 +284,6 @@ class FakeRunner:
 
     def end(self) -> None:
         self.ended_by_us += 1
+        if self.on:
+            end = RunEnd(fate=Fate.OVER, outcome="interrupted", reason="it was asked to end")
+            self.ends.put_nowait(end)

@@ -117,3 +117,13 @@ def test_a_server_that_is_not_there_is_unavailable(node: Node) -> None:
     done = node.run("check", "https://127.0.0.1:1/x.yaml")
     assert done.code == 69
     assert "refused" in done.err
+
+
+@pytest.mark.parametrize(
+    "url", ["https://", "https:///input.yaml", "https://:443/x", "https://?a=b"]
+)
+def test_a_url_without_a_host(node: Node, url: str) -> None:
+    done = node.run("apply", url)
+    assert done.code == 2, done.err
+    assert "names no host" in done.err
+    assert "None" not in done.err

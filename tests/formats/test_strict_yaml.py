@@ -24,6 +24,8 @@ from localpuppet.formats.strict_yaml import parse
         ('a: "x\u2028y"', {"a": "x\u2028y"}),
         ("\ufeffa: 1", {"a": 1}),
         ('{"a": [1, {"b": "\\u00e9"}]}', {"a": [1, {"b": "é"}]}),
+        ("a: 1\r\nb: |\r\n  x\r\n", {"a": 1, "b": "x\n"}),
+        ('a: "x\\ry"', {"a": "x\ry"}),
         ("# nothing\n", None),
     ],
 )
@@ -60,6 +62,10 @@ def test_plain_scalars_on_which_readers_disagree_are_refused(text: str) -> None:
         ("a: 1\n---\nb: 2", "line 2: a second document"),
         ("a: x\u2028y", "U\\+2028"),
         ('a: "x\x85y"', "U\\+0085"),
+        ("a: 1 # a comment\rb: 2", "line 1: YAML readers disagree on the character U\\+000D"),
+        ("a: 1\r\n#\rb: 2\r\n", "line 2: .*U\\+000D"),
+        ('a: "x\ry"', "U\\+000D"),
+        ("\ra: 1", "U\\+000D"),
         ("a: \x07", "invalid character|special characters"),
         ('a: "\\ud800"', "escape|Unicode"),
         ("a: [1, 2", "line 2 column 1: .*flow sequence"),
@@ -81,3 +87,34 @@ def test_symbol_keys_are_taken_where_puppet_takes_them() -> None:
     assert parse(b":classes: {a: 1}", where="f", symbol_keys=True) == {"classes": {"a": 1}}
     with pytest.raises(InvalidInputError):
         parse(b":classes: {a: 1}", where="f")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token: 12345678901234567890123",
+        "password: 0123456",
+        "password: 1_234_567",
+        "password: 2024-01-01 hunter2",
+        "password: :hunter2",
+        "password: 1.0e+400",
+        "password: yEs",
+        "password: !hunter2 x",
+        "password: &hunter2 x",
+        "password: *hunter2",
+        "0123456: x",
+        "a: {? [hunter2] : x}",
+        "'hunter2 is the word, and 0123456': 1\n'hunter2 is the word, and 0123456': 2",
+        "'hunter2 is the word, and 0123456': [*x]",
+        "root:$6$hunter2:0123456: [",
+    ],
+)
+def test_values_are_not_repeated(text: str) -> None:
+    """A file that is checked may hold a password where none belongs."""
+    with pytest.raises(InvalidInputError) as caught:
+        parse(text.encode(), where="f")
+    said = str(caught.value)
+    for secret in ("hunter2", "0123456", "1234567", "1_234", "1.0e", "2024", "yEs"):
+        assert secret not in said
+    if text.startswith(("password", "token")):
+        assert text.partition(":")[0] in said, "the key is named"

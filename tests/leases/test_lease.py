@@ -119,9 +119,10 @@ async def test_waiting_for_a_lease_ends_when_it_is_free() -> None:
     assert await site.leases(C).wait("db", ttl=30, patience=0) is None
 
 
-async def test_what_is_no_lease_is_an_error() -> None:
+@pytest.mark.parametrize("value", [b"rubbish", b"[" * 200_000, b'{"holder":' * 1000])
+async def test_what_is_no_lease_is_an_error(value: bytes) -> None:
     site = Site()
-    await site.client().put(f"{layout.BASE}/leases/db", b"rubbish")
+    await site.client().put(f"{layout.BASE}/leases/db", value)
     with pytest.raises(UnavailableError, match="no lease"):
         await site.leases(A).holder("db")
 

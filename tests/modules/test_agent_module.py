@@ -235,7 +235,11 @@ def test_the_services_fit_the_form(bench: Bench) -> None:
     done = bench.apply(agent_class(bench, services=True), "--noop")
     assert done.code == 0, done.text
     one = "Service[localpuppet-agent.service]"
-    two = ("Service[localpuppet-agent-run.socket]", "Service[localpuppet-agent-net.service]")
+    two = (
+        "Service[localpuppet-agent-run.socket]",
+        "Service[localpuppet-agent-run.service]",
+        "Service[localpuppet-agent-net.service]",
+    )
     changes = {
         name for name, status in done.report["resource_statuses"].items() if status["events"]
     }

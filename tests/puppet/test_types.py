@@ -3,8 +3,11 @@
 import json
 import subprocess
 
+import pytest
+
 from localpuppet.formats.values import Json
 from localpuppet.puppet.types import fits, read
+from tests.rigs.limited import limited
 
 TYPES = [
     "Any",
@@ -133,3 +136,35 @@ def test_what_only_puppet_can_read_is_left_to_it() -> None:
     ):
         type_ = read(text)
         assert type_ is None or fits(type_, []) is None, text
+
+
+HOSTILE = {
+    "a long enumeration": "'Enum[' + ', '.join(f\"'v{n}'\" for n in range(50_000)) + ']', 'x'",
+    "many of many": "'Array[Enum[' + \"'a',\" * 8_000 + \"'b']]\", ['x'] * 200_000",
+    "deep": "'Array[' * 10_000, []",
+    "deep and broad": "'Array[' * 40 + 'Variant[' + 'Integer,' * 5_000 + 'Float]' + ']' * 40, []",
+    "spaces": "'Integer[' + ' ' * 400_000, 1",
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_type_is_left_to_puppet_or_read_in_no_time(case: str) -> None:
+    done = limited(
+        "from localpuppet.puppet.types import fits, read\n"
+        f"text, value = {HOSTILE[case]}\n"
+        "found = read(text)\n"
+        "print(found if found is None else fits(found, value))\n",
+        seconds=3,
+    )
+    assert done.code == 0, done.err[-500:]
+    assert done.out in ("None\n", "True\n"), "what is not certain is for Puppet to say"
+
+
+def test_an_enumeration_of_a_real_size_is_decided() -> None:
+    found = read("Enum[" + ", ".join(f"'value{number}'" for number in range(500)) + "]")
+    assert found is not None
+    assert fits(found, "value499") is True
+    assert fits(found, "value500") is False
+    many = read("Array[Enum['a', 'b']]")
+    assert many is not None
+    assert fits(many, ["a"] * 100_000) is True

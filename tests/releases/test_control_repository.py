@@ -95,7 +95,7 @@ def test_a_module_that_is_there_twice_is_refused(node: Node, forge: Forge, contr
     forge.repo("control").commit({"modules/ntp/manifests/init.pp": klass("ntp", "own")}, "r1")
     refused = node.run("stage", "control/tags/r1")
     assert refused.code == 2
-    assert "has a directory modules/ntp, and its manifest a module of that name" in refused.err
+    assert "has a directory 'modules/ntp', and its manifest a module of that name" in refused.err
 
 
 def test_own_modules_beside_those_of_the_lock(node: Node, forge: Forge, control: Path) -> None:

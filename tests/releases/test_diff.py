@@ -44,6 +44,30 @@ def test_a_catalog_that_does_not_compile_is_named(site: Node, forge: Forge) -> N
     assert "on purpose" in done.err
 
 
+def test_what_only_the_newer_release_has_is_no_hindrance(site: Node, forge: Forge) -> None:
+    new = {
+        "web/manifests/init.pp": 'class web ($port = 80) { notify { "port ${port}": } }\n',
+        "extra/manifests/init.pp": klass("extra", "extra"),
+    }
+    release(site, forge, "r2")
+    forge.repo("web").commit(new, "r3")
+    site.write("new.yaml", "app: web/tags/r3\nclasses: {web: {port: 81}, extra: null}\n")
+    arguments = ["release", "diff", "web/tags/r1", "web/tags/r3", "--catalog"]
+    done = site.run(*arguments, str(site.root / "new.yaml"), "--json")
+    assert done.code == 0, done.err
+    assert done.json["resources"]["added"] == [
+        "Class[Extra]",
+        "Notify[extra]",
+        "Notify[port 81]",
+    ]
+    assert "web/tags/r1 has no parameter web::port, class extra: compiled without" in done.err
+    site.write("new.yaml", "app: web/tags/r3\nclasses: [web, nowhere]\n")
+    refused = site.run(*arguments, str(site.root / "new.yaml"))
+    assert refused.code == 2
+    assert "nowhere" in refused.err
+    assert "\\x" not in refused.err
+
+
 def test_parameters_are_compared_and_secrets_not_shown() -> None:
     def catalog(mode: str, secret: str) -> dict[str, object]:
         sensitive = {"__ptype": "Sensitive", "__pvalue": secret}

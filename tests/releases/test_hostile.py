@@ -96,6 +96,7 @@ def test_git_repo(
                 "git": f"file://{tmp_path}/up",
                 "require_signed": True,
                 "signers": f"{tmp_path}/allowed_signers",
+                "unnamed_tags": "accept",
             }
         },
     )
@@ -111,6 +112,32 @@ def test_git_repo(
     else:
         modes = {path.stat().st_mode & 0o7777 for path in objects[0].rglob("*") if path.is_file()}
         assert modes <= {0o444, 0o555}
+
+
+def test_signers_that_others_could_write_vouch_for_nobody(
+    node: Node, tmp_path: Path, ssh_keys: dict[str, str]
+) -> None:
+    subprocess.run(
+        [
+            "/bin/sh",
+            "-ec",
+            "git init -q up; cd up; echo > manifest.yaml; git add .;"
+            " git commit -qm r1; git tag -s -m r1 r1",
+        ],
+        cwd=tmp_path,
+        env=ssh_keys,
+        check=True,
+    )
+    signers = tmp_path / "allowed_signers"
+    source = {"git": f"file://{tmp_path}/up", "require_signed": True, "signers": str(signers)}
+    node.settings(allow_file_urls=True, sources={"up": source})
+    node.write("work/manifest.yaml", "modulepath: [up/tags/r1]\n")
+    signers.chmod(0o666)
+    done = node.run("release", "lock", str(node.root / "work"))
+    assert done.code == 2, done.err
+    assert f"{signers}: is writable by others" in done.err
+    signers.chmod(0o644)
+    assert node.run("release", "lock", str(node.root / "work")).code == 0
 
 
 def lock_first_commit(node: Node, repository: Path, env: dict[str, str]) -> None:
@@ -161,7 +188,11 @@ def test_a_tag_signed_with_openpgp(node: Node, tmp_path: Path) -> None:
         run(*git, "-c", "user.signingkey=release@example.net", "tag", "-s", "-m", "r1", "r1")
         node.write("work/manifest.yaml", "modulepath: [up/tags/r1]\n")
         for key, code in (("release", 0), ("other", 3)):
-            source = {"git": f"file://{tmp_path}/up", "require_signed": True}
+            source = {
+                "git": f"file://{tmp_path}/up",
+                "require_signed": True,
+                "unnamed_tags": "accept",
+            }
             node.settings(
                 allow_file_urls=True,
                 sources={"up": {**source, "signers": f"{tmp_path}/{key}.asc"}},
@@ -213,3 +244,11 @@ def test_names_that_must_not_be_in_a_tree(path: bytes) -> None:
 def test_links_that_must_not_be_in_a_tree(target: bytes) -> None:
     with pytest.raises(IntegrityError):
         check_link(b"a/b", target, where="t")
+
+
+@pytest.mark.parametrize("text", ["hunter2:x@host/repo", "git@hunter2 0123456:x", "hunter2"])
+def test_a_url_that_is_refused_is_not_repeated(text: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        GitUrl.parse(text, where="sources.foo.git")
+    assert "hunter2" not in str(caught.value)
+    assert "sources.foo.git" in str(caught.value)

@@ -80,15 +80,20 @@ def test_a_signed_tag_is_one_that_nodes_can_demand(
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "maker", "-f", key], check=True
     )
-    unready = tag(site, forge, home, "r2", "--sign")
+    unnamed = tag(site, forge, home, "r2", "--sign")
+    assert unnamed.code == 2
+    assert "no source has the URL of origin (--source NAME)" in unnamed.err
+    unready = tag(site, forge, home, "r2", "--sign", "--source", "web")
     assert unready.code == 2
     assert "cannot make the tag r2" in unready.err
     assert "user.signingkey" in unready.err
     assert forge.repo("web").git("tag") == "r1"
     with (home / ".gitconfig").open("a") as config:
         config.write(f"signingkey = {key}\n[gpg]\nformat = ssh\n")
-    done = tag(site, forge, home, "r2", "--sign", "--json")
+    done = tag(site, forge, home, "r2", "--sign", "--source", "web", "--json")
     assert done.code == 0, done.err
+    body = origin.git("cat-file", "tag", "r2")
+    assert "\n\nrelease r2\n\nLocalpuppet-Source: web\n-----BEGIN SSH" in body
     assert done.json["signed"] is True
     signers = site.write("signers", f"maker {(home / 'key.pub').read_text()}")
     signed = {"git": origin.url, "require_signed": True, "signers": str(signers)}

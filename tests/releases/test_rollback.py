@@ -4,6 +4,7 @@ import json
 
 from tests.rigs.forge import Forge, release
 from tests.rigs.node import Node
+from tests.rigs.signing import TAGGED_AT, payload, put_tag
 
 
 def point_at(node: Node, tag: str) -> None:
@@ -60,6 +61,48 @@ def test_a_rollback_can_be_aimed_and_ended(site: Node, forge: Forge) -> None:
     missing = site.run("rollback", "--to", "r9")
     assert missing.code == 2
     assert "no good run of web/tags/r9" in missing.err
+
+
+def test_a_second_rollback_goes_further_back_and_everybody_is_told(
+    site: Node, forge: Forge
+) -> None:
+    for tag in ("r1", "r2", "r3"):
+        if tag != "r1":
+            release(site, forge, tag)
+        point_at(site, tag)
+        assert site.run("apply").code == 0
+    assert site.run("rollback", "--json").json["app"] == "web/tags/r2"
+    assert site.run("apply").code == 0
+    told = site.run("status")
+    assert "input wants web/tags/r3, running web/tags/r2, rolled back by " in told.out
+    again = site.run("rollback", "--json").json
+    assert (again["from"], again["app"], again["wanted"]) == (
+        "web/tags/r2",
+        "web/tags/r1",
+        "web/tags/r3",
+    )
+    assert site.run("status", "--json").json["rollback"]["app"] == "web/tags/r1"
+    assert "running web/tags/r1, rolled back" in site.run("check").err
+    sample = 'localpuppet_rolled_back{wanted="web/tags/r3",running="web/tags/r1"} 1\n'
+    assert sample in (site.state / "metrics.prom").read_text()
+    further = site.run("rollback")
+    assert further.code == 2
+    assert "no good run of a release of 'web' before web/tags/r1" in further.err
+    ended = site.run("rollback", "--end", "--json").json
+    assert ended["ended"]["app"] == "web/tags/r1"
+    assert site.run("rollback", "--end", "--json").json["ended"] is None
+    assert "localpuppet_rolled_back" not in (site.state / "metrics.prom").read_text()
+    assert site.run("status", "--json").json["rollback"] is None
+
+
+def test_a_changed_input_is_no_longer_rolled_back(site: Node, forge: Forge) -> None:
+    site.run("apply")
+    release(site, forge, "r2")
+    point_at(site, "r2")
+    site.run("apply")
+    site.run("rollback")
+    site.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
+    assert site.run("status", "--json").json["rollback"] is None
 
 
 def test_another_input_does_not_end_a_rollback(site: Node, forge: Forge) -> None:
@@ -135,3 +178,63 @@ def test_gc_spares_what_runs(site: Node, forge: Forge) -> None:
     assert site.finish(process).code == 0
     status = json.loads(site.run("status", "--json").out)
     assert status["run"]["outcome"] == "changed"
+
+
+def dated(node: Node, forge: Forge, tag: str, days: int) -> None:
+    """Release `web` under a tag that says that it was made so many days after the first one."""
+    release(node, forge, tag)
+    web = forge.repo("web")
+    put_tag(web, tag, payload(web, tag, tag, at=TAGGED_AT + days * 86400))
+
+
+def test_after_an_allowed_step_back_the_newest_can_be_applied_again(
+    site: Node, forge: Forge
+) -> None:
+    for tag in ("r1", "r2", "r3"):
+        if tag != "r1":
+            release(site, forge, tag)
+        point_at(site, tag)
+        assert site.run("apply").code == 0
+    point_at(site, "r2")
+    assert site.run("apply", "--allow-rollback").code == 0
+    listed = site.run("release", "list", "--json").json["releases"]
+    assert [row["applied"] for row in listed] == [None, "current", "previous"]
+    point_at(site, "r3")
+    forward = site.run("apply")
+    assert forward.code == 0, forward.err
+    assert "Notice: web r3" in forward.out
+    point_at(site, "r1")
+    assert site.run("apply").code == 2
+
+
+def test_the_times_in_the_tags_decide_what_is_older(site: Node, forge: Forge) -> None:
+    """Also for a release that was never applied here."""
+    dated(site, forge, "r2", 2)
+    dated(site, forge, "r4", 4)
+    dated(site, forge, "r5", 5)
+    point_at(site, "r4")
+    assert site.run("apply").code == 0
+    point_at(site, "r2")
+    for _ in range(2):
+        refused = site.run("apply")
+        assert refused.code == 2, refused.out
+        assert "web/tags/r2 is older than web/tags/r4, by the times of their tags" in refused.err
+    point_at(site, "r4")
+    assert site.run("apply").code == 0
+    point_at(site, "r5")
+    assert site.run("apply").code == 0
+
+
+def test_a_moved_tag_of_a_collected_release_is_still_an_alarm(site: Node, forge: Forge) -> None:
+    assert site.run("stage", "--no-parse").code == 0
+    release(site, forge, "r2")
+    point_at(site, "r2")
+    assert site.run("stage", "--no-parse").code == 0
+    assert site.run("release", "gc").code == 0
+    assert not (site.root / "modules/web/tags/r1").exists()
+    web = forge.repo("web")
+    web.git("tag", "-f", "-a", "-m", "moved", "r1")
+    alarm = site.run("stage", "web/tags/r1", "--no-parse")
+    assert alarm.code == 3, alarm.out
+    assert "the tag r1 has moved" in alarm.err
+    assert site.run("stage", "web/tags/r1", "--accept-moved", "--no-parse").code == 0

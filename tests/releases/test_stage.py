@@ -48,6 +48,14 @@ def test_what_is_staged_needs_no_git_host(site: Node, forge: Forge) -> None:
     assert "web" in other.err
 
 
+def test_a_tag_that_is_not_there_is_the_inputs_fault(site: Node) -> None:
+    missing = site.run("stage", "web/tags/r9")
+    assert missing.code == 2
+    assert "has no tag r9 (list its tags: git ls-remote --tags file://" in missing.err
+    assert site.run("apply", str(site.write("other.yaml", "app: web/tags/r9\n"))).code == 2
+    assert site.run("status", "--json").json["attempt"]["app"] == "web/tags/r9"
+
+
 def test_two_releases_share_what_is_the_same(site: Node, forge: Forge) -> None:
     site.run("stage")
     before = {path.name for path in (site.state / "objects").iterdir()}

@@ -182,6 +182,28 @@ def test_the_same_id_of_another_caller_is_another_request(desk: Desk) -> None:
     assert reception.receive(token) == request, "bob cannot use up alice's id"
 
 
+def test_a_caller_with_one_right_takes_nobody_elses(desk: Desk) -> None:
+    """Whoever may ask for `status` cannot keep another's `disable` from being admitted."""
+    mallory = person("mallory")
+    write(desk.policy, POLICY + b"allow\tchoria=mallory\tstatus\t*\t*\n")
+    reception = RequestAdmission(
+        me=LB01,
+        verifier=verifier(desk.directory, desk.alice, mallory),
+        policy=desk.policy,
+        seen=Seen(desk.directory / "seen.sqlite", desk.clock, limit=40, each=20),
+        clock=desk.clock,
+    )
+    found = [
+        reception.receive(desk.ask(mallory, action="status", args=Nothing())[1]) for _ in range(60)
+    ]
+    admitted = [one for one in found if isinstance(one, Request)]
+    assert len(admitted) == 20
+    refusals = [one.reason for one in found if isinstance(one, Refusal)]
+    assert all("20 ids of mallory are remembered already" in reason for reason in refusals)
+    _, token = desk.ask(action="disable", args=Disable(message="stop"))
+    assert isinstance(reception.receive(token), Request)
+
+
 @pytest.mark.parametrize("back", [0, 59, 3500])
 def test_a_clock_that_is_set_back_brings_nothing_back(desk: Desk, back: int) -> None:
     _, token = desk.ask()

@@ -10,6 +10,7 @@ from localpuppet.bus.etcd.store import open_etcd
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.bus.nats.store import open_nats
 from localpuppet.bus.sqlite.store import open_sqlite
+from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer, etcd_cluster
 
 LOCAL = "127.0.0.1"
@@ -51,9 +52,9 @@ class Bus:
             assert self.where is not None
             store: KeyValue = await open_sqlite(self.where, timeout=TIMEOUT)
         elif self.engine == "etcd":
-            store = await open_etcd(urls, timeout=TIMEOUT)
+            store = await open_etcd(servers_at(*urls), timeout=TIMEOUT)
         else:
-            store = await open_nats(urls, timeout=TIMEOUT)
+            store = await open_nats(servers_at(*urls), timeout=TIMEOUT)
         try:
             yield store
         finally:

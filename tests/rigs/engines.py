@@ -14,6 +14,7 @@ from localpuppet.bus.proxy.store import ProxyKeyValue
 from localpuppet.bus.sqlite.store import open_sqlite
 from localpuppet.machine.unix_socket import listen_to
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, EtcdServer, NatsServer, Server
 
 TIMEOUT = 5.0
@@ -62,7 +63,7 @@ class EtcdEngine(ServerEngine):
         self.server: EtcdServer = EtcdServer(directory)
 
     async def connect(self, timeout: float) -> KeyValue:
-        return await open_etcd([self.server.url], timeout=timeout)
+        return await open_etcd(servers_at(self.server.url), timeout=timeout)
 
     def compact(self) -> None:
         self.server.compact()
@@ -77,7 +78,7 @@ class NatsEngine(ServerEngine):
         self.server: NatsServer = NatsServer(directory, program=program)
 
     async def connect(self, timeout: float) -> KeyValue:
-        return await open_nats([self.server.url], timeout=timeout)
+        return await open_nats(servers_at(self.server.url), timeout=timeout)
 
     def compact(self) -> None:
         """Nothing to do: of each key there is never more than its last message."""

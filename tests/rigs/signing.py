@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.rigs.forge import Repo
 
-TAGGER = "Release <release@example.net> 1795176000 +0000"
+TAGGED_AT = 1795176000
 
 
 @dataclass
@@ -72,11 +72,11 @@ class Signing:
         self.run("gpgconf", "--kill", "gpg-agent")
 
 
-def payload(repo: Repo, tag: str, message: str, *, target: str = "HEAD") -> bytes:
-    """Return the bytes of a tag object before its signature."""
-    commit = repo.git("rev-parse", f"{target}^{{commit}}")
-    head = f"object {commit}\ntype commit\ntag {tag}\ntagger {TAGGER}\n\n"
-    return f"{head}{message}\n".encode()
+def payload(repo: Repo, tag: str, message: str, *, at: int = TAGGED_AT) -> bytes:
+    """Return the bytes of a tag object of HEAD before its signature."""
+    commit = repo.git("rev-parse", "HEAD")
+    tagger = f"tagger Release <release@example.net> {at} +0000"
+    return f"object {commit}\ntype commit\ntag {tag}\n{tagger}\n\n{message}\n".encode()
 
 
 def put_tag(repo: Repo, tag: str, body: bytes) -> str:
@@ -94,6 +94,10 @@ def put_tag(repo: Repo, tag: str, body: bytes) -> str:
 
 
 def sign_tag(repo: Repo, tag: str, signing: Signing, *, key: str = "ssh", message: str = "") -> str:
-    """Make (or move) a tag of HEAD that an OpenSSH key has signed; return its id."""
-    text = payload(repo, tag, message or f"release {tag}")
+    """Make (or move) a tag of HEAD that an OpenSSH key has signed; return its id.
+
+    Unless there is a message, the tag is for the source that is called as the repository is.
+    """
+    named = f"release {tag}\n\nLocalpuppet-Source: {repo.path.name}"
+    text = payload(repo, tag, message or named)
     return put_tag(repo, tag, text + signing.ssh_sign(key, text))

@@ -17,6 +17,7 @@ from localpuppet.bus.nats.permissions import API
 from localpuppet.bus.nats.store import open_nats
 from localpuppet.bus.nats.subjects import inbox_of
 from tests.doubles.certificates import DAY, Ca, pem, write
+from tests.rigs.reaching import servers_at
 from tests.rigs.servers import ETCDCTL, NEW_NATS, EtcdServer, NatsServer, Server, Tls, free_port
 from tests.rigs.tls import Identity
 
@@ -170,13 +171,15 @@ class NatsWire(Wire):
 
     async def open(self, name: str, url: str, ca: Path, own: Identity | None) -> KeyValue:
         return await open_nats(
-            [url],
+            servers_at(
+                url,
+                ca=ca,
+                certificate=own.certificate if own else None,
+                key=own.key if own else None,
+                api=self.api(name),
+            ),
             timeout=TIMEOUT,
-            ca=ca,
-            certificate=own.certificate if own else None,
-            key=own.key if own else None,
             inbox=inbox_of(name),
-            api=self.api(name),
         )
 
     def settings(self, name: str) -> dict[str, object]:
@@ -269,9 +272,11 @@ class EtcdWire(Wire):
 
     async def open(self, name: str, url: str, ca: Path, own: Identity | None) -> KeyValue:
         return await open_etcd(
-            [url],
+            servers_at(
+                url,
+                ca=ca,
+                certificate=own.certificate if own else None,
+                key=own.key if own else None,
+            ),
             timeout=TIMEOUT,
-            ca=ca,
-            certificate=own.certificate if own else None,
-            key=own.key if own else None,
         )

@@ -278,7 +278,11 @@ def test_a_hold_keeps_us_and_a_puppet_agent_from_running(node: Node) -> None:
     )
     assert "db migration" in agent
     assert "held by alice" in node.run("status").out
-    assert "ended: db migration" in node.run("enable").out
+    others = node.run("enable")
+    assert others.code == 0
+    assert "still on hold: db migration (held by alice" in others.out
+    assert node.run("apply").code == 75
+    assert "ended: db migration" in node.run("enable", "--owner", "alice").out
     assert node.run("apply").code == 0
 
 
@@ -289,8 +293,34 @@ def test_a_disabled_puppet_agent_keeps_us_from_running(node: Node) -> None:
     held = node.run("apply")
     assert held.code == 75
     assert "by the agent" in held.err
-    assert node.run("enable").code == 0
+    assert "still on hold: by the agent" in node.run("enable").out
+    assert "ended: by the agent" in node.run("enable", "--all").out
     assert node.run("apply").code == 0
+
+
+def test_a_noop_run_may_go_on_under_a_hold_when_asked_to(node: Node) -> None:
+    node.app(f"file {{ '{node.root}/made': content => 'x' }}")
+    node.run("disable", "-m", "db migration")
+    assert node.run("apply", "--noop").code == 75
+    asked = node.run("apply", "--noop", "--despite-hold")
+    assert asked.code == 0, asked.err
+    assert "1 would change" in asked.out
+    assert "on hold, and this run changes nothing: db migration" in asked.err
+    assert node.run("apply", "--despite-hold").code == 2
+    assert not (node.root / "made").exists()
+
+
+def test_puppet_reads_and_writes_utf8_whatever_the_caller_says(node: Node) -> None:
+    node.app(
+        "notify { 'größer': }\n"
+        f"exec {{ '/usr/bin/env > {node.root}/env': path => '/bin', provider => shell }}"
+    )
+    done = node.run("apply", LC_ALL="C", PYTHONUTF8="1")
+    assert done.code == 0, done.err
+    assert "Notice: größer" in done.out
+    lines = (node.root / "env").read_text().splitlines()
+    assert "LC_ALL=C" in lines, "its children see what the caller had"
+    assert not [line for line in lines if line.startswith("LOCALPUPPET_LC_ALL")]
 
 
 def test_puppets_run_lock_is_taken_while_we_run(node: Node) -> None:

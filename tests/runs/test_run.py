@@ -202,13 +202,34 @@ def test_a_record_cut_at_any_length_is_never_a_success(tmp_path: Path) -> None:
     ],
 )
 def test_a_record_that_contradicts_itself_is_damaged(change: dict[str, object]) -> None:
-    with pytest.raises((StateError, InvalidInputError)):
+    with pytest.raises(StateError):
         Status.from_dict({**status().to_dict(), **change})
 
 
 def test_a_record_survives_a_round_trip() -> None:
     found = status(state=State.FINISHED, outcome=Outcome.FAILED, resources=Resources(failed=1))
     assert Status.from_dict(found.to_dict()) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [(None, 0), ("-1", 1), ("-2", 2), ("aaa1", 2), ("20261120", 2), ("20261122T", 0)],
+)
+def test_a_run_is_meant_by_beginning_end_or_place(
+    tmp_path: Path, name: str | None, index: int
+) -> None:
+    ids = [
+        "20261122T140312.482913Z-ccc3",
+        "20261121T140312.482913Z-bbb1",
+        "20261120T140312.482913Z-aaa1",
+    ]
+    for run in ids:
+        (tmp_path / run).mkdir()
+    records = Records(tmp_path, FakeProcesses())
+    assert records.get(name).id == ids[index]
+    for wrong in ("1", "2026", "-3", "-0", "", "xyz"):
+        with pytest.raises(InvalidInputError, match=r"is not a run|means"):
+            records.get(wrong)
 
 
 def test_pruning_by_count_and_age_spares_what_is_open(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from localpuppet.bus import layout
 from localpuppet.bus.etcd import messages
-from localpuppet.bus.etcd.connection import Endpoint, EtcdConnection
+from localpuppet.bus.etcd.connection import EtcdConnection
 from localpuppet.bus.etcd.protobuf import encode
 from localpuppet.bus.etcd.store import EtcdKeyValue
-from localpuppet.bus.tls import tls_context
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory import presence
+from tests.rigs.reaching import servers_at
 from tests.rigs.wire import ALICE, LB01, ROSTER, TIMEOUT, WEB01, WEB02, EtcdWire
 
 OTHERS = f"{layout.PRESENCE}{WEB02}"
@@ -36,9 +36,7 @@ def connection(wire: EtcdWire, name: str) -> EtcdConnection:
     """Return a connection below our store: it sends any message."""
     own = wire.identity(name)
     return EtcdConnection(
-        [Endpoint.parse(wire.url)],
-        tls=tls_context(wire.authority.path, own.certificate, own.key),
-        user=None,
+        servers_at(wire.url, ca=wire.authority.path, certificate=own.certificate, key=own.key),
         timeout=TIMEOUT,
     )
 
@@ -93,9 +91,10 @@ async def test_a_password_cannot_be_used_instead(wire: EtcdWire) -> None:
 async def _authenticate(wire: EtcdWire, user: str, password: str) -> None:
     own = wire.identity(WEB01)
     client = EtcdConnection(
-        [Endpoint.parse(wire.url)],
-        tls=tls_context(wire.authority.path, own.certificate, own.key),
-        user=(user, password),
+        servers_at(
+            wire.url, ca=wire.authority.path, certificate=own.certificate, key=own.key, user=user
+        ),
+        password=password,
         timeout=TIMEOUT,
     )
     try:

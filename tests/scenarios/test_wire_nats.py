@@ -20,6 +20,7 @@ from localpuppet.formats.names import NodeName
 from localpuppet.inventory import presence
 from tests.rigs.following import Follower
 from tests.rigs.raw import STREAM, RawNats, raw_nats
+from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS
 from tests.rigs.waiting import PATIENCE
 from tests.rigs.wire import LB01, WEB01, WEB02, NatsWire, permissions
@@ -222,11 +223,8 @@ async def test_without_the_other_account_there_is_no_stream(wire: NatsWire) -> N
     own = wire.identity(WEB01)
     with pytest.raises(UnavailableError, match="permission"):
         await open_nats(
-            [wire.url],
+            servers_at(wire.url, ca=wire.authority.path, certificate=own.certificate, key=own.key),
             timeout=5.0,
-            ca=wire.authority.path,
-            certificate=own.certificate,
-            key=own.key,
             inbox="_INBOX_web01~example~com",
         )
 
@@ -273,7 +271,9 @@ async def test_a_server_that_pretends_to_have_no_tls_is_told_nothing(tmp_path: P
     server = await asyncio.start_server(serve, "127.0.0.1", 0, family=socket.AF_INET)
     port = server.sockets[0].getsockname()[1]
     with pytest.raises(UnavailableError, match="does not speak TLS"):
-        await open_nats([f"tls://127.0.0.1:{port}"], timeout=1.0, user="web01", password="secret")
+        await open_nats(
+            servers_at(f"tls://127.0.0.1:{port}", user="web01"), timeout=1.0, password="secret"
+        )
     server.close()
     await server.wait_closed()
     assert heard

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from localpuppet.formats.names import NodeName
+from localpuppet.machine.id_table import ALWAYS
 from localpuppet.triggers.admission import Admission, Admitted
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.chain import Loop, next_path
 from localpuppet.triggers.coalescing import Batch, Coalescer, Drop, Path
-from localpuppet.triggers.inbox import ALWAYS
 from localpuppet.triggers.trigger import Trigger
 
 START = 1_795_000_000

@@ -201,6 +201,47 @@ def test_memory_has_an_end() -> None:
     assert "1000 different paths" in str(coalescer.problem(trigger(10**7, path=(C, A))))
 
 
+def test_a_sender_that_invents_paths_takes_nobodys_room() -> None:
+    coalescer = Coalescer()
+    for number in range(3 * MAX_PATHS):
+        cause = trigger(number, path=(NodeName(f"n{number}"), A))
+        if coalescer.problem(cause) is None:
+            coalescer.accept(cause)
+    assert coalescer.waiting is not None
+    assert len(coalescer.waiting.paths) == MAX_PATHS, "no more than its room"
+    for number, sender in enumerate((B, C), 10**6):
+        other = trigger(number, path=(sender,))
+        assert coalescer.problem(other) is None
+        coalescer.accept(other)
+    assert coalescer.problem(timer(10**7)) is None, "nor a run of the node's own"
+
+
+def test_a_sender_of_very_many_triggers_takes_nobodys_room() -> None:
+    coalescer = Coalescer()
+    for number in range(MAX_WAITING):
+        coalescer.accept(trigger(number))
+    assert coalescer.problem(trigger(10**6)) is not None
+    assert coalescer.problem(trigger(10**6, path=(B,))) is None
+    assert coalescer.problem(timer(10**7)) is None
+
+
+def test_room_is_counted_anew_when_causes_expire_or_are_put_back() -> None:
+    coalescer = Coalescer()
+    for number in range(MAX_PATHS):
+        coalescer.accept(trigger(number, path=(NodeName(f"n{number}"), A), ttl=10))
+    coalescer.accept(trigger(10**6, path=(C, A), ttl=1000))
+    new = trigger(10**7, path=(B, A))
+    assert coalescer.problem(new) is not None
+    assert len(coalescer.step(NOW + 11, held="work").dropped) == MAX_PATHS
+    assert coalescer.problem(new) is None, "what expired takes no room"
+    started(coalescer)
+    for number in range(MAX_PATHS):
+        coalescer.accept(trigger(number, path=(NodeName(f"n{number}"), A)))
+    coalescer.put_back()
+    assert coalescer.problem(new) is not None
+    assert coalescer.problem(trigger(10**7, path=(B,))) is None
+
+
 @pytest.mark.parametrize(
     ("causes", "text"),
     [

@@ -14,6 +14,7 @@ from localpuppet.errors import StateError
 from localpuppet.machine.database import Database
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.inbox import Inbox
+from localpuppet.triggers.outcome import MOST, TriggerOutcome
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import REPOSITORY
 
@@ -30,7 +31,7 @@ for index in range(1000):
     inbox.accept([(cause(index), until)])
     print(index, flush=True)
     if index % 3 == 2:
-        inbox.forget([cause(index).id])
+        inbox.settle([cause(index).id])
         print(-index, flush=True)
 """
 
@@ -76,7 +77,7 @@ def test_order_and_ids(tmp_path: Path) -> None:
     inbox.accept([(cause(index), now + 10) for index in (3, 1, 2)])
     inbox.accept([(cause(3), now + 10)])  # again: no second one
     assert [found.timestamp for found in inbox.causes()] == [3, 1, 2]
-    inbox.forget([cause(1).id, "unknown"])
+    inbox.settle([cause(1).id, "unknown"])
     assert [found.timestamp for found in inbox.causes()] == [3, 2]
     assert inbox.seen(cause(1).id), "it may come again"
     clock.advance(11)
@@ -86,6 +87,21 @@ def test_order_and_ids(tmp_path: Path) -> None:
     assert (tmp_path / "agent" / "inbox.sqlite").stat().st_mode & 0o777 == 0o600
     assert [found.timestamp for found in inbox.causes()] == [3, 2, 4], "opened again"
     inbox.close()
+
+
+def test_what_became_of_the_newest_causes_is_known_after_a_restart(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path / "inbox.sqlite", FakeClock())
+    assert inbox.settled() == []
+    ends = [
+        TriggerOutcome.of_cause(cause(index).id, index, run=str(index), outcome="changed")
+        for index in range(MOST + 5)
+    ]
+    for end in ends:
+        inbox.settle([f"{end.sender}/{end.uuid}"], [end])
+    inbox.close()
+    again = Inbox(tmp_path / "inbox.sqlite", FakeClock())
+    assert again.settled() == ends[5:]
+    again.close()
 
 
 def test_a_clock_that_is_set_back_makes_nothing_new(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_files_are_read_again_when_they_change(tmp_path: Path) -> None:
         (
             None,
             BLOCK.replace(b"X", b"X509 CRL"),
-            "is no revocation list",
+            "is not a revocation list",
         ),
     ],
 )

@@ -224,6 +224,16 @@ def test_what_others_could_write_is_not_trusted(trusted: TrustedKeys) -> None:
         trusted.get(ALICE)
 
 
+def test_a_pin_that_is_a_dangling_link_is_not_a_missing_one(trusted: TrustedKeys) -> None:
+    """A certificate of the CA would do in its place."""
+    trusted.pin(ALICE, new())
+    path = trusted.directory / "alice.pem"
+    path.unlink()
+    path.symlink_to("elsewhere.pem")
+    with pytest.raises(InvalidInputError, match=r"alice\.pem: is a link that leads nowhere"):
+        trusted.get(ALICE)
+
+
 def test_files_that_no_signer_could_mean_are_named(trusted: TrustedKeys) -> None:
     trusted.pin(ALICE, new())
     for name in ("README", ".alice.pem.4711", ".half.pem"):

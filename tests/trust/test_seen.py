@@ -35,7 +35,7 @@ def seen(path: Path) -> Iterator[Seen]:
 def test_an_id_is_new_once(seen: Seen, path: Path) -> None:
     assert seen.add("request", "a", NOW + 60)
     assert not seen.add("request", "a", NOW + 60)
-    assert seen.add("trigger", "a", NOW + 60), "another kind"
+    assert seen.add("other", "a", NOW + 60), "another owner"
     seen.close()
     again = Seen(path, FakeClock())
     assert not again.add("request", "a", NOW + 60), "after a restart"
@@ -87,6 +87,31 @@ def test_when_it_is_full_nothing_new_is_taken(path: Path) -> None:
     assert not seen.add("request", "a", NOW + 60), "what is known is still known"
     clock.advance(61)
     assert seen.add("request", "d", NOW + 200), "and there is room again when some expired"
+    seen.close()
+
+
+def test_one_caller_has_a_quota(path: Path) -> None:
+    clock = FakeClock()
+    seen = Seen(path, clock, limit=100, each=10)
+    for number in range(10):
+        assert seen.add("mallory", str(number), NOW + 60)
+    with pytest.raises(StateError, match="10 ids of mallory are remembered already: nothing more"):
+        seen.add("mallory", "10", NOW + 60)
+    assert seen.add("alice", "1", NOW + 60)
+    clock.advance(61)
+    assert seen.add("mallory", "10", NOW + 200)
+    seen.close()
+
+
+def test_when_many_have_filled_it_who_has_little_finds_room(path: Path) -> None:
+    seen = Seen(path, FakeClock(), limit=10, each=5)
+    for owner in ("m1", "m2"):
+        for number in range(5):
+            assert seen.add(owner, str(number), NOW + 60)
+    assert seen.add("alice", "1", NOW + 60)
+    assert seen.add("bob", "1", NOW + 60)
+    with pytest.raises(StateError, match="12 ids are remembered already: nothing more is taken"):
+        seen.add("carol", "1", NOW + 60)
     seen.close()
 
 

@@ -9,20 +9,20 @@ have reached a server is repeated elsewhere only when `idempotent` says that thi
 import asyncio
 import ssl
 import time
-import urllib.parse
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from localpuppet.bus.client_sockets import read_little, tls_context
 from localpuppet.bus.deadline import end_of_step
 from localpuppet.bus.etcd import messages
-from localpuppet.bus.transports import read_little
+from localpuppet.bus.servers import Servers
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.formats.text import one_line, url_without_secrets
+from localpuppet.formats.text import one_line
 
 try:
     from grpclib.client import Channel, Stream
+    from grpclib.config import Configuration
     from grpclib.const import Cardinality, Status
     from grpclib.encoding.base import CodecBase
     from grpclib.exceptions import GRPCError, StreamTerminatedError
@@ -39,10 +39,12 @@ __all__ = [
     "Bytes",
     "Channel",
     "CompactedError",
-    "Endpoint",
     "EtcdConnection",
+    "RefusedError",
+    "TooLargeError",
     "in_a_task",
     "open_stream",
+    "receive",
 ]
 
 Bytes = Stream[bytes, bytes]
@@ -59,8 +61,23 @@ FAIR = 0.9
 _TOKEN_PROBLEMS = ("invalid auth token", "revision of auth store is old")
 
 
+# Bytes of one answer; an entry has at most 1.5 MiB with etcd's own limit of a request.
+MAX_ANSWER = 4 * 1024 * 1024
+# Bytes that a server may send before they are looked at: in the smallest frames they take a hundred
+# times as much.
+_WINDOW = 256 * 1024
+
+
 class CompactedError(Exception):
     """The revision that was asked for is not kept any more."""
+
+
+class RefusedError(UnavailableError):
+    """The server knows us, and does not let us do that."""
+
+
+class TooLargeError(UnavailableError):
+    """An answer of more than `MAX_ANSWER` bytes; all but its head was left unread."""
 
 
 class _Codec(CodecBase):
@@ -77,69 +94,25 @@ class _Codec(CodecBase):
         return data
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A server by its URL.
-
-    Args:
-        url: As the user wrote it, for messages.
-        host: Its name or address.
-        port: Its port.
-        tls: Whether it speaks TLS.
-    """
-
-    url: str
-    host: str
-    port: int
-    tls: bool
-
-    @classmethod
-    def parse(cls, url: str) -> "Endpoint":
-        """Return the endpoint of `https://HOST[:PORT]` or `http://HOST[:PORT]`.
-
-        Raises:
-            InvalidInputError: It is another kind of URL, or holds credentials.
-        """
-        shown = url_without_secrets(url)
-        try:
-            parts = urllib.parse.urlsplit(url)
-            port = parts.port or 2379
-        except ValueError as error:
-            raise InvalidInputError(f"is not a URL: {error}", where=one_line(shown)) from error
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
-            raise InvalidInputError(
-                "is no server of etcd", where=one_line(shown), hint="write https://HOST:2379"
-            )
-        if parts.username or parts.password:
-            raise InvalidInputError(
-                "a URL must not hold credentials", where=shown, hint="use user and password_file"
-            )
-        return cls(shown, parts.hostname, port, parts.scheme == "https")
-
-
 class EtcdConnection:
     """One connection to a cluster.
 
     Args:
-        endpoints: At least one; tried in this order.
-        tls: For those that speak TLS.
-        user: Name and password; `None` when the server knows us by our certificate, or not at all.
+        servers: Where, and who we are: by a certificate, a user's name, or not at all.
         timeout: The deadline of each call in seconds.
+        password: The user's password.
+
+    Raises:
+        InvalidInputError: A file of TLS cannot be read, or holds something else.
     """
 
-    def __init__(
-        self,
-        endpoints: Sequence[Endpoint],
-        *,
-        tls: ssl.SSLContext | None,
-        user: tuple[str, str] | None,
-        timeout: float,
-    ) -> None:
-        self._endpoints = list(endpoints)
-        self._tls = tls
-        if tls is not None:
-            tls.set_alpn_protocols(["h2"])
-        self._user = user
+    def __init__(self, servers: Servers, *, timeout: float, password: str | None = None) -> None:
+        self._endpoints = list(servers.endpoints)
+        self._tls: ssl.SSLContext | None = None
+        if servers.tls:
+            self._tls = tls_context(servers.ca, servers.certificate, servers.key)
+            self._tls.set_alpn_protocols(["h2"])
+        self._user = None if servers.user is None else (servers.user, password or "")
         self._token = ""
         self.timeout = timeout
         self._channel: Channel | None = None
@@ -160,6 +133,7 @@ class EtcdConnection:
 
         Raises:
             UnavailableError: No endpoint answered properly within the deadline.
+            TooLargeError: The answer is larger than what is read.
             CompactedError: It asks for a revision that is gone.
         """
         deadline = end_of_step(self.timeout)
@@ -217,7 +191,7 @@ class EtcdConnection:
         metadata = await self._metadata(channel)
         async with channel.request(method, cardinality, bytes, bytes, metadata=metadata) as stream:
             await stream.send_message(request, end=True)
-            answer = await stream.recv_message()
+            answer = await receive(stream, where=self.where)
             if answer is None:
                 raise StreamTerminatedError("no answer")
             if not single:
@@ -264,7 +238,13 @@ class EtcdConnection:
         if self._channel is None:
             first = self._endpoints[0]
             self._channel = Channel(
-                first.host, first.port, codec=_Codec(), ssl=self._tls if first.tls else None
+                first.host,
+                first.port,
+                codec=_Codec(),
+                ssl=self._tls if first.tls else None,
+                config=Configuration(
+                    http2_connection_window_size=_WINDOW, http2_stream_window_size=_WINDOW
+                ),
             )
         return self._channel
 
@@ -285,7 +265,8 @@ class EtcdConnection:
                 messages.AUTHENTICATE, Cardinality.UNARY_UNARY, bytes, bytes
             ) as stream:
                 await stream.send_message(messages.authenticate_request(*self._user), end=True)
-                self._token = messages.read_token(await stream.recv_message() or b"")
+                answer = await receive(stream, where=self.where)
+                self._token = messages.read_token(answer or b"")
         return {"token": self._token}
 
     def forget_token(self) -> None:
@@ -315,7 +296,8 @@ class EtcdConnection:
         hint = ""
         if error.status is Status.PERMISSION_DENIED:
             hint = "does the role of this node allow it?"
-        elif "authentication failed" in text or "user name is empty" in text:
+            return RefusedError(text, where=self.where, hint=hint)
+        if "authentication failed" in text or "user name is empty" in text:
             hint = "see user and password_file of the bus"
         return self._problem(text, hint)
 
@@ -363,9 +345,36 @@ def open_stream(
     return channel.request(method, Cardinality.STREAM_STREAM, bytes, bytes, metadata=metadata)
 
 
+async def receive(stream: Bytes, *, where: str) -> bytes | None:
+    """Return the next message of a stream, `None` at its end.
+
+    Args:
+        stream: The stream; what was asked on it has been sent.
+        where: The server, for messages.
+
+    Raises:
+        TooLargeError: The message has more than `MAX_ANSWER` bytes.
+    """
+    raw = stream._stream
+    read = type(raw).recv_data
+
+    async def bounded(size: int) -> bytes:
+        if size > MAX_ANSWER:
+            raise TooLargeError(
+                f"sends a message of {size} bytes; {MAX_ANSWER} are read", where=where
+            )
+        return await read(raw, size)
+
+    # The library reads a message's length, and then waits for as many bytes as it says.
+    raw.recv_data = bounded  # type: ignore[method-assign]
+    return await stream.recv_message()
+
+
 def _reason(error: Exception, seconds: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {max(seconds, 0):.3g} s"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return one_line(f"TLS: the server's certificate is refused: {error.verify_message}")
     if isinstance(error, ssl.SSLError):
         return one_line(f"TLS: {error.reason or error}")
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -18,6 +18,9 @@ WATCH = "/etcdserverpb.Watch/Watch"
 STATUS = "/etcdserverpb.Maintenance/Status"
 AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 
+# What one message of a watch may tell: an event of two bytes takes two hundred once it is read.
+MAX_EVENTS = 50_000
+
 _EQUAL, _MOD = 0, 2  # Compare.result, Compare.target
 _DELETE = 1  # Event.type
 
@@ -91,12 +94,17 @@ def range_request(
     )
 
 
-def read_page(data: bytes) -> Page:
-    """Read a RangeResponse."""
+def read_page(data: bytes, *, limit: int) -> Page:
+    """Read a RangeResponse; one of more entries than were asked for raises ValueError."""
     fields = decode(data)
     header = decode(blob(fields, 1))
+    entries = blobs(fields, 2)
+    if len(entries) > limit:
+        raise ValueError(f"{len(entries)} entries in place of {limit}")
+    if number(fields, 3) and not entries:
+        raise ValueError("an empty page, and more after it")
     return Page(
-        entries=tuple(_entry(one) for one in blobs(fields, 2)),
+        entries=tuple(_entry(one) for one in entries),
         more=bool(number(fields, 3)),
         revision=number(header, 3),
         cluster=number(header, 1),
@@ -156,13 +164,16 @@ def watch_request(prefix: str, *, start: int) -> bytes:
 
 
 def read_watched(data: bytes) -> Watched:
-    """Read a WatchResponse."""
+    """Read a WatchResponse; one of more than `MAX_EVENTS` raises ValueError."""
     fields = decode(data)
+    events = blobs(fields, 11)
+    if len(events) > MAX_EVENTS:
+        raise ValueError(f"{len(events)} events in one message")
     return Watched(
         cancelled=bool(number(fields, 4)),
         compacted=number(fields, 5),
         reason=blob(fields, 6).decode("utf-8", "replace"),
-        events=tuple(_event(decode(one)) for one in blobs(fields, 11)),
+        events=tuple(_event(decode(one)) for one in events),
     )
 
 

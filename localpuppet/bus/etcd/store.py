@@ -16,36 +16,45 @@ there: a write that is not the newest state of its key is not told.
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
+from localpuppet.bus.checked_store import CheckedStore, Collected, Following
 from localpuppet.bus.deadline import end_of_step, in_time
 from localpuppet.bus.etcd import messages
-from localpuppet.bus.etcd.connection import CompactedError, Endpoint, EtcdConnection
+from localpuppet.bus.etcd.connection import (
+    CompactedError,
+    EtcdConnection,
+    RefusedError,
+    TooLargeError,
+)
 from localpuppet.bus.etcd.watch import EtcdWatch, Known
 from localpuppet.bus.key_value import (
+    PART,
     Change,
     Entry,
     Gone,
     Listing,
     Put,
-    check_key,
-    check_prefix,
-    check_value,
     is_ours,
 )
-from localpuppet.bus.tls import tls_context
-from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.bus.servers import Servers
+from localpuppet.errors import UnavailableError
 from localpuppet.formats.text import one_line
 
 _Answer = TypeVar("_Answer")
 
-# What one answer should hold: far from what a connection or a process must buffer.
-PAGE_BYTES = 2 * 1024 * 1024
+# What one answer should hold: far from what is still read, as the next page's values may be larger.
+PAGE_BYTES = PART
 FIRST_PAGE = 32
 LARGEST_PAGE = 2000
+# Pages of an answer that was too large have so many times fewer entries at the next try.
+SMALLER = 8
+# Keys that a watcher who comes back compares; where more have changed it lists anew.
+MAX_KNOWN = 50_000
 # Seconds that a lease lives beyond its ttl, for the time between it and the write.
 SPARE = 1
 # Seconds for which a lease is given to further writes: the rest of SPARE is for those writes.
@@ -68,43 +77,25 @@ class Lease:
 
 
 async def open_etcd(
-    servers: Sequence[str],
-    *,
-    timeout: float,
-    ca: Path | None = None,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    user: str | None = None,
-    password: str | None = None,
+    servers: Servers, *, timeout: float, password: str | None = None
 ) -> "EtcdKeyValue":
     """Return the bus on an etcd cluster.
 
     Args:
-        servers: URLs of members (`https://etcd1:2379`), tried in turn.
+        servers: The members, and who we are to them.
         timeout: The deadline of each call in seconds.
-        ca: PEM file with the authorities to trust; `None` for the system's.
-        certificate: PEM file with our certificate, for `--client-cert-auth`.
-        key: PEM file with its key; `None` when it is in `certificate`.
-        user: User of etcd's own authentication.
-        password: Its password.
+        password: The password of `servers.user`.
 
     Raises:
         UnavailableError: No member answers within the deadline, or they refuse us.
-        InvalidInputError: A URL or a file is not what it should be.
+        InvalidInputError: A file of TLS is not what it should be.
     """
-    if not servers:
-        raise InvalidInputError("names no server", where="bus etcd", hint="write servers: [URL]")
-    endpoints = [Endpoint.parse(url) for url in servers]
-    tls = tls_context(ca, certificate, key) if any(endpoint.tls for endpoint in endpoints) else None
-    connection = EtcdConnection(
-        endpoints,
-        tls=tls,
-        user=None if user is None else (user, password or ""),
-        timeout=timeout,
-    )
+    connection = EtcdConnection(servers, timeout=timeout, password=password)
     try:
         answer = await connection.call(messages.STATUS, b"", idempotent=True)
-        version = messages.read_version(answer)
+        version: str | None = messages.read_version(answer)
+    except RefusedError:  # from 3.5.28 on only etcd's root may ask
+        version = None
     except ValueError as error:
         connection.close()
         raise UnavailableError("is no server of etcd", where=connection.where) from error
@@ -114,8 +105,18 @@ async def open_etcd(
     return EtcdKeyValue(connection, version=version)
 
 
-def weakness(version: str) -> str | None:
-    """Return what an operator should know about a version of etcd; `None` when nothing."""
+def weakness(version: str | None) -> str | None:
+    """Return what an operator should know about a version of etcd; `None` when nothing.
+
+    Args:
+        version: What the server says of itself; `None` when it does not tell us.
+    """
+    fix = ", ".join(f"{a}.{b}.{patch}" for (a, b), patch in _SAFE.items())
+    if version is None:
+        return (
+            f"etcd tells its version to its root alone: see that it is one of {fix} or later, which"
+            " keep nodes apart"
+        )
     parts = version.split("-")[0].split(".")
     if len(parts) != 3 or not all(part.isdigit() for part in parts):
         return f"etcd says that its version is {one_line(version)!r}: not known here"
@@ -123,7 +124,6 @@ def weakness(version: str) -> str | None:
     safe = _SAFE.get((major, minor))
     if (patch >= safe) if safe is not None else (major, minor) > max(_SAFE):
         return None
-    fix = ", ".join(f"{a}.{b}.{patch}" for (a, b), patch in _SAFE.items())
     return (
         f"etcd {version} lets any of its users read every key, and in older releases write it,"
         f" through nested transactions and watches (repaired in {fix}): its roles do not keep nodes"
@@ -131,15 +131,16 @@ def weakness(version: str) -> str | None:
     )
 
 
-class EtcdKeyValue:
-    """A `KeyValue`; see there for what the methods promise.
+class EtcdKeyValue(CheckedStore):
+    """The bus on a cluster of etcd.
 
     Args:
         connection: The connection.
-        version: What the server says of itself.
+        version: What the server says of itself; `None` when it does not tell us.
     """
 
-    def __init__(self, connection: EtcdConnection, *, version: str) -> None:
+    def __init__(self, connection: EtcdConnection, *, version: str | None) -> None:
+        super().__init__(connection.timeout)
         self._connection = connection
         self._cluster = 0
         found = weakness(version)
@@ -148,115 +149,68 @@ class EtcdKeyValue:
         self._leases: dict[int, tuple[float, asyncio.Task[Lease]]] = {}
 
     @property
-    def timeout(self) -> float:
-        """Return the deadline of each call in seconds."""
-        return self._connection.timeout
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """Return what an operator should know about this server."""
         return self._warnings
 
-    @in_time
-    async def get(self, key: str) -> Entry | None:
-        """Return the newest value of a key; `None` when there is none.
-
-        Raises:
-            UnavailableError: No member answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key.
-        """
-        check_key(key)
-        page = await self._page(messages.range_request(key))
+    async def _get(self, key: str) -> Entry | None:
+        page = await self._page(messages.range_request(key), limit=1)
         return page.entries[0] if page.entries else None
 
-    @in_time
-    async def list(self, prefix: str) -> Listing:
-        """Return all that is below a prefix, at one revision.
-
-        Raises:
-            UnavailableError: No member answers within the deadline, or they refuse us.
-            InvalidInputError: It is no prefix.
-        """
-        check_prefix(prefix)
+    async def _list(self, prefix: str, largest: int) -> Listing:
         deadline = end_of_step(self.timeout)
         while True:
+            found = Collected(prefix, self._connection.where)
             try:
-                return await self._list(prefix, deadline)
+                async for part in self._parts(prefix, largest):
+                    found.add(part.entries)
+                    if part.more and time.monotonic() > deadline:
+                        raise UnavailableError(
+                            f"did not send all below {prefix} within {self.timeout:g} s",
+                            where=self._connection.where,
+                        )
             except CompactedError:  # while we turned pages: from the start, then
                 continue
+            return replace(part, entries=tuple(found.entries))
 
-    @in_time
-    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
-        """Write a value, whatever was there; return its revision.
-
-        Raises:
-            UnavailableError: No member answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key, or the value is too large.
-        """
-        check_key(key)
-        check_value(value, ttl)
-        lease = await self._grant(ttl)
-        request = messages.put_request(key, value, lease.id)
-        revision = await self._call(messages.PUT, request, messages.read_revision, idempotent=False)
-        await self._assure(lease)
-        return revision
-
-    @in_time
-    async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
-        """Write a value if the key is not there; return its revision, `None` if it is there.
-
-        Raises:
-            UnavailableError: No member answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key, or the value is too large.
-        """
-        return await self._put_if(key, value, 0, ttl)
-
-    @in_time
-    async def set_if_revision(
-        self, key: str, value: bytes, revision: int, *, ttl: float | None = None
+    async def _write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
     ) -> int | None:
-        """Write a value if the key still has that revision; `None` if it does not.
+        lease = await self._grant(ttl)
+        written: int | None
+        if expected is None:
+            request = messages.put_request(key, value, lease.id)
+            written = await self._call(
+                messages.PUT, request, messages.read_revision, idempotent=False
+            )
+        else:
+            request = messages.put_if_request(key, value, lease.id, expected)
+            written = await self._call(
+                messages.TXN, request, messages.read_transaction, idempotent=False
+            )
+        if written is not None:
+            await self._assure(lease)
+        return written
 
-        Raises:
-            UnavailableError: No member answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key, or the value is too large.
-        """
-        check_key(key)
-        check_value(value, ttl)
-        return await self._put_if(key, value, revision, ttl) if revision > 0 else None
-
-    @in_time
-    async def remove_if_revision(self, key: str, revision: int) -> bool:
-        """Remove a key if it still has that revision; return whether it had.
-
-        Raises:
-            UnavailableError: No member answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key.
-        """
-        check_key(key)
-        if revision <= 0:
-            return False
+    async def _remove(self, key: str, revision: int) -> bool:
         request = messages.delete_if_request(key, revision)
         removed = await self._call(
             messages.TXN, request, messages.read_transaction, idempotent=False
         )
         return removed is not None
 
-    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
-        """Follow all that happens below a prefix, without an end; see `KeyValue.watch`.
-
-        Raises:
-            UnavailableError: The connection is lost, or the server refuses us.
-            InvalidInputError: It is no prefix.
-        """
-        check_prefix(prefix)
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        after = how.after
         while True:
             known = None if after is None else await self._since(prefix, after)
             if known is None:
-                listing = await self.list(prefix)
-                yield listing
+                async with aclosing(self._listed(prefix, how)) as listings:
+                    async for listing in listings:
+                        yield listing
                 known = Known(after=listing.revision, upto=listing.revision, revisions={})
-            async with EtcdWatch(self._connection, prefix, start=known.after + 1) as stream:
+            async with EtcdWatch(
+                self._connection, prefix, start=known.after + 1, largest=how.largest
+            ) as stream:
                 self._watches.add(stream.task)
                 try:
                     async for event in stream.events():
@@ -274,7 +228,7 @@ class EtcdKeyValue:
                     self._watches.discard(stream.task)
 
     async def close(self) -> None:
-        """Give the connection back; watches and all later calls raise."""
+        """Give the connection back; see `KeyValue.close`."""
         self._connection.close()
         for task in (*self._watches, *(lease for _, lease in self._leases.values())):
             task.cancel()
@@ -287,6 +241,8 @@ class EtcdKeyValue:
             async for page in self._pages(prefix, changed_since=after + 1, keys_only=True):
                 if after > page.revision or page.cluster != (self._cluster or page.cluster):
                     return None  # a server that lost data, or another cluster
+                if len(revisions) > MAX_KNOWN:
+                    return None
                 self._cluster = page.cluster
                 revisions.update((entry.key, entry.revision) for entry in page.entries)
                 upto = page.revision
@@ -294,19 +250,27 @@ class EtcdKeyValue:
             return None
         return Known(after=after, upto=upto, revisions=revisions)
 
-    async def _list(self, prefix: str, deadline: float) -> Listing:
-        entries: list[Entry] = []
+    async def _listed(self, prefix: str, how: Following) -> AsyncGenerator[Listing, None]:
+        """Yield a listing, or its parts; from the start again when they are compacted away."""
+        while True:
+            try:
+                if how.parts:
+                    async for part in self._parts(prefix, how.largest):
+                        yield part
+                else:
+                    yield await self.list(prefix, largest=how.largest)
+            except CompactedError:
+                continue
+            return
+
+    async def _parts(self, prefix: str, largest: int) -> AsyncGenerator[Listing, None]:
+        """Yield all below a prefix at one revision, in parts."""
         revision = 0
         async for page in self._pages(prefix):
-            entries += filter(is_ours, page.entries)
             revision = revision or page.revision
             self._cluster = page.cluster
-            if page.more and time.monotonic() > deadline:
-                raise UnavailableError(
-                    f"did not send all below {prefix} within {self._connection.timeout:g} s",
-                    where=self._connection.where,
-                )
-        return Listing(entries=tuple(entries), revision=revision)
+            entries = (one for one in page.entries if is_ours(one) and len(one.value) <= largest)
+            yield Listing(entries=tuple(entries), revision=revision, more=page.more)
 
     async def _pages(
         self, prefix: str, *, changed_since: int = 0, keys_only: bool = False
@@ -315,16 +279,21 @@ class EtcdKeyValue:
         start, revision, limit = prefix, 0, FIRST_PAGE
         more = True
         while more:
-            page = await self._page(
-                messages.range_request(
-                    start,
-                    end=messages.beyond(prefix),
-                    limit=limit,
-                    revision=revision,
-                    changed_since=changed_since,
-                    keys_only=keys_only,
-                )
+            request = messages.range_request(
+                start,
+                end=messages.beyond(prefix),
+                limit=limit,
+                revision=revision,
+                changed_since=changed_since,
+                keys_only=keys_only,
             )
+            try:
+                page = await self._page(request, limit=limit)
+            except TooLargeError:  # larger values than on the page before
+                if limit == 1:
+                    raise
+                limit = max(1, limit // SMALLER)
+                continue
             yield page
             # The header tells the newest revision, not the one that a later page was read at.
             revision = revision or page.revision
@@ -335,20 +304,9 @@ class EtcdKeyValue:
                 average = max(1, size // len(page.entries))
                 limit = max(1, min(LARGEST_PAGE, PAGE_BYTES // average))
 
-    async def _page(self, request: bytes) -> messages.Page:
-        return await self._call(messages.RANGE, request, messages.read_page, idempotent=True)
-
-    async def _put_if(self, key: str, value: bytes, revision: int, ttl: float | None) -> int | None:
-        check_key(key)
-        check_value(value, ttl)
-        lease = await self._grant(ttl)
-        request = messages.put_if_request(key, value, lease.id, revision)
-        written = await self._call(
-            messages.TXN, request, messages.read_transaction, idempotent=False
-        )
-        if written is not None:
-            await self._assure(lease)
-        return written
+    async def _page(self, request: bytes, *, limit: int) -> messages.Page:
+        read = partial(messages.read_page, limit=limit)
+        return await self._call(messages.RANGE, request, read, idempotent=True)
 
     async def _grant(self, ttl: float | None) -> Lease:
         if ttl is None:

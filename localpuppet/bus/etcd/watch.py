@@ -10,7 +10,7 @@ The task reads, so that nobody's timeout ever cuts a message in two.
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 from grpclib.exceptions import GRPCError
@@ -24,12 +24,14 @@ from localpuppet.bus.etcd.connection import (
     EtcdConnection,
     in_a_task,
     open_stream,
+    receive,
 )
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.text import one_line
 
-# Messages that wait to be told; then the stream's flow control holds the server.
+# Messages and bytes that wait to be told; then the stream's flow control holds the server.
 WAITING = 64
+WAITING_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +62,17 @@ class EtcdWatch:
         connection: Where.
         prefix: Of what.
         start: The first revision to be told.
+        largest: The bytes of the largest value that is told.
     """
 
-    def __init__(self, connection: EtcdConnection, prefix: str, *, start: int) -> None:
+    def __init__(
+        self, connection: EtcdConnection, prefix: str, *, start: int, largest: int
+    ) -> None:
         self._connection = connection
         self._request = messages.watch_request(prefix, start=start)
+        self._largest = largest
+        self._waiting = 0
+        self._room = asyncio.Event()
         self._queue: asyncio.Queue[messages.Watched | UnavailableError] = asyncio.Queue(WAITING)
         self._stream: Bytes | None = None
         self._channel: Channel | None = None
@@ -122,6 +130,8 @@ class EtcdWatch:
         message = await self._queue.get()
         if isinstance(message, UnavailableError):
             raise message
+        self._waiting -= _size(message)
+        self._room.set()
         return message
 
     def _ended(self, _task: "asyncio.Task[None]") -> None:
@@ -137,8 +147,8 @@ class EtcdWatch:
             async with open_stream(channel, messages.WATCH, metadata) as stream:
                 await stream.send_message(self._request)
                 self._stream = stream
-                while (answer := await stream.recv_message()) is not None:
-                    await self._queue.put(messages.read_watched(answer))
+                while (answer := await self._receive(stream)) is not None:
+                    await self._keep(answer)
             problem = self._problem("ended the watch")
         except UnavailableError as error:
             problem = error
@@ -149,8 +159,27 @@ class EtcdWatch:
             self._connection.drop(self._channel)
         await self._queue.put(problem)
 
+    async def _receive(self, stream: Bytes) -> bytes | None:
+        return await receive(stream, where=self._connection.where)
+
+    async def _keep(self, answer: bytes) -> None:
+        """Keep what a message tells, but for what is too large, when there is room for it."""
+        message = messages.read_watched(answer)
+        told = [one for one in message.events if len(one.entry.value) <= self._largest]
+        message = replace(message, events=tuple(told))
+        size = _size(message)
+        while self._waiting and self._waiting + size > WAITING_BYTES:
+            self._room.clear()
+            await self._room.wait()
+        self._waiting += size
+        await self._queue.put(message)
+
     def _closed(self) -> UnavailableError:
         return self._problem("the watch was ended: the connection was lost, or closed")
 
     def _problem(self, what: str) -> UnavailableError:
         return UnavailableError(what, where=self._connection.where)
+
+
+def _size(message: messages.Watched) -> int:
+    return sum(len(one.entry.key) + len(one.entry.value) for one in message.events)

@@ -4,12 +4,24 @@ Refuses to know: the stream (`bus.nats.stream`), and how a question is sent (`bu
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from localpuppet.bus.nats.connection import NatsConnection
 from localpuppet.bus.nats.link import Msg
+from localpuppet.bus.nats.message import server_version
+from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import one_line
+
+# Bytes of an answer: the names of some 30,000 keys. Once it is read, it takes twenty times as much.
+MAX_ANSWER = 2 * 1024 * 1024
+
+
+# Messages and bytes of one batch of a read: the server drops clients for which it must hold 64 MiB.
+BATCH = 500
+BATCH_BYTES = 4 * 1024 * 1024
+# Messages of a batch of which each may be as large as a server takes by default, 1 MiB.
+CAREFUL = 8
 
 
 class JetStream:
@@ -39,6 +51,28 @@ class JetStream:
         subject = f"{self._connection.api}.{method}"
         return self.result(await self._connection.request(subject, payload), accept)
 
+    async def fetched(self, stream: str, consumer: str, *, size: int) -> AsyncGenerator[Msg, None]:
+        """Yield what a consumer has to send, in batches.
+
+        Args:
+            stream: The name of its stream.
+            consumer: Its name.
+            size: The most messages of a batch: `BATCH`, or `CAREFUL` after a flood.
+
+        Raises:
+            UnavailableError: The consumer does not send everything in time.
+            FloodError: A batch is larger than what we hold.
+            StalledError: The consumer stops in between.
+        """
+        body: dict[str, object] = {"batch": size, "no_wait": True}
+        # 2.9 passes over the message that would be too much: then the bytes are for us to count.
+        if server_version(self._connection.version) >= (2, 10):
+            body["max_bytes"] = BATCH_BYTES
+        subject = f"{self._connection.api}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        link = await self._connection.link()
+        async for message in link.batches(subject, body, size=size):
+            yield message
+
     def result(self, answer: Msg, accept: tuple[int, ...]) -> dict[str, Any] | None:
         """Return what an answer says, `None` for an error that is expected.
 
@@ -64,7 +98,9 @@ def _read(data: bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is none: whoever answers is no server of NATS.
     """
-    raw = json.loads(data)
+    if len(data) > MAX_ANSWER:
+        raise ValueError(f"an answer of {len(data)} bytes")
+    raw = loads(data)
     if not isinstance(raw, dict):
         raise ValueError("no answer of JetStream")
     parts = [raw.get(key, {}) for key in ("config", "state", "error")]

@@ -1,11 +1,13 @@
 """nats-py's client, without what others could do to us by it.
 
-Owns: some of the library's own steps. Refuses to know: when to connect, and what messages mean.
+Owns: some of the library's own steps, and every private member of the library that we use: a test
+names those that another version lacks. Refuses to know: when to connect, and what messages mean.
 
 Invariants: a message with a subject or headers that are no text is a message, and no reason to lose
 the connection: the server stores such bytes for anybody who may write a key, and sends them again
 to whoever lists it; a server without TLS is told nothing where TLS is a must; a connection that is
-lost is lost at once, without waiting for a peer that is not there.
+lost is lost at once, without waiting for a peer that is not there; a server that sends a longer
+message or line than a bus has is left before that is read.
 """
 
 import asyncio
@@ -16,8 +18,37 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
+from nats.errors import ProtocolError
+from nats.protocol.parser import AWAITING_MSG_PAYLOAD, Parser
 
-from localpuppet.bus.transports import read_little
+from localpuppet.bus.client_sockets import read_little
+
+# Bytes of one message: a value, or an answer of JetStream's.
+MAX_MESSAGE = 4 * 1024 * 1024
+# Bytes of a line that is not a message: what a server says of itself is one.
+MAX_LINE = 256 * 1024
+
+
+class _BoundedParser(Parser):
+    """The library's parser waits for as many bytes as a server says, or for the end of a line."""
+
+    async def parse(self, data: bytes = b"") -> None:
+        """Take what has come.
+
+        Raises:
+            ProtocolError: The message or line has more bytes than one of a bus.
+        """
+        try:
+            await super().parse(data)
+        except RecursionError as error:
+            raise ProtocolError(
+                "nats: what the server says of itself is nested too deep"
+            ) from error
+        in_message = self.state == AWAITING_MSG_PAYLOAD
+        size = self.needed if in_message else len(self.buf)
+        if size > (MAX_MESSAGE if in_message else MAX_LINE):
+            self.reset()
+            raise ProtocolError(f"nats: the server sends {size} bytes at once")
 
 
 class TolerantClient(Client):
@@ -25,7 +56,13 @@ class TolerantClient(Client):
 
     def __init__(self) -> None:
         super().__init__()
+        self._ps = _BoundedParser(self)
         self._takers: dict[int, Callable[[Msg], None]] = {}
+
+    @property
+    def server_version(self) -> str:
+        """Return what the server says of its version; empty when it says nothing."""
+        return str(self._server_info.get("version", ""))
 
     def read_little(self) -> None:
         """Spare the kernel work for every message."""
@@ -94,6 +131,7 @@ class TolerantClient(Client):
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         if type(info.get("max_payload", 0)) is not int:
             raise NatsError("the server says what no server of NATS does")
+        info.pop("connect_urls", None)  # kept for its reconnecting, however many a server names
         await super()._process_info(info, initial_connection)
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:

@@ -9,55 +9,18 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 
 from localpuppet.bus.backoff import Backoff
+from localpuppet.bus.client_sockets import tls_context
 from localpuppet.bus.deadline import end_of_step
 from localpuppet.bus.nats.link import Msg, NatsError, NatsLink, NobodyError, reason
+from localpuppet.bus.servers import Servers
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.formats.text import url_without_secrets
+from localpuppet.machine.anchors import read_anchor
 
-API = "$JS.API"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Credentials:
-    """Who we are; all may be missing.
-
-    Attributes:
-        file: A `.creds` file (JWT and seed), or one with an nkey seed alone.
-        user: A user's name.
-        password: Its password.
-        tls: For servers that speak TLS; holds our certificate if there is one.
-    """
-
-    file: Path | None = None
-    user: str | None = None
-    password: str | None = None
-    tls: ssl.SSLContext | None = None
-
-    def options(self) -> dict[str, object]:
-        """Return what nats-py calls them.
-
-        Raises:
-            InvalidInputError: The file cannot be read.
-        """
-        options: dict[str, object] = {}
-        if self.file is not None:
-            try:
-                text = self.file.read_text("ascii")
-            except (OSError, UnicodeDecodeError) as error:
-                why = getattr(error, "strerror", None) or "it is not text"
-                raise InvalidInputError(f"cannot be read: {why}", where=str(self.file)) from error
-            kind = "user_credentials" if "BEGIN NATS USER JWT" in text else "nkeys_seed"
-            options[kind] = str(self.file)
-        if self.user is not None:
-            options |= {"user": self.user, "password": self.password or ""}
-        if self.tls is not None:
-            options["tls"] = self.tls
-        return options
+# What nats-py raises that connects: it believes the types in what a server says first.
+_RUBBISH = (NatsError, OSError, ValueError, TypeError, AttributeError, RecursionError)
 
 
 def _worth_saying(record: logging.LogRecord) -> bool:
@@ -69,31 +32,34 @@ class NatsConnection:
     """The connection of one client.
 
     Args:
-        servers: URLs, tried in turn.
-        credentials: Who we are.
-        inbox: The prefix of the subjects that answers come to.
+        servers: Where, and who we are: a server without TLS is refused where a URL or a CA says so,
+            else TLS is up to the server.
         timeout: The deadline of each call in seconds.
-        api: The prefix of JetStream's API.
-        must_be_tls: Whether a server without TLS is refused; else TLS is up to the server.
+        password: The password of `servers.user`.
+        inbox: The prefix of the subjects that answers come to.
+
+    Raises:
+        InvalidInputError: A file of TLS cannot be read, or holds something else.
     """
 
     def __init__(
         self,
-        servers: Sequence[str],
+        servers: Servers,
         *,
-        credentials: Credentials,
-        inbox: str,
         timeout: float,
-        api: str = API,
-        must_be_tls: bool = False,
+        password: str | None = None,
+        inbox: str = "_INBOX",
     ) -> None:
-        self.api = api
-        self._must_be_tls = must_be_tls
-        logging.getLogger("asyncio").addFilter(_worth_saying)
-        self._servers = list(servers)
-        self._credentials = credentials
-        self._inbox = inbox
+        self.api = servers.api
         self.timeout = timeout
+        logging.getLogger("asyncio").addFilter(_worth_saying)
+        self._servers = servers
+        self._must_be_tls = servers.tls or servers.ca is not None
+        self._tls: ssl.SSLContext | None = None
+        if self._must_be_tls:
+            self._tls = tls_context(servers.ca, servers.certificate, servers.key)
+        self._password = password
+        self._inbox = inbox
         self._link: NatsLink | None = None
         self._connecting = asyncio.Lock()
         self._closed = False
@@ -102,7 +68,7 @@ class NatsConnection:
     @property
     def where(self) -> str:
         """Return the servers: for messages."""
-        return ", ".join(url_without_secrets(url) for url in self._servers)
+        return ", ".join(endpoint.url for endpoint in self._servers.endpoints)
 
     @property
     def version(self) -> str:
@@ -114,6 +80,7 @@ class NatsConnection:
 
         Raises:
             UnavailableError: No server can be reached within the deadline, or they refuse us.
+            InvalidInputError: The credentials file cannot be read.
         """
         found = self._link
         if found is not None and found.alive and not self._closed:
@@ -151,18 +118,18 @@ class NatsConnection:
         return self.problem(f"cannot be reached: {self._said}", hint)
 
     async def _connect(self, deadline: float) -> NatsLink:
-        options = self._credentials.options()
+        options = self._options()
+        endpoints = self._servers.endpoints
         backoff = Backoff()
         while True:
-            for left, url in zip(range(len(self._servers), 0, -1), self._servers, strict=True):
+            for left, endpoint in zip(range(len(endpoints), 0, -1), endpoints, strict=True):
                 link = NatsLink(
                     where=self.where, timeout=self.timeout, must_be_tls=self._must_be_tls
                 )
                 try:
                     async with asyncio.timeout(max(0.05, (deadline - time.monotonic()) / left)):
-                        await link.connect(url, options, inbox=self._inbox)
-                # The library believes the types in what a server says first.
-                except (NatsError, OSError, ValueError, TypeError, AttributeError) as error:
+                        await link.connect(endpoint.url, options, inbox=self._inbox)
+                except _RUBBISH as error:
                     self._said = link.said or reason(error)
                     await link.close()
                     if "authorization" in self._said.lower():
@@ -177,6 +144,21 @@ class NatsConnection:
             if time.monotonic() + pause >= deadline:
                 raise self._unreachable()
             await asyncio.sleep(pause)
+
+    def _options(self) -> dict[str, object]:
+        """Return who we are, as nats-py calls it; files are read again for each connection."""
+        options: dict[str, object] = {} if self._tls is None else {"tls": self._tls}
+        if self._servers.user is not None:
+            options |= {"user": self._servers.user, "password": self._password or ""}
+        file = self._servers.credentials
+        if file is not None:
+            try:
+                text = read_anchor(file).decode("ascii")
+            except UnicodeDecodeError as error:
+                raise InvalidInputError("is not text", where=str(file)) from error
+            kind = "user_credentials" if "BEGIN NATS USER JWT" in text else "nkeys_seed"
+            options[kind] = str(file)
+        return options
 
     async def request(
         self, subject: str, payload: bytes = b"", *, headers: Mapping[str, str] | None = None

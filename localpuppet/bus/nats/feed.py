@@ -17,6 +17,7 @@ SWEEP = 60
 LOOK = 60.0
 # Messages that may pile up before a watch; what comes then is read when there is room again.
 BEHIND = 1000
+BEHIND_BYTES = 4 * 1024 * 1024
 
 
 class NatsFeed:
@@ -25,12 +26,17 @@ class NatsFeed:
     Args:
         stream: The stream.
         prefix: Of which keys.
+        largest: The bytes of the largest value that is told.
     """
 
-    def __init__(self, stream: NatsStream, prefix: str) -> None:
+    def __init__(self, stream: NatsStream, prefix: str, *, largest: int) -> None:
         self._stream = stream
         self._prefix = prefix
+        self._largest = largest
+        self._waiting = 0
         self._queue: asyncio.Queue[Message | None] = asyncio.Queue()
+        # Whether the queue ends with a look, which finds all that comes until then.
+        self._full = False
         self._looks = 0
         self._timer: asyncio.TimerHandle
         self._link: NatsLink
@@ -75,11 +81,15 @@ class NatsFeed:
         """
         self.check()
         message = await self._queue.get()
+        if self._queue.empty():
+            self._full = False
         if message is None:
             self.check()
             self._looks += 1
             if self._looks % SWEEP == 0:
                 await self._stream.sweep(self._prefix)
+        else:
+            self._waiting -= len(message.entry.value)
         return message
 
     def _look(self) -> None:
@@ -87,10 +97,16 @@ class NatsFeed:
         self._timer = asyncio.get_running_loop().call_later(LOOK, self._look)
 
     def _heard(self, message: Msg) -> None:
-        if self._queue.qsize() > BEHIND:
+        if self._full:
             return  # the look that ends the queue finds it: it is stored already
         try:
-            heard = self._stream.heard(message) if self._queue.qsize() < BEHIND else None
+            heard = self._stream.heard(message)
         except ValueError:
-            heard = None  # somebody else's: what is stored decides
-        self._queue.put_nowait(heard)
+            self._queue.put_nowait(None)  # somebody else's: what is stored decides
+            return
+        size = len(heard.entry.value)
+        if size > self._largest:
+            return
+        self._full = self._queue.qsize() >= BEHIND or self._waiting + size > BEHIND_BYTES
+        self._waiting += 0 if self._full else size
+        self._queue.put_nowait(None if self._full else heard)

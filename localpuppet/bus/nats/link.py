@@ -36,15 +36,33 @@ except ModuleNotFoundError as error:
         hint="pip install '/opt/localpuppet[nats]', where that is the clone (docs/bus.md)",
     ) from error
 
-__all__ = ["Msg", "NatsError", "NatsLink", "NobodyError", "StalledError", "Subscription", "reason"]
+__all__ = [
+    "FloodError",
+    "Msg",
+    "NatsError",
+    "NatsLink",
+    "NobodyError",
+    "StalledError",
+    "Subscription",
+    "reason",
+]
 
 _REFUSED = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"', re.I)
 # What is stored may have a header of that name, but then the server adds others.
 _NO_RESPONDERS = {"Status": "503"}
 
 
+# Bytes that a batch may have, and what each of its messages counts for besides.
+MAX_BATCH = 12 * 1024 * 1024
+_OVERHEAD = 1024
+
+
 class StalledError(Exception):
     """A consumer promised more than it sends: what it counted was replaced or removed meanwhile."""
+
+
+class FloodError(UnavailableError):
+    """A batch is larger than what we hold."""
 
 
 class NobodyError(UnavailableError):
@@ -58,6 +76,34 @@ class _Question:
     subject: str
     heard: Callable[[Msg], None]
     failed: Callable[[UnavailableError], None]
+
+
+class _BoundedQueue:
+    """What comes in answer to a question for a batch, up to `MAX_BATCH` bytes of it.
+
+    Args:
+        problem: What stands in the queue in place of what comes beyond that.
+    """
+
+    def __init__(self, problem: UnavailableError) -> None:
+        self.waiting: asyncio.Queue[Msg | UnavailableError] = asyncio.Queue()
+        self._problem = problem
+        self._size = 0
+
+    def begin(self) -> None:
+        """Count anew: another batch is asked for, and all of the last one was taken."""
+        self._size = 0
+
+    def heard(self, message: Msg) -> None:
+        before = self._size
+        self._size += len(message.data) + _OVERHEAD
+        if self._size <= MAX_BATCH:
+            self.waiting.put_nowait(message)
+        elif before <= MAX_BATCH:  # said once
+            self.waiting.put_nowait(self._problem)
+
+    def failed(self, problem: UnavailableError) -> None:
+        self.waiting.put_nowait(problem)
 
 
 class NatsLink:
@@ -89,7 +135,7 @@ class NatsLink:
     @property
     def version(self) -> str:
         """Return the version of the server."""
-        return one_line(str(self.client._server_info.get("version", "")))
+        return one_line(self.client.server_version)
 
     async def connect(self, url: str, options: Mapping[str, Any], *, inbox: str) -> None:
         """Connect.
@@ -182,25 +228,27 @@ class NatsLink:
         """Ask a pull consumer for batches, until it has no more; yield their messages.
 
         Raises:
-            UnavailableError: It is refused, the connection is lost, or not everything came within
+            UnavailableError: It is refused, the connection is lost, or a batch did not come within
                 the deadline.
+            FloodError: A batch is larger than `MAX_BATCH`.
             StalledError: Nothing came for a quarter of that, or the consumer is gone.
         """
         self.check_answers()
-        queue: asyncio.Queue[Msg | UnavailableError] = asyncio.Queue()
+        queue = _BoundedQueue(FloodError("sends more than is held", where=self._where))
         self._number += 1
         inbox = f"{self._inbox}-{self._number}"
-        question = _Question(subject=subject, heard=queue.put_nowait, failed=queue.put_nowait)
+        question = _Question(subject=subject, heard=queue.heard, failed=queue.failed)
         # What comes keeps the subject that it is stored under: it takes a subscription to know it.
-        subscription = await self.subscribe(f"{inbox}.*", queue.put_nowait)
+        subscription = await self.subscribe(f"{inbox}.*", queue.heard)
         self._questions[inbox] = question
-        deadline = end_of_step(self._timeout)
         number = 0
         more = True
         try:
             while more:
                 # A subject for each batch: an end that comes late is not taken for the next one's.
                 number += 1
+                queue.begin()
+                deadline = end_of_step(self._timeout)
                 answer = f"{inbox}.{number}"
                 await self.client.publish(subject, json.dumps(body).encode(), reply=answer)
                 count = 0
@@ -224,19 +272,19 @@ class NatsLink:
             del self._questions[inbox]
             await self.unsubscribe(subscription)
 
-    async def _taken(self, queue: "asyncio.Queue[Msg | UnavailableError]", deadline: float) -> Msg:
-        if queue.empty():
+    async def _taken(self, queue: "_BoundedQueue", deadline: float) -> Msg:
+        if queue.waiting.empty():
             left = deadline - time.monotonic()
             try:
                 async with asyncio.timeout(min(self._timeout / 4, left)):
-                    message = await queue.get()
+                    message = await queue.waiting.get()
             except TimeoutError as error:
                 if left < self._timeout / 4:
                     late = f"did not send everything within {self._timeout:g} s"
                     raise self.problem(late) from error
                 raise StalledError from error
         else:
-            message = queue.get_nowait()
+            message = queue.waiting.get_nowait()
         if isinstance(message, UnavailableError):
             raise message
         return message

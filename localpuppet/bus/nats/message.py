@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from localpuppet.bus.key_value import Entry
+from localpuppet.bus.nats.link import Msg
 
 # Clocks drift: seconds, and parts of the time since we were told the server's.
 SLACK = 0.5
@@ -94,6 +95,22 @@ def unpacked(key: str, data: bytes, *, revision: int, stored: float) -> Message:
         entry=Entry(key=key, value=data[found.end() :], revision=revision),
         removed=bool(found[1]),
         expires=stored + float(found[2]) if found[2] else None,
+    )
+
+
+def fetched(key: str, message: Msg) -> Message:
+    """Return what a message says that a consumer sent; see `unpacked`.
+
+    Args:
+        key: The key of its subject.
+        message: The message.
+    """
+    data = message.metadata
+    return unpacked(
+        key,
+        message.data,
+        revision=data.sequence.stream,
+        stored=data.timestamp.timestamp(),
     )
 
 

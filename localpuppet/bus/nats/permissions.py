@@ -12,12 +12,11 @@ import json
 from collections.abc import Iterable, Sequence
 
 from localpuppet.bus.grants import Grant, Member
-from localpuppet.bus.nats.subjects import inbox_of, subject_of, subjects_below
+from localpuppet.bus.nats.subjects import LIVE, PREFIX, inbox_of, subject_of, subjects_below
 
 # Where the members find the API of the other account; `buses.nats.api` in their settings.
 API = "$JS.bus.API"
 _OWN = "$JS.API"
-_PREFIX = "lp"
 
 
 def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -> str:
@@ -37,17 +36,17 @@ def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -
         f"CONSUMER.MSG.NEXT.{stream}.*": ", response_type: stream",
     }
     exports = [
-        f'{{service: "{_PREFIX}.>"}}',
+        f'{{service: "{PREFIX}.>"}}',
         *(f'{{service: "{_OWN}.{call}"{more}}}' for call, more in calls.items()),
-        f'{{stream: "{_PREFIX}-live.>"}}',
+        f'{{stream: "{LIVE}.>"}}',
     ]
     imports = [
-        f'{{service: {{account: BUS, subject: "{_PREFIX}.>"}}}}',
+        f'{{service: {{account: BUS, subject: "{PREFIX}.>"}}}}',
         *(
             f'{{service: {{account: BUS, subject: "{_OWN}.{call}"}}, to: "{API}.{call}"}}'
             for call in calls
         ),
-        f'{{stream: {{account: BUS, subject: "{_PREFIX}-live.>"}}}}',
+        f'{{stream: {{account: BUS, subject: "{LIVE}.>"}}}}',
     ]
     lines = [
         "accounts {",
@@ -76,13 +75,13 @@ def permissions(member: Member, *, stream: str) -> dict[str, list[str]]:
     ]
     subscribe = [f"{inbox_of(member.name)}.>"]
     for grant in member.grants:
-        subject = _subject(_PREFIX, grant)
+        subject = _subject(PREFIX, grant)
         if grant.write:
             publish.append(subject)
         else:
             publish.append(f"{API}.DIRECT.GET.{stream}.{subject}")
             publish.append(f"{API}.CONSUMER.CREATE.{stream}.*.{subject}")
-            subscribe.append(_subject(f"{_PREFIX}-live", grant))
+            subscribe.append(_subject(LIVE, grant))
     return {"publish": publish, "subscribe": subscribe}
 
 

@@ -16,95 +16,39 @@ was to stay for an hour and was followed by one for a second is gone after a sec
 """
 
 import time
-from collections.abc import AsyncGenerator, Sequence
-from pathlib import Path
+from collections.abc import AsyncGenerator
 
+from localpuppet.bus.checked_store import CheckedStore, Collected, Following
 from localpuppet.bus.deadline import end_of_step, in_time
-from localpuppet.bus.key_value import (
-    Change,
-    Entry,
-    Gone,
-    Listing,
-    Put,
-    check_key,
-    check_prefix,
-    check_value,
-)
-from localpuppet.bus.nats.connection import API, Credentials, NatsConnection
+from localpuppet.bus.key_value import PART, Change, Entry, Gone, Listing, Put
+from localpuppet.bus.nats.connection import NatsConnection
 from localpuppet.bus.nats.feed import NatsFeed
 from localpuppet.bus.nats.message import Message, server_version
 from localpuppet.bus.nats.stream import NatsStream
-from localpuppet.bus.tls import tls_context
-from localpuppet.errors import InvalidInputError
-
-_MAX_BYTES = 1024**3
+from localpuppet.bus.servers import Servers
 
 
 async def open_nats(
-    servers: Sequence[str],
+    servers: Servers,
     *,
     timeout: float,
-    ca: Path | None = None,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    credentials: Path | None = None,
-    user: str | None = None,
     password: str | None = None,
     inbox: str = "_INBOX",
-    api: str = API,
-    stream: str = "localpuppet",
-    prefix: str = "lp",
-    max_bytes: int = _MAX_BYTES,
-    replicas: int = 1,
 ) -> "NatsKeyValue":
     """Return the bus on NATS servers; their stream is made if it is not there.
 
     Args:
-        servers: URLs (`tls://nats1:4222`, `nats://…`), tried in turn.
+        servers: The servers, their stream, and who we are to them.
         timeout: The deadline of each call in seconds.
-        ca: PEM file with the authorities to trust; `None` for the system's.
-        certificate: PEM file with our certificate.
-        key: PEM file with its key; `None` when it is in `certificate`.
-        credentials: A `.creds` file, or one with an nkey seed.
-        user: A user's name.
-        password: Its password.
+        password: The password of `servers.user`.
         inbox: The prefix of subjects for answers; permissions can name one for each node.
-        api: The prefix of JetStream's API; another one where it is imported from an account.
-        stream: The stream's name.
-        prefix: The first token of its subjects.
-        max_bytes: How large a stream that we make may grow.
-        replicas: How many servers keep a stream that we make.
 
     Raises:
         UnavailableError: No server answers within the deadline, or they refuse us.
-        InvalidInputError: A URL or a file is not what it should be.
+        InvalidInputError: A file of TLS or of credentials is not what it should be.
     """
-    if not servers:
-        raise InvalidInputError("names no server", where="bus nats", hint="write servers: [URL]")
-    for url in servers:
-        if not url.startswith(("nats://", "tls://")) or "@" in url:
-            raise InvalidInputError(
-                "is no server of NATS, or holds credentials",
-                where="bus nats",
-                hint="write tls://HOST:4222, and user and password_file",
-            )
-    secure = ca is not None or any(url.startswith("tls://") for url in servers)
-    connection = NatsConnection(
-        servers,
-        credentials=Credentials(
-            file=credentials,
-            user=user,
-            password=password,
-            tls=tls_context(ca, certificate, key) if secure else None,
-        ),
-        inbox=inbox,
-        timeout=timeout,
-        api=api,
-        must_be_tls=secure,
-    )
-    store = NatsStream(
-        connection, name=stream, prefix=prefix, max_bytes=max_bytes, replicas=replicas
-    )
+    connection = NatsConnection(servers, timeout=timeout, password=password, inbox=inbox)
+    store = NatsStream(connection, servers)
     try:
         await store.open()
     except BaseException:
@@ -123,20 +67,16 @@ def weakness(version: str) -> str | None:
     )
 
 
-class NatsKeyValue:
-    """A `KeyValue`; see there for what the methods promise.
+class NatsKeyValue(CheckedStore):
+    """The bus in a stream of JetStream.
 
     Args:
         stream: The stream.
     """
 
     def __init__(self, stream: NatsStream) -> None:
+        super().__init__(stream.timeout)
         self._stream = stream
-
-    @property
-    def timeout(self) -> float:
-        """Return the deadline of each call in seconds."""
-        return self._stream.connection.timeout
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -144,58 +84,28 @@ class NatsKeyValue:
         found = weakness(self._stream.connection.version)
         return () if found is None else (found,)
 
-    @in_time
-    async def get(self, key: str) -> Entry | None:
-        """Return the newest value of a key; `None` when there is none.
-
-        Raises:
-            UnavailableError: No server answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key.
-        """
-        check_key(key)
+    async def _get(self, key: str) -> Entry | None:
         message = await self._last(key)
         return message.entry if message is not None and self._stream.alive(message) else None
 
-    @in_time
-    async def list(self, prefix: str) -> Listing:
-        """Return all that is below a prefix, at one revision.
-
-        Raises:
-            UnavailableError: No server answers within the deadline, or they refuse us.
-            InvalidInputError: It is no prefix.
-        """
-        check_prefix(prefix)
-        listing = await self._list(prefix)
+    async def _list(self, prefix: str, largest: int) -> Listing:
+        listing = await self._read(prefix, largest)
         if not listing.entries:
             # Anybody may ask which keys there are. Who may not read them is not told "none".
             await self._stream.last(f"{prefix}none")
         return listing
 
-    @in_time
-    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
-        """Write a value, whatever was there; return its revision.
+    async def _write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
+    ) -> int | None:
+        if expected == 0:
+            return await self._add(key, value, ttl)
+        # The server compares sequences alone: it takes a trace, or what has expired, for a value.
+        if expected is not None and not await self._has(key, expected):
+            return None
+        return await self._stream.publish(key, value, ttl=ttl, expected=expected)
 
-        Raises:
-            UnavailableError: No server answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key, or the value is too large.
-        """
-        check_key(key)
-        check_value(value, ttl)
-        revision = await self._stream.publish(key, value, ttl=ttl)
-        if revision is None:
-            raise AssertionError("a write without a condition cannot lose")
-        return revision
-
-    @in_time
-    async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
-        """Write a value if the key is not there; return its revision, `None` if it is there.
-
-        Raises:
-            UnavailableError: No server answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key, or the value is too large.
-        """
-        check_key(key)
-        check_value(value, ttl)
+    async def _add(self, key: str, value: bytes, ttl: float | None) -> int | None:
         expected = 0
         deadline = end_of_step(self.timeout)
         while time.monotonic() < deadline:
@@ -209,85 +119,62 @@ class NatsKeyValue:
             expected = 0 if message is None else message.entry.revision
         raise self._stream.connection.problem(f"{key} is written and removed all the time")
 
-    @in_time
-    async def set_if_revision(
-        self, key: str, value: bytes, revision: int, *, ttl: float | None = None
-    ) -> int | None:
-        """Write a value if the key still has that revision; `None` if it does not.
-
-        Raises:
-            UnavailableError: No server answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key, or the value is too large.
-        """
-        check_value(value, ttl)
-        # The server compares sequences alone: it takes a trace, or what has expired, for a value.
-        if not await self._has(key, revision):
-            return None
-        return await self._stream.publish(key, value, ttl=ttl, expected=revision)
-
-    @in_time
-    async def remove_if_revision(self, key: str, revision: int) -> bool:
-        """Remove a key if it still has that revision; return whether it had.
-
-        Raises:
-            UnavailableError: No server answers within the deadline, or they refuse us.
-            InvalidInputError: It is no key.
-        """
+    async def _remove(self, key: str, revision: int) -> bool:
         if not await self._has(key, revision):
             return False
         return await self._stream.publish_removal(key, revision) is not None
 
-    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
-        """Follow all that happens below a prefix, without an end; see `KeyValue.watch`.
-
-        Raises:
-            UnavailableError: The connection is lost, or the server refuses us.
-            InvalidInputError: It is no prefix.
-        """
-        check_prefix(prefix)
-        async with NatsFeed(self._stream, prefix) as feed:
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        after = how.after
+        seen = checked = after or 0
+        async with NatsFeed(self._stream, prefix, largest=how.largest) as feed:
             state = None if after is None else await self._stream.state()
             if after is None or state is None or not self._stream.remembers(after, state):
-                listing = await self._list(prefix)
-                yield listing
-                seen = checked = listing.revision
+                async for change in self._listed(prefix, how):
+                    yield change
+                    seen = checked = _reached(change, seen)
                 behind = False
             else:
-                seen = checked = after
                 behind = True  # what was stored since is older than what is heard by now
             feed.check()
             told: set[int] = set()
             while True:
                 heard = None if behind else await feed.next()
                 behind = False
-                if heard is None:
-                    upto = (await self._stream.state()).last
-                    news = await self._stream.read(prefix, after=checked) if upto > checked else []
-                else:
-                    upto, news = checked, [heard]
-                for message in news:
+                upto = checked if heard is not None else (await self._stream.state()).last
+                async for message in self._news(prefix, heard, how, checked, upto):
                     at = message.entry.revision
                     if at <= checked or at in told:
                         continue
                     # It came late, and who follows must see it in its place; or what seemed newer
                     # was forged. What is stored decides, also about where we are.
                     if at < seen:
-                        listing = await self._list(prefix)
-                        yield listing
-                        seen = upto = listing.revision
+                        async for change in self._listed(prefix, how):
+                            yield change
+                            seen = upto = _reached(change, seen)
                         break
                     told.add(at)
                     seen = at
-                    change = self._change(message)
-                    if change is not None:
-                        yield change
+                    news = self._change(message)
+                    if news is not None:
+                        yield news
                 if upto > checked:
                     checked = upto
                     seen = max(seen, upto)
                     told = {at for at in told if at > checked}
 
+    async def _news(
+        self, prefix: str, heard: Message | None, how: Following, checked: int, upto: int
+    ) -> AsyncGenerator[Message, None]:
+        """Yield what was heard, or else what was stored after `checked`."""
+        if heard is not None:
+            yield heard
+        elif upto > checked:
+            async for message in self._stream.read(prefix, largest=how.largest, after=checked):
+                yield message
+
     async def close(self) -> None:
-        """Give the connection back; watches and all later calls raise."""
+        """Give the connection back; see `KeyValue.close`."""
         await self._stream.connection.close()
 
     def _change(self, message: Message) -> Change | None:
@@ -302,17 +189,51 @@ class NatsKeyValue:
         return message
 
     async def _has(self, key: str, revision: int) -> bool:
-        entry = await self.get(key)
+        entry = await self._get(key)
         return entry is not None and entry.revision == revision
 
-    @in_time
-    async def _list(self, prefix: str) -> Listing:
+    async def _listed(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        """Yield a listing, or its parts; the revision of the last part is that of them all.
+
+        What was removed meanwhile may be in a part that was told: it is told to be gone.
+        """
+        if not how.parts:
+            yield await self._read(prefix, how.largest)
+            return
         state = await self._stream.state(prefix)
-        messages = await self._stream.below(prefix, state)
-        newest = {one.entry.key: one for one in messages}  # one may have been replaced meanwhile
+        part: list[Entry] = []
+        gone: list[Gone] = []
+        size, last = 0, state.last
+        async for message in self._stream.below(prefix, state, largest=how.largest):
+            last = max(last, message.entry.revision)
+            if self._stream.alive(message):
+                part.append(message.entry)
+                size += len(message.entry.value)
+            elif message.removed and message.entry.revision > state.last:
+                gone.append(Gone(key=message.entry.key, revision=message.entry.revision))
+            if size >= PART:
+                yield Listing(entries=tuple(part), revision=last, more=True)
+                part, size = [], 0
+        yield Listing(entries=tuple(part), revision=last)
+        for change in gone:
+            yield change
+
+    @in_time
+    async def _read(self, prefix: str, largest: int) -> Listing:
+        state = await self._stream.state(prefix)
+        found = Collected(prefix, self._stream.connection.where)
+        newest: dict[str, Message] = {}  # one may have been replaced or removed meanwhile
+        async for message in self._stream.below(prefix, state, largest=largest):
+            found.add((message.entry,))
+            newest[message.entry.key] = message
         entries = sorted(
             (one.entry for one in newest.values() if self._stream.alive(one)),
             key=lambda entry: entry.key,
         )
-        last = messages[-1].entry.revision if messages else 0
+        last = max((one.revision for one in found.entries), default=0)
         return Listing(entries=tuple(entries), revision=max(state.last, last))
+
+
+def _reached(change: Change, seen: int) -> int:
+    """Return where a watcher is after a listing; removals beside it are older than that."""
+    return change.revision if isinstance(change, Listing) else seen

@@ -11,32 +11,31 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from localpuppet.bus.backoff import Backoff
 from localpuppet.bus.deadline import end_of_step, in_time
 from localpuppet.bus.key_value import is_key, is_ours
-from localpuppet.bus.nats.api import JetStream
+from localpuppet.bus.nats.api import BATCH, CAREFUL, JetStream
 from localpuppet.bus.nats.connection import NatsConnection
-from localpuppet.bus.nats.link import Msg, NatsLink, StalledError
+from localpuppet.bus.nats.link import FloodError, Msg, NatsLink, StalledError
 from localpuppet.bus.nats.memory import TRACE, Memory, StreamState
 from localpuppet.bus.nats.message import (
     Message,
     ServerClock,
+    fetched,
     packed,
     seconds,
     server_version,
     unpacked,
 )
 from localpuppet.bus.nats.stream_config import mended_stream, wanted_stream
-from localpuppet.bus.nats.subjects import key_of, subject_of, subjects_below
+from localpuppet.bus.nats.subjects import LIVE, PREFIX, key_of, subject_of, subjects_below
+from localpuppet.bus.servers import Servers
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.text import one_line
 
-# One batch of a read: the server drops clients for which it must hold 64 MiB.
-BATCH = 500
-BATCH_BYTES = 8 * 1024 * 1024
 # So many keys are asked for one by one.
 FEW = 8
 # Dead messages that one read removes at most, where the server does not do that by itself.
@@ -51,21 +50,14 @@ class NatsStream:
 
     Args:
         connection: To the server.
-        name: Its name.
-        prefix: The first token of its subjects; `PREFIX-live` is where its messages are repeated.
-        max_bytes: How large it may grow; beyond that, writes are refused.
-        replicas: How many servers keep it.
+        servers: Says the stream's name, and how one that we make is to be.
     """
 
-    def __init__(
-        self, connection: NatsConnection, *, name: str, prefix: str, max_bytes: int, replicas: int
-    ) -> None:
+    def __init__(self, connection: NatsConnection, servers: Servers) -> None:
         self.connection = connection
         self._api = JetStream(connection)
-        self._name = name
-        self._prefix = prefix
-        self._max_bytes = max_bytes
-        self._replicas = replicas
+        self._name = servers.stream
+        self._servers = servers
         self._prepared: NatsLink | None = None
         self._server_ttl = False
         self._replicated = False
@@ -79,7 +71,7 @@ class NatsStream:
 
     def live(self, keys: str) -> str:
         """Return the subject on which the server repeats what it stored below a prefix of keys."""
-        return subjects_below(f"{self._prefix}-live", keys)
+        return subjects_below(LIVE, keys)
 
     @in_time
     async def open(self) -> None:
@@ -104,13 +96,8 @@ class NatsStream:
     @in_time
     async def _prepare(self, link: NatsLink) -> None:
         answer = await self._api.call(f"STREAM.INFO.{self._name}", {}, accept=(_NO_STREAM,))
-        wanted = wanted_stream(
-            self._name,
-            prefix=self._prefix,
-            max_bytes=self._max_bytes,
-            replicas=self._replicas,
-            version=server_version(self.connection.version),
-        )
+        version = server_version(self.connection.version)
+        wanted = wanted_stream(self._servers, version=version)
         if answer is None:
             answer = await self._api.call(f"STREAM.CREATE.{self._name}", wanted)
         config = (answer or {}).get("config", {})
@@ -137,7 +124,7 @@ class NatsStream:
         """
         await self.prepare()
         began = time.monotonic()
-        asked = {"subjects_filter": subjects_below(self._prefix, keys)} if keys else {}
+        asked = {"subjects_filter": subjects_below(PREFIX, keys)} if keys else {}
         answer = await self._api.call(f"STREAM.INFO.{self._name}", asked) or {}
         found = answer.get("state", {})
         state = StreamState(
@@ -146,7 +133,7 @@ class NatsStream:
             keys=tuple(
                 key
                 for subject in found.get("subjects") or ()
-                if is_key(key := key_of(self._prefix, subject))
+                if is_key(key := key_of(PREFIX, subject))
             ),
         )
         self._memory.reached(state, began)
@@ -163,7 +150,7 @@ class NatsStream:
             UnavailableError: The server does not answer, or refuses us.
         """
         await self.prepare()
-        subject = subject_of(self._prefix, key)
+        subject = subject_of(PREFIX, key)
         api = self.connection.api
         answer = await self.connection.request(f"{api}.DIRECT.GET.{self._name}.{subject}")
         headers = answer.headers or {}
@@ -220,21 +207,23 @@ class NatsStream:
             headers["Nats-TTL"] = f"{max(1, math.ceil(ttl))}s"
         if expected is not None:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
-        answer = await self.connection.request(subject_of(self._prefix, key), body, headers=headers)
+        answer = await self.connection.request(subject_of(PREFIX, key), body, headers=headers)
         result = self._api.result(answer, (_WRONG_LAST_SEQUENCE,))
         if result is None:
             return None
         if result.get("stream") != self._name:
             raise self.connection.problem(
-                f"keeps {self._prefix}.> in the stream {one_line(str(result.get('stream')))}",
+                f"keeps {PREFIX}.> in the stream {one_line(str(result.get('stream')))}",
                 f"set stream to it, or remove it: {self._name} is the one that is read",
             )
         if "seq" not in result:
             raise self.connection.problem("does not answer as JetStream does")
         return int(result["seq"])
 
-    async def below(self, keys: str, state: StreamState) -> list[Message]:
-        """Return the last messages below a prefix of keys that `state` was asked for.
+    async def below(
+        self, keys: str, state: StreamState, *, largest: int
+    ) -> AsyncGenerator[Message, None]:
+        """Yield the last messages below a prefix of keys that `state` was asked for; see `read`.
 
         Raises:
             UnavailableError: The server does not answer, or refuses us.
@@ -248,39 +237,65 @@ class NatsStream:
                 for message in found:
                     if self.needs_time(message):
                         await self.tell_time(message.entry.key)
-                await self._sweep(found)
-                return sorted(found, key=lambda message: message.entry.revision)
-        return await self.read(keys)
+                await self._sweep(self._dead(found))
+                for message in sorted(found, key=lambda one: one.entry.revision):
+                    if len(message.entry.value) <= largest:
+                        yield message
+                return
+        async for message in self.read(keys, largest=largest):
+            yield message
 
-    @in_time
-    async def read(self, keys: str, *, after: int | None = None) -> list[Message]:
-        """Return the last messages below a prefix of keys, in the order of their sequences.
+    async def read(
+        self, keys: str, *, largest: int, after: int | None = None
+    ) -> AsyncGenerator[Message, None]:
+        """Yield the last messages below a prefix of keys, in the order of their sequences.
+
+        Where the server stalls they come from the first on once more: never a shorter list.
 
         Args:
             keys: The prefix.
+            largest: The bytes of the largest value that is of use.
             after: Only those after this sequence.
 
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
-        subject = subjects_below(self._prefix, keys)
-        policy: dict[str, object] = {"deliver_policy": "last_per_subject"}
-        if after is not None:
-            policy = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
-        deadline = end_of_step(self.connection.timeout)
+        subject = subjects_below(PREFIX, keys)
+        policy = _policy(after)
         backoff = Backoff()
+        deadline = end_of_step(self.timeout)
+        dead: list[int] = []
+        size, reached = BATCH, 0
         while True:
             try:
-                async with self._consumer(subject, policy) as (name, pending):
-                    found = [one async for one in self._fetched(name)] if pending else []
-            except StalledError as error:  # never a shorter list: another consumer counts anew
+                async for message in self._once(subject, policy, size):
+                    dead += self._dead([message])[: SWEEP - len(dead)]
+                    if is_ours(message.entry) and len(message.entry.value) <= largest:
+                        yield message
+                    if message.entry.revision > reached:  # it goes on
+                        reached = message.entry.revision
+                        deadline = end_of_step(self.timeout)
+            except FloodError:  # there are large values among them
+                if size == CAREFUL:
+                    raise
+                size = CAREFUL
+            except StalledError as error:  # another consumer counts anew
                 pause = backoff.pause()
                 if time.monotonic() + pause < deadline:
                     await asyncio.sleep(pause)
                     continue
                 raise self.connection.problem(f"did not send all below {keys}") from error
-            await self._sweep(found)
-            return [one for one in found if is_ours(one.entry)]
+            else:
+                await self._sweep(dead)
+                return
+
+    async def _once(
+        self, subject: str, policy: dict[str, object], size: int
+    ) -> AsyncGenerator[Message, None]:
+        async with self._consumer(subject, policy) as (name, pending):
+            if pending:
+                async for part in self._api.fetched(self._name, name, size=size):
+                    yield fetched(key_of(PREFIX, part.subject), part)
 
     async def sweep(self, keys: str) -> None:
         """Remove some of what has expired below a prefix, where the server does not.
@@ -289,7 +304,8 @@ class NatsStream:
             UnavailableError: The server does not answer, or refuses us.
         """
         if not self._server_ttl:
-            await self.read(keys)
+            async for _ in self.read(keys, largest=0):
+                pass
 
     async def tell_time(self, key: str) -> None:
         """Learn the server's time, in the only way that 2.9 has, if a key's expiry needs it.
@@ -298,7 +314,7 @@ class NatsStream:
             UnavailableError: The server does not answer, or refuses us.
         """
         if not self._clock.known:
-            async with self._consumer(subject_of(self._prefix, key), {"deliver_policy": "new"}):
+            async with self._consumer(subject_of(PREFIX, key), {"deliver_policy": "new"}):
                 pass  # the time is in the answer
 
     @asynccontextmanager
@@ -328,21 +344,6 @@ class NatsStream:
             with suppress(UnavailableError):  # it ends by itself when nobody uses it
                 await self._api.call(f"CONSUMER.DELETE.{self._name}.{name}", {}, accept=(10014,))
 
-    async def _fetched(self, consumer: str) -> AsyncGenerator[Message, None]:
-        link = await self.connection.link()
-        async for part in link.batches(
-            f"{self.connection.api}.CONSUMER.MSG.NEXT.{self._name}.{consumer}",
-            {"batch": BATCH, "max_bytes": BATCH_BYTES, "no_wait": True},
-            size=BATCH,
-        ):
-            data = part.metadata
-            yield unpacked(
-                key_of(self._prefix, part.subject),
-                part.data,
-                revision=data.sequence.stream,
-                stored=data.timestamp.timestamp(),
-            )
-
     def heard(self, message: Msg) -> Message:
         """Read a message that the server repeated; what is none raises ValueError."""
         headers = message.headers or {}
@@ -351,7 +352,7 @@ class NatsStream:
         except KeyError as error:
             raise ValueError("no message of the stream") from error
         # It has just been stored: whatever its ttl is, it has not expired.
-        key = key_of(self._prefix, subject)
+        key = key_of(PREFIX, subject)
         found = unpacked(key, message.data, revision=revision, stored=math.inf)
         if is_ours(found.entry):
             return found
@@ -367,16 +368,20 @@ class NatsStream:
         """Return whether only the server's time can tell if a message has expired."""
         return message.expires is not None and not self._clock.known and not self._server_ttl
 
-    async def _sweep(self, messages: list[Message]) -> None:
-        """Remove what has expired, where the server does not: by sequence, so nothing newer."""
+    def _dead(self, messages: Iterable[Message]) -> list[int]:
+        """Return the sequences of what has expired, where the server does not remove it."""
         if self._server_ttl:
-            return
-        old = [
+            return []
+        passed = self._clock.passed()
+        return [
             one.entry.revision
             for one in messages
-            if one.expires is not None and one.expires < self._clock.passed()
+            if one.expires is not None and one.expires < passed
         ]
-        for revision in old[:SWEEP]:
+
+    async def _sweep(self, dead: Sequence[int]) -> None:
+        """Remove what has expired: by sequence, so nothing newer."""
+        for revision in dead[:SWEEP]:
             # A reader has other things to do in its time, and the next one goes on with this.
             if end_of_step(self.timeout) - time.monotonic() < self.timeout / 2:
                 return
@@ -386,3 +391,9 @@ class NatsStream:
                 )
             except UnavailableError:
                 return  # this node may not; another one may
+
+
+def _policy(after: int | None) -> dict[str, object]:
+    if after is None:
+        return {"deliver_policy": "last_per_subject"}
+    return {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}

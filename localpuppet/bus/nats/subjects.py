@@ -4,6 +4,9 @@
 holds. Everything else that a key may hold, a token may hold, too.
 """
 
+# The first token of the subjects that the stream keeps, and of those where the server repeats them.
+PREFIX = "lp"
+LIVE = "lp-live"
 _TO_SUBJECT = str.maketrans({"/": ".", ".": "~"})
 _TO_KEY = str.maketrans({".": "/", "~": "."})
 

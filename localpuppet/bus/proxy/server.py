@@ -51,13 +51,19 @@ class ProxyServer:
 
 async def _said(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], None]:
     if fields.text("do") == "watch":
-        changes = kv.watch(fields.text("prefix"), after=fields.integer_or_none("after"))
+        changes = kv.watch(
+            fields.text("prefix"),
+            after=fields.integer_or_none("after"),
+            largest=fields.integer("largest"),
+            parts=fields.boolean("parts"),
+        )
         async with aclosing(changes):
             async for change in changes:
                 for said in change_lines(change):
                     yield said
     elif fields.text("do") == "list":
-        for said in change_lines(await kv.list(fields.text("prefix"))):
+        listing = await kv.list(fields.text("prefix"), largest=fields.integer("largest"))
+        for said in change_lines(listing):
             yield said
     else:
         yield await _do(kv, fields)
@@ -84,7 +90,8 @@ async def _do(kv: KeyValue, fields: Fields) -> dict[str, Any]:
 def change_lines(change: Change) -> list[dict[str, Any]]:
     """Return what a watcher is told of a change: a listing is its head and one for each entry."""
     if isinstance(change, Listing):
-        head = {"ok": True, "listing": change.revision, "count": len(change.entries)}
+        count = len(change.entries)
+        head = {"ok": True, "listing": change.revision, "count": count, "more": change.more}
         return [head, *({"ok": True, "put": entry_to_dict(entry)} for entry in change.entries)]
     if isinstance(change, Gone):
         return [{"ok": True, "gone": change.key, "revision": change.revision}]

@@ -10,19 +10,12 @@ import asyncio
 import base64
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from localpuppet.bus.key_value import (
-    Change,
-    Entry,
-    Gone,
-    Listing,
-    Put,
-    check_key,
-    check_prefix,
-    check_value,
-)
+from localpuppet.bus.checked_store import CheckedStore, Following
+from localpuppet.bus.key_value import Change, Entry, Gone, Listing, Put
 from localpuppet.bus.proxy.server import encode, entry_from, read
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.fields import Fields
@@ -35,8 +28,8 @@ MAX_ENTRIES = 100_000
 MAX_BYTES = 64 * 1024 * 1024
 
 
-class ProxyKeyValue:
-    """The bus, as the network side has it; see `KeyValue` for what the methods promise.
+class ProxyKeyValue(CheckedStore):
+    """The bus, as the network side has it.
 
     Args:
         socket: The network side's socket.
@@ -54,31 +47,28 @@ class ProxyKeyValue:
         timeout: float,
         owner: int | None = None,
     ) -> None:
+        super().__init__(timeout)
         self._socket = socket
         self._owner = owner
         self._engine = engine
-        self._timeout = timeout
         self._closed = False
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Return nothing: the network side logs them."""
-        return ()
+    async def close(self) -> None:
+        """Ask no more; see `KeyValue.close`."""
+        self._closed = True
 
-    async def get(self, key: str) -> Entry | None:
-        """Return the newest value of a key."""
-        found = await self._one("get", key=check_key(key))
+    async def _get(self, key: str) -> Entry | None:
+        answer = await self._one("get", key=key)
         with _understood():
-            fields = found.inner_or_none("entry")
+            fields = answer.inner_or_none("entry")
             return None if fields is None else entry_from(fields)
 
-    async def list(self, prefix: str) -> Listing:
-        """Return all that is below a prefix."""
-        deadline = self._timeout + MARGIN
+    async def _list(self, prefix: str, largest: int) -> Listing:
+        deadline = self.timeout + MARGIN
         try:
             async with (
                 asyncio.timeout(deadline),
-                aclosing(self._ask("list", prefix=check_prefix(prefix))) as lines,
+                aclosing(self._ask("list", prefix=prefix, largest=largest)) as lines,
             ):
                 async for change in _changes(lines):
                     if isinstance(change, Listing):
@@ -89,44 +79,32 @@ class ProxyKeyValue:
             ) from error
         raise _rubbish()
 
-    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
-        """Write a value; return its revision."""
-        revision = await self._write("put", key, value, ttl=ttl)
-        if revision is None:
+    async def _write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
+    ) -> int | None:
+        text = base64.b64encode(value).decode("ascii")
+        if expected:
+            answer = await self._one(
+                "set_if_revision", key=key, value=text, ttl=ttl, revision=expected
+            )
+        else:
+            verb = "put" if expected is None else "add_if_new"
+            answer = await self._one(verb, key=key, value=text, ttl=ttl)
+        with _understood():
+            revision = answer.integer_or_none("revision")
+        if revision is None and expected is None:
             raise _rubbish()
         return revision
 
-    async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
-        """Write a value if the key is not there."""
-        return await self._write("add_if_new", key, value, ttl=ttl)
-
-    async def set_if_revision(
-        self, key: str, value: bytes, revision: int, *, ttl: float | None = None
-    ) -> int | None:
-        """Write a value if the key still has that revision."""
-        return await self._write("set_if_revision", key, value, ttl=ttl, revision=revision)
-
-    async def remove_if_revision(self, key: str, revision: int) -> bool:
-        """Remove a key if it still has that revision."""
-        found = await self._one("remove_if_revision", key=check_key(key), revision=revision)
+    async def _remove(self, key: str, revision: int) -> bool:
+        answer = await self._one("remove_if_revision", key=key, revision=revision)
         with _understood():
-            return found.boolean("done")
+            return answer.boolean("done")
 
-    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
-        """Follow all that happens below a prefix."""
-        async with aclosing(self._ask("watch", prefix=check_prefix(prefix), after=after)) as lines:
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        async with aclosing(self._ask("watch", prefix=prefix, **asdict(how))) as lines:
             async for change in _changes(lines):
                 yield change
-
-    async def close(self) -> None:
-        """Ask no more."""
-        self._closed = True
-
-    async def _write(self, verb: str, key: str, value: bytes, **more: Any) -> int | None:  # noqa: ANN401
-        text = base64.b64encode(check_value(value, more["ttl"])).decode("ascii")
-        found = await self._one(verb, key=check_key(key), value=text, **more)
-        with _understood():
-            return found.integer_or_none("revision")
 
     async def _one(self, verb: str, **fields: Any) -> Fields:  # noqa: ANN401
         async with aclosing(self._ask(verb, **fields)) as lines:
@@ -137,7 +115,7 @@ class ProxyKeyValue:
         if self._closed:
             raise UnavailableError("was closed", where="bus")
         question = encode({"do": verb, "engine": self._engine, **fields})
-        patience = self._timeout + MARGIN
+        patience = self.timeout + MARGIN
         answers = ask(self._socket, question, patience=patience, owner=self._owner)
         async with aclosing(answers) as lines:
             async for line in lines:
@@ -165,7 +143,9 @@ async def _changes(lines: AsyncGenerator[Fields, None]) -> AsyncGenerator[Change
                 if change > MAX_ENTRIES or size > MAX_BYTES:
                     raise UnavailableError("lists more than there can be", where="network side")
                 entries.append(entry)
-            yield Listing(entries=tuple(entries), revision=line.integer("listing"))
+            yield Listing(
+                entries=tuple(entries), revision=line.integer("listing"), more=line.boolean("more")
+            )
         else:
             yield change
 
@@ -179,6 +159,7 @@ def _change(line: Fields) -> Put | Gone | int:
     """Return what a line tells; for the head of a listing, how many lines follow."""
     if "listing" in line:
         line.integer("listing")
+        line.boolean("more")
         return line.integer("count")
     if "gone" in line:
         return Gone(key=line.text("gone"), revision=line.integer("revision"))

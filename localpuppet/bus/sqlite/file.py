@@ -16,11 +16,13 @@ import sqlite3
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
-from localpuppet.bus.key_value import Change, Entry, Gone, Listing, Put
+from localpuppet.bus.checked_store import Collected
+from localpuppet.bus.key_value import Entry, Gone, Listing, Put
 from localpuppet.bus.sqlite.place import make_file
+from localpuppet.bus.sqlite.position import Look, Position
 from localpuppet.errors import UnavailableError
 
 SCHEMA = 1
@@ -29,8 +31,8 @@ APPLICATION = 0x6C707562  # "lpub", in the file's header: what file(1) and we te
 MAX_REMOVALS = 10_000
 # One write prunes no more than this, so that no write is long.
 PRUNE = 500
-# Changes of one look: bounds memory, not what is told.
-LOOK = 256
+# Changes of one look, and entries of a part: bounds memory, not what is told.
+LOOK = 64
 _TABLES = """
 CREATE TABLE counter (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -49,11 +51,14 @@ CREATE INDEX entries_expires ON entries (expires) WHERE expires IS NOT NULL;
 CREATE TABLE removals (revision INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE);
 """
 _ALIVE = "(expires IS NULL OR expires > :now)"
+# The length stands in the row's head: what is too large is not read.
+_OF_USE = "length(value) <= :largest"
+_BELOW = f"FROM entries WHERE key > :low AND key < :high AND {_ALIVE} AND {_OF_USE}"
 # The unary plus keeps SQLite from using the index of keys: the newest revisions are few.
 _CHANGES = f"""
 SELECT * FROM (
     SELECT revision, key, value FROM entries
-    WHERE revision > :after AND +key > :low AND +key < :high AND {_ALIVE}
+    WHERE revision > :after AND +key > :low AND +key < :high AND {_ALIVE} AND {_OF_USE}
     ORDER BY revision LIMIT {LOOK})
 UNION ALL SELECT * FROM (
     SELECT revision, key, NULL FROM removals
@@ -65,21 +70,6 @@ ORDER BY revision LIMIT {LOOK}
 
 class LockedError(Exception):
     """Another process is writing; look again soon."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """What a watcher finds at one moment.
-
-    Attributes:
-        changes: The next of them, sorted by revision.
-        revision: Where to look on from.
-        more: Whether there are more already.
-    """
-
-    changes: tuple[Change, ...]
-    revision: int
-    more: bool
 
 
 class SqliteFile:
@@ -125,22 +115,27 @@ class SqliteFile:
         with self._problems():
             return self._get(key)
 
-    def list(self, prefix: str) -> Listing:
-        """Return all that is below a prefix."""
+    def list(self, prefix: str, largest: int) -> Listing:
+        """Return all that is below a prefix, but for larger values."""
         with self._problems(), self._transaction("DEFERRED"):
-            return self._list(prefix)
+            return self._list(prefix, largest)
 
-    def look(self, prefix: str, after: int) -> Look:
-        """Return what happened below a prefix after a revision: a listing where that is unknown."""
+    def look(self, prefix: str, position: Position) -> Look:
+        """Return what happened below a prefix since: a listing where that is unknown."""
         with self._problems(), self._transaction("DEFERRED"):
             revision, compacted = self._counter()
-            if after < compacted or after > revision:
-                listing = self._list(prefix)
-                return Look(changes=(listing,), revision=revision, more=False)
-            if after == revision:
-                return Look(changes=(), revision=revision, more=False)
+            if position.key or position.after < compacted or position.after > revision:
+                return self._listed(prefix, position, revision)
+            if position.after == revision:
+                return Look(changes=(), position=position, more=False)
             rows = self._connection.execute(
-                _CHANGES, {**_range(prefix), "after": after, "now": _now()}
+                _CHANGES,
+                {
+                    **_range(prefix),
+                    "after": position.after,
+                    "largest": position.largest,
+                    "now": _now(),
+                },
             ).fetchall()
         changes = tuple(
             Gone(key=key, revision=at)
@@ -149,7 +144,8 @@ class SqliteFile:
             for at, key, value in rows
         )
         more = len(rows) == LOOK
-        return Look(changes=changes, revision=rows[-1][0] if more else revision, more=more)
+        after = rows[-1][0] if more else revision
+        return Look(changes=changes, position=replace(position, after=after), more=more)
 
     def write(
         self, key: str, value: bytes, *, ttl: float | None, expected: int | None
@@ -263,14 +259,42 @@ class SqliteFile:
         ).fetchone()
         return 0 if row is None else int(row[0])
 
-    def _list(self, prefix: str) -> Listing:
+    def _list(self, prefix: str, largest: int) -> Listing:
         rows = self._connection.execute(
-            "SELECT key, value, revision FROM entries"  # noqa: S608
-            f" WHERE key > :low AND key < :high AND {_ALIVE} ORDER BY key",
-            {**_range(prefix), "now": _now()},
+            f"SELECT key, value, revision {_BELOW} ORDER BY key",
+            {**_range(prefix), "largest": largest, "now": _now()},
         )
-        entries = tuple(Entry(key=key, value=value, revision=at) for key, value, at in rows)
-        return Listing(entries=entries, revision=self._counter()[0])
+        found = Collected(prefix, str(self.path))
+        found.add(Entry(key=key, value=value, revision=at) for key, value, at in rows)
+        return Listing(entries=tuple(found.entries), revision=self._counter()[0])
+
+    def _listed(self, prefix: str, position: Position, revision: int) -> Look:
+        """Return a listing, or its next part.
+
+        The parts of one are read at several moments, and all of them have the revision of the
+        first: what is written meanwhile comes after them, perhaps for the second time.
+        """
+        if not position.parts:
+            listing = self._list(prefix, position.largest)
+            return Look(changes=(listing,), position=replace(position, after=revision), more=False)
+        after = position.after if position.key else revision
+        rows = self._connection.execute(
+            f"SELECT key, value, revision {_BELOW} ORDER BY key LIMIT {LOOK}",
+            {
+                **_range(prefix),
+                **({"low": position.key} if position.key else {}),
+                "largest": position.largest,
+                "now": _now(),
+            },
+        ).fetchall()
+        more = len(rows) == LOOK
+        listing = Listing(
+            entries=tuple(Entry(key=key, value=value, revision=at) for key, value, at in rows),
+            revision=after,
+            more=more,
+        )
+        following = replace(position, after=after, key=rows[-1][0] if more else "")
+        return Look(changes=(listing,), position=following, more=more)
 
     def _counter(self) -> tuple[int, int]:
         ((revision, compacted),) = self._connection.execute(

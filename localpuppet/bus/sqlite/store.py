@@ -17,9 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from localpuppet.bus.key_value import Change, Entry, Listing, check_key, check_prefix, check_value
+from localpuppet.bus.checked_store import CheckedStore, Following
+from localpuppet.bus.key_value import Change, Entry, Listing
 from localpuppet.bus.sqlite.doorbell import Doorbell
 from localpuppet.bus.sqlite.file import LockedError, SqliteFile
+from localpuppet.bus.sqlite.position import Position
 from localpuppet.errors import UnavailableError
 
 # Seconds between looks of a watcher that nobody wakes: 0.1 ms of work each.
@@ -54,8 +56,8 @@ async def open_sqlite(path: Path, *, timeout: float) -> "SqliteKeyValue":
     return SqliteKeyValue(file, bell, timeout=timeout)
 
 
-class SqliteKeyValue:
-    """A `KeyValue`; see there for what the methods promise.
+class SqliteKeyValue(CheckedStore):
+    """The bus in one file.
 
     Args:
         file: The open file.
@@ -64,97 +66,44 @@ class SqliteKeyValue:
     """
 
     def __init__(self, file: SqliteFile, bell: Doorbell, *, timeout: float) -> None:
+        super().__init__(timeout)
         self._file: SqliteFile | None = file
         self._path = file.path
         self._bell = bell
-        self._timeout = timeout
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Return nothing: there is no server that could be weak."""
-        return ()
-
-    async def get(self, key: str) -> Entry | None:
-        """Return the newest value of a key; `None` when there is none.
-
-        Raises:
-            UnavailableError: The file cannot be used, or was locked for too long.
-            InvalidInputError: It is no key.
-        """
-        check_key(key)
+    async def _get(self, key: str) -> Entry | None:
         return await self._ask(lambda file: file.get(key))
 
-    async def list(self, prefix: str) -> Listing:
-        """Return all that is below a prefix, at one revision.
+    async def _list(self, prefix: str, largest: int) -> Listing:
+        return await self._ask(lambda file: file.list(prefix, largest))
 
-        Raises:
-            UnavailableError: The file cannot be used, or was locked for too long.
-            InvalidInputError: It is no prefix.
-        """
-        check_prefix(prefix)
-        return await self._ask(lambda file: file.list(prefix))
-
-    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
-        """Write a value, whatever was there; return its revision.
-
-        Raises:
-            UnavailableError: The file cannot be used, or was locked for too long.
-            InvalidInputError: It is no key, or the value is too large.
-        """
-        revision = await self._write(key, value, ttl, None)
-        if revision is None:
-            raise AssertionError("a write without a condition cannot lose")
+    async def _write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
+    ) -> int | None:
+        revision = await self._ask(lambda file: file.write(key, value, ttl=ttl, expected=expected))
+        if revision is not None:
+            self._ring()
         return revision
 
-    async def add_if_new(self, key: str, value: bytes, *, ttl: float | None = None) -> int | None:
-        """Write a value if the key is not there; return its revision, `None` if it is there.
-
-        Raises:
-            UnavailableError: The file cannot be used, or was locked for too long.
-            InvalidInputError: It is no key, or the value is too large.
-        """
-        return await self._write(key, value, ttl, 0)
-
-    async def set_if_revision(
-        self, key: str, value: bytes, revision: int, *, ttl: float | None = None
-    ) -> int | None:
-        """Write a value if the key still has that revision; `None` if it does not.
-
-        Raises:
-            UnavailableError: The file cannot be used, or was locked for too long.
-            InvalidInputError: It is no key, or the value is too large.
-        """
-        return await self._write(key, value, ttl, revision) if revision > 0 else None
-
-    async def remove_if_revision(self, key: str, revision: int) -> bool:
-        """Remove a key if it still has that revision; return whether it had.
-
-        Raises:
-            UnavailableError: The file cannot be used, or was locked for too long.
-            InvalidInputError: It is no key.
-        """
-        check_key(key)
-        removed = revision > 0 and await self._ask(lambda file: file.remove(key, revision))
+    async def _remove(self, key: str, revision: int) -> bool:
+        removed = await self._ask(lambda file: file.remove(key, revision))
         if removed:
             self._ring()
         return removed
 
-    async def watch(self, prefix: str, *, after: int | None = None) -> AsyncGenerator[Change, None]:
-        """Follow all that happens below a prefix, without an end; see `KeyValue.watch`.
-
-        Raises:
-            UnavailableError: The file cannot be used, or was locked for too long.
-            InvalidInputError: It is no prefix.
-        """
-        check_prefix(prefix)
-        seen = -1 if after is None else after  # no store has that revision: it lists
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        position = Position(
+            after=-1 if how.after is None else how.after,  # no store has that revision: it lists
+            largest=how.largest,
+            parts=how.parts,
+        )
         while True:
             rings = self._bell.rings
-            at = seen
+            at = position
             look = await self._ask(lambda file: file.look(prefix, at))  # noqa: B023 - awaited here
             for change in look.changes:
                 yield change
-            seen = look.revision
+            position = look.position
             if look.more:
                 continue
             await self._bell.wait(rings, seconds=SLOW_LOOK)
@@ -163,24 +112,14 @@ class SqliteKeyValue:
                 self._ring()
 
     async def close(self) -> None:
-        """Close the file; watchers and all later calls raise."""
+        """Close the file; see `KeyValue.close`."""
         if self._file is not None:
             self._file.close()
             self._file = None
         self._bell.close()
 
-    async def _write(
-        self, key: str, value: bytes, ttl: float | None, expected: int | None
-    ) -> int | None:
-        check_key(key)
-        check_value(value, ttl)
-        revision = await self._ask(lambda file: file.write(key, value, ttl=ttl, expected=expected))
-        if revision is not None:
-            self._ring()
-        return revision
-
     async def _ask(self, step: Callable[[SqliteFile], _Result]) -> _Result:
-        return await _patiently(lambda: step(self._opened()), self._path, self._timeout)
+        return await _patiently(lambda: step(self._opened()), self._path, self.timeout)
 
     def _opened(self) -> SqliteFile:
         if self._file is None:

@@ -92,6 +92,10 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
     if not rows:
         render.emit("no key is pinned")
         return
+    width = render.columns()
+    if width is not None and width < max(len(name) + len(key) + 2 for name, key in rows):
+        render.emit("\n".join(f"{name}\n  {key}" for name, key in rows))  # never cut one off
+        return
     render.emit(render.table(("NAME", "FINGERPRINT"), rows))
 
 

@@ -1,12 +1,20 @@
 """`localpuppet release diff`: what a node would get from another release."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from localpuppet.cli import render
+from localpuppet.cli.completion import complete_release
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.difference import Difference, compare, compare_catalogs
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.releases import ReleaseWiring
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from localpuppet.releases.release import Release
 
 SHOWN = 40
 
@@ -21,8 +29,8 @@ Examples:
 Exit code: 0, whether there are differences or not.
 """,
 )
-@click.argument("before")
-@click.argument("after")
+@click.argument("before", shell_complete=complete_release)
+@click.argument("after", shell_complete=complete_release)
 @click.option("--catalog", metavar="INPUT", help="Compile this input's catalog with both, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
@@ -34,10 +42,7 @@ def diff_command(
     Releases that are not on this node are staged first. Catalogs are compiled with this node's
     facts; nothing is applied.
     """
-    from localpuppet.enc.classify import node_document
-    from localpuppet.enc.input import read_input
     from localpuppet.releases.comparing import files, pins
-    from localpuppet.wiring.run import RunWiring
 
     provider = ReleaseWiring(node).provider()
     paths = [ReleasePath.parse(name, where="app") for name in (before, after)]
@@ -48,19 +53,36 @@ def diff_command(
     ]
     differences = {"dependencies": compare(*pinned), "files": compare(*map(files, releases))}
     if catalog is not None:
-        read = read_input(catalog, documents=node.documents, fetch=node.fetch())
-        compiler = RunWiring(node).catalog_compiler()
-        catalogs = [
-            compiler.compile(release, node_document(read, release.enc, answer=None))
-            for release in releases
-        ]
-        differences["resources"] = compare_catalogs(*catalogs)
+        differences["resources"] = compare_catalogs(*_catalogs(node, catalog, releases))
     if as_json:
         as_dicts = {title: difference.to_dict() for title, difference in differences.items()}
         render.emit_json({"schema": 1, "before": before, "after": after, **as_dicts})
         return
     for title, difference in differences.items():
         render.emit(_text(title, difference))
+
+
+def _catalogs(
+    node: NodeWiring, name: str, releases: "Sequence[Release]"
+) -> "list[dict[str, dict[str, str]]]":
+    """Return what an input's catalog has in either release; say what only one of them can take."""
+    from localpuppet.enc.classify import node_document
+    from localpuppet.enc.input import read_input
+    from localpuppet.releases.comparing import only_in_other
+    from localpuppet.wiring.run import RunWiring
+
+    read = read_input(name, documents=node.documents, fetch=node.fetch())
+    compiler = RunWiring(node).catalog_compiler()
+    reader = ReleaseWiring(node).reader()
+    interfaces = [reader.interface_of(release) for release in releases]
+    catalogs = []
+    for release, own, other in zip(releases, interfaces, reversed(interfaces), strict=True):
+        document = node_document(read, release.enc, answer=None)
+        document, left = only_in_other(document, own, other)
+        if left:
+            render.Silent().note(f"{release.app} has no {', '.join(left)}: compiled without")
+        catalogs.append(compiler.compile(release, document))
+    return catalogs
 
 
 def _text(title: str, difference: Difference) -> str:

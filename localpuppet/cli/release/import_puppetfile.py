@@ -131,7 +131,7 @@ def _with_moduledir(
     """
     from dataclasses import replace
 
-    from localpuppet.releases import environment
+    from localpuppet.releases.layout import environment
     from localpuppet.releases.manifest import parse_inner_path
 
     try:

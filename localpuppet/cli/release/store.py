@@ -3,6 +3,7 @@
 import click
 
 from localpuppet.cli import render
+from localpuppet.cli.completion import complete_release
 from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.ledger import Ledger
@@ -47,7 +48,11 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
         for release in staged
     ]
     render.emit(
-        render.table(("RELEASE", "COMMIT", "TREE SHA-256", "MODULES", "SOURCES", "APPLIED"), rows)
+        render.table(
+            ("RELEASE", "COMMIT", "TREE SHA-256", "MODULES", "SOURCES", "APPLIED"),
+            rows,
+            spare=("TREE SHA-256", "SOURCES"),
+        )
     )
 
 
@@ -55,8 +60,10 @@ def _applied(ledger: Ledger) -> dict[str, str]:
     """Return which release of each source is the current and which the previous one."""
     marks: dict[str, str] = {}
     for source in ledger.sources():
-        order = ledger.order(source)
-        marks.update(zip(order[-2:][::-1], ("current", "previous"), strict=False))
+        current = ledger.current(source)
+        before = [app for app in ledger.order(source) if app != current]
+        marks.update(dict.fromkeys(before[-1:], "previous"))
+        marks.update({current: "current"} if current else {})
     return marks
 
 
@@ -70,7 +77,7 @@ Examples:
   localpuppet release verify --all --quick       sizes, times and modes only
 """,
 )
-@click.argument("app", required=False)
+@click.argument("app", required=False, shell_complete=complete_release)
 @click.option("--all", "everything", is_flag=True, help="Every staged release.")
 @click.option("--quick", is_flag=True, help="Compare metadata only; do not hash bytes.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

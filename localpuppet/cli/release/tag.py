@@ -20,12 +20,18 @@ if TYPE_CHECKING:
 Examples:
   localpuppet release tag . r2             check, tag, push to origin
   localpuppet release tag . r2 --sign      with your git's user.signingkey
+  localpuppet release tag . r2 --sign --source web
   localpuppet release tag . r2 --no-push   you push it: git push origin r2
 """,
 )
 @click.argument("directory", metavar="APP_DIR", type=click.Path(path_type=Path))
 @click.argument("tag")
 @click.option("--sign", is_flag=True, help="Sign it with the key that your git is set up for.")
+@click.option(
+    "--source",
+    metavar="NAME",
+    help="The source it is a release of.  [default: the one with the URL of origin]",
+)
 @click.option("--push/--no-push", default=True, show_default=True, help="Push it to origin.")
 @click.option("-m", "--message", metavar="TEXT", help="The tag's message.  [default: release TAG]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -35,6 +41,7 @@ def tag_command(
     directory: Path,
     tag: str,
     sign: bool,
+    source: str | None,
     push: bool,
     message: str | None,
     as_json: bool,
@@ -42,10 +49,16 @@ def tag_command(
     """Tag what is committed in APP_DIR as the release TAG, and push the tag to origin.
 
     The work tree is clean, manifest.lock is committed, 'release check' passes, and the tag is new,
-    here and at origin. When the push fails, the tag is removed here again.
+    here and at origin. When the push fails, the tag is removed here again. The tag's message says
+    which source it is for; nodes ask for that where they ask for signatures.
     """
     from localpuppet.cli.release.check import as_dict, show
-    from localpuppet.releases.tagging import parse_release_tag, tag_release
+    from localpuppet.releases.tagging import (
+        message_for,
+        parse_release_tag,
+        source_of_tag,
+        tag_release,
+    )
     from localpuppet.wiring.makers import MakerWiring
     from localpuppet.wiring.releases import ReleaseWiring
 
@@ -59,6 +72,7 @@ def tag_command(
             return makers.checker(repository).check(directory)
 
     tree = makers.work_tree(directory)
+    text = message_for(text, source_of_tag(tree, node.settings.sources, named=source, sign=sign))
     made = tag_release(tree, directory, name, check=check, message=text, sign=sign, push=push)
     if as_json:
         tagged = {"tag": name, "commit": made.commit, "signed": made.signed, "pushed": push}

@@ -8,16 +8,18 @@ remembers what it accepted.
 import json
 from collections.abc import Iterable
 from importlib import resources
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import did_you_mean
-from localpuppet.formats.text import one_line
+from localpuppet.formats.text import breadcrumb_key, one_line, shown_key
 from localpuppet.formats.values import Json, at, type_names
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
+FOUND = 100
 _SIMPLE = {
     "minimum": "must be at least {}",
     "exclusiveMinimum": "must be more than {}",
@@ -39,6 +41,8 @@ def load(name: str) -> dict[str, Any]:
 def check(value: Json, *, schema: str, where: str) -> None:
     """Hold a document against the schema `schema`.
 
+    Of the first `FOUND` errors the one that explains most is told.
+
     Raises:
         InvalidInputError: It does not fit; the message has the breadcrumb and what to do.
     """
@@ -49,9 +53,11 @@ def check(value: Json, *, schema: str, where: str) -> None:
         retrieve=lambda uri: Resource.from_contents(load(uri.removesuffix(".schema.json")))
     )  # type: ignore[call-arg]
     validator = jsonschema.Draft202012Validator(load(schema), registry=registry)
-    errors = sorted(validator.iter_errors(value), key=_order)
-    if errors:
-        raise _refusal(errors[0], where)
+    # Each error holds a text about its value: all of them, of a document that is wrong everywhere,
+    # would take gigabytes.
+    error = min(islice(validator.iter_errors(value), FOUND), key=_order, default=None)
+    if error is not None:
+        raise _refusal(error, where)
 
 
 def _order(error: "ValidationError") -> tuple[bool, list[str]]:
@@ -62,7 +68,7 @@ def _order(error: "ValidationError") -> tuple[bool, list[str]]:
 def _refusal(error: "ValidationError", where: str) -> InvalidInputError:
     crumb = ""
     for step in error.absolute_path:
-        crumb = at(crumb, step)
+        crumb = at(crumb, breadcrumb_key(step) if isinstance(step, str) else step)
     place = f"{where}: {one_line(crumb)[:200]}" if crumb else where
     what, hint = _words(error)
     hint = hint or cast("dict[str, Any]", error.schema).get("$comment", "")
@@ -78,10 +84,12 @@ def _words(error: "ValidationError") -> tuple[str, str]:
         if instance is None and "null" not in types:
             return f"must be {wanted}, not null", ""
         return f"must be {wanted}, not a {type_names[type(instance)]}", ""
+    if error.validator == "anyOf":
+        return f"must not be a {type_names[type(instance)]} of this form", ""
     if error.validator == "additionalProperties":
         known = sorted(cast("dict[str, Any]", error.schema).get("properties", {}))
         unknown = next(key for key in instance if key not in known)
-        return f"unknown key {unknown[:80]!r}", did_you_mean(unknown, known)
+        return f"unknown key {shown_key(unknown)}", did_you_mean(unknown, known)
     if error.validator == "required":
         missing = next(key for key in rule if key not in instance)
         return f"the key {missing!r} is missing (required)", ""
@@ -92,4 +100,5 @@ def _words(error: "ValidationError") -> tuple[str, str]:
     simple = _SIMPLE.get(str(error.validator))
     if simple is not None:
         return simple.format(rule), ""
-    return error.message, ""
+    # The library's own message repeats the value, which may be a secret.
+    return f"has not the right form for a {type_names[type(instance)]}", ""

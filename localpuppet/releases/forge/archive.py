@@ -4,13 +4,14 @@ Owns: what such an archive must look like. Refuses to know: where it came from.
 """
 
 import hashlib
-import json
 import re
 from pathlib import Path
 
 from localpuppet.errors import IntegrityError, InvalidInputError
+from localpuppet.formats.strict_json import loads
 from localpuppet.releases.forge.ports import ForgeRelease
-from localpuppet.releases.tar import Limits, Rules, unpack
+from localpuppet.releases.forge.tar import Rules, unpack
+from localpuppet.releases.limits import Limits
 
 METADATA = "metadata.json"
 MAX_METADATA = 1024 * 1024
@@ -70,7 +71,7 @@ def read_metadata(data: bytes) -> dict[str, object]:
         InvalidInputError: It is not a JSON object.
     """
     try:
-        found = json.loads(data.decode("utf-8-sig"))
+        found = loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InvalidInputError("is not JSON", where=METADATA) from error
     if not isinstance(found, dict):

@@ -4,13 +4,16 @@ Owns: how a mirror is made, what a git that was killed left in one, fetching ref
 it. Refuses to know: what the refs are for. Commits are kept by refs of ours, `refs/commits/ID`.
 """
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from localpuppet.errors import IntegrityError, LocalpuppetError, UnavailableError
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.machine.files import make_private
 from localpuppet.releases.git.program import GitProgram, make_bare
+
+_MISSING = re.compile(r"couldn't find remote ref refs/tags/(\S+)")
 
 
 def fetch(
@@ -26,6 +29,7 @@ def fetch(
         what: What they are, for messages.
 
     Raises:
+        InvalidInputError: The repository has no such tag.
         UnavailableError: The repository or a ref cannot be had.
         IntegrityError: What the server sent is broken.
     """
@@ -103,8 +107,14 @@ def _run(
     def failure(said: str) -> LocalpuppetError:
         if "fsck" in said:
             return IntegrityError(f"the repository holds what git refuses: {said}", where=url)
-        hint = "is it there?" if what == "commits" else "is the tag there?"
-        return UnavailableError(f"cannot fetch {what}: {said}", where=url, hint=hint)
+        missing = _MISSING.search(said)
+        if missing:
+            return InvalidInputError(
+                f"has no tag {missing.group(1)}",
+                where=url,
+                hint=f"list its tags: git ls-remote --tags {url}",
+            )
+        return UnavailableError(f"cannot fetch {what}: {said}", where=url)
 
     program.run(
         mirror,

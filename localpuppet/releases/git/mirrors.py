@@ -12,14 +12,15 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from localpuppet.errors import IntegrityError, UnavailableError
-from localpuppet.machine.files import remove_tree
 from localpuppet.releases.git import mirror
+from localpuppet.releases.git.listing import weigh
 from localpuppet.releases.git.program import GitProgram, make_bare
 from localpuppet.releases.git.tags import TagObject, judge
+from localpuppet.releases.limits import Budget
 
 MAX_FILE = 1024 * 1024
 # One checkout of many trees is faster than one each; a few at a time let the reader begin.
@@ -58,7 +59,8 @@ class Git:
         """Bring tags into their mirrors; see `releases.git.repository.Repository`.
 
         Raises:
-            UnavailableError: A repository or tag cannot be had.
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
             IntegrityError: What the server sent is broken.
         """
         for _ in self.arrivals(tags, refresh=refresh):
@@ -70,7 +72,8 @@ class Git:
         """Bring tags into their mirrors, some at a time; see `releases.git.repository.Repository`.
 
         Raises:
-            UnavailableError: A repository or tag cannot be had.
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
             IntegrityError: What the server sent is broken.
         """
         wanted: dict[str, list[str]] = {}
@@ -110,16 +113,9 @@ class Git:
                 for job in jobs:
                     job.cancel()
 
-    def sweep(self) -> None:
-        """Remove what a process that died left half made; see `releases.git.repository.Repository`.
-
-        Raises:
-            StateError: The disk refused.
-        """
-        if self._mirrors.is_dir():
-            for pattern in (".new-*", ".scratch-*"):
-                for path in self._mirrors.glob(pattern):
-                    remove_tree(path)
+    def rubbish(self) -> list[Path]:
+        """Return what a process that died left; see `releases.git.repository.Repository`."""
+        return [*self._mirrors.glob(".new-*"), *self._mirrors.glob(".scratch-*")]
 
     def commit_time(self, url: str, commit: str) -> int:
         """Return when a fetched commit was made; see `releases.git.repository.Repository`.
@@ -333,37 +329,36 @@ class Git:
         return {name: body[2] for name, body in zip(blobs, found, strict=True) if body}
 
     def write(
-        self, trees: Sequence[tuple[str, str, str]], directory: Path
+        self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
     ) -> Generator[str, None, None]:
         """Write trees out; see `releases.git.repository.Repository`.
 
         Raises:
-            IntegrityError: A tree holds a submodule, or its objects are not there.
+            IntegrityError: A tree holds a submodule, is too large, too deep or has too many
+                members, or its objects are not there.
         """
         parts = [trees[i : i + TREES_AT_ONCE] for i in range(0, len(trees), TREES_AT_ONCE)]
         if len(parts) < 2:
             for part in parts:
-                yield from self._write(part, directory)
+                yield from self._write(part, directory, budget)
             return
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(self._parallel) as pool:
-            for names in pool.map(lambda part: self._write(part, directory), parts):
+            for names in pool.map(lambda part: self._write(part, directory, budget), parts):
                 yield from names
 
-    def _write(self, trees: Sequence[tuple[str, str, str]], directory: Path) -> list[str]:
+    def _write(
+        self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
+    ) -> list[str]:
         mirrors = list(dict.fromkeys(self._mirror(url) for url, _, _ in trees))
         with self._scratch(mirrors) as scratch:
             listing = "".join(f"040000 tree {tree}\t{target}\0" for _, tree, target in trees)
             git = self._program
             top = git.run(scratch, "mktree", "-z", stdin=listing.encode()).decode().strip()
-            modes = git.run(scratch, "ls-tree", "-r", "-z", "--full-tree", top)
-            if b"\x00160000 " in b"\x00" + modes:
-                raise IntegrityError(
-                    "a tree holds a submodule (gitlink, mode 160000)",
-                    where=", ".join(sorted({url for url, _, _ in trees}))[:200],
-                    hint="vendor it, or make it a module of its own",
-                )
+            listed = git.records(scratch, "ls-tree", "-r", "-t", "-l", "-z", "--full-tree", top)
+            with closing(listed):
+                weigh(listed, budget, {target: url for url, _, target in trees})
             git.run(
                 scratch,
                 "-c",

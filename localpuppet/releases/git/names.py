@@ -10,6 +10,8 @@ import re
 from localpuppet.errors import InvalidInputError
 
 MAX_TAG = 200
+# What a signed tag says of itself: otherwise the tag of one repository would do for another.
+TRAILER = "Localpuppet-Source: "
 
 _TAG = re.compile(r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+)*\Z")
 _OBJECT = re.compile(r"[0-9a-f]{40}\Z")
@@ -93,9 +95,9 @@ class GitUrl(str):
         forms = [_HTTPS, _SSH, _SCP, *([_FILE] if allow_file else [])]
         steps = text.split("/")
         if len(text) > 1024 or ".." in steps or not any(form.match(text) for form in forms):
-            scheme = text.partition(":")[0][:20]
+            # Nothing of the text is repeated: with a scheme forgotten, a password may come first.
             raise InvalidInputError(
-                f"the URL's scheme or transport is not allowed, or it is malformed ({scheme!r})",
+                "the URL's scheme or transport is not allowed, or it is malformed",
                 where=where,
                 hint="https://, ssh:// or user@host:path" + (" or file:///" if allow_file else ""),
             )

@@ -4,17 +4,18 @@ Owns: its safety: no configuration but ours, no hooks, no prompts, only the tran
 allowed. Refuses to know: mirrors and tags.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError, StateError, UnavailableError
-from localpuppet.formats.text import one_line
+from localpuppet.formats.text import last_words
 from localpuppet.share.files import shared_file
 
 if TYPE_CHECKING:
     import subprocess
 
+CHUNK = 65536
 _KEPT = ("PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "LANG", "TMPDIR")
 # Packs stay packs: 66 loose objects a module cost more than the transfer. What cleans up mirrors
 # is `gc`, not a background process of git's.
@@ -79,10 +80,59 @@ class GitProgram:
         done = self.start(repository, *arguments, cwd=cwd, stdin=stdin)
         if done.returncode == 0:
             return done.stdout
-        said = one_line(done.stderr.decode("utf-8", "replace").strip())[-300:]
+        said = last_words(done.stderr, most=300)
         if failure is not None:
             raise failure(said)
         raise IntegrityError(f"git {arguments[0]} failed: {said}", where=str(repository))
+
+    def records(self, repository: Path, *arguments: str) -> Generator[bytes, None, None]:
+        """Run git and yield what it prints, split at NUL; it is ended when the generator is.
+
+        Raises:
+            IntegrityError: It failed.
+            UnavailableError: It did not end in time.
+            StateError: It is not installed.
+        """
+        import subprocess
+        import threading
+
+        try:
+            process = subprocess.Popen(
+                ["git", f"--git-dir={repository}", *_OPTIONS, *arguments],  # noqa: S607
+                env=self.env,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except FileNotFoundError as error:
+            raise StateError("git is not installed", hint="apt-get install git") from error
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(self.timeout, end)
+        timer.start()
+        try:
+            with process:
+                if process.stdout is None:
+                    raise ValueError("git has no output")
+                rest = b""
+                while data := process.stdout.read(CHUNK):
+                    *whole, rest = (rest + data).split(b"\0")
+                    yield from whole
+                code = process.wait()
+        finally:
+            timer.cancel()
+            process.kill()
+        if late.is_set():
+            raise UnavailableError(
+                f"git {arguments[0]} did not end within {self.timeout:g} s", where=str(repository)
+            )
+        if code != 0:
+            raise IntegrityError(f"git {arguments[0]} failed: exit {code}", where=str(repository))
 
     def start(
         self,

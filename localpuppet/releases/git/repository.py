@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from localpuppet.releases.git.tags import TagObject
+from localpuppet.releases.limits import Budget
 
 
 class Repository(Protocol):
@@ -13,12 +14,8 @@ class Repository(Protocol):
     A tag that is in the mirror already is not asked for again unless `refresh` says so.
     """
 
-    def sweep(self) -> None:
-        """Remove what a process that died left half made. Call it with the store's lock only.
-
-        Raises:
-            StateError: The disk refused.
-        """
+    def rubbish(self) -> Sequence[Path]:
+        """Return what a process that died left half made. Call it with the store's lock only."""
         ...
 
     def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
@@ -29,7 +26,8 @@ class Repository(Protocol):
             refresh: Ask the server also for tags that are there.
 
         Raises:
-            UnavailableError: A repository or tag cannot be had.
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
             IntegrityError: What the server sent is broken.
         """
         ...
@@ -48,7 +46,8 @@ class Repository(Protocol):
             closed.
 
         Raises:
-            UnavailableError: A repository or tag cannot be had.
+            InvalidInputError: A repository has no such tag.
+            UnavailableError: A repository cannot be had.
             IntegrityError: What the server sent is broken.
         """
         ...
@@ -105,20 +104,22 @@ class Repository(Protocol):
         ...
 
     def write(
-        self, trees: Sequence[tuple[str, str, str]], directory: Path
+        self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
     ) -> Generator[str, None, None]:
         """Write trees out as they are in git, byte for byte.
 
         Args:
             trees: URL, tree id, and the name of the directory to make for it.
             directory: An existing, empty directory.
+            budget: What may be written; each tree is counted before anything of it is written.
 
         Yields:
             Names of directories, each when it is whole; others may be written meanwhile, until
             the generator is closed.
 
         Raises:
-            IntegrityError: A tree holds a submodule, or its objects are not there.
+            IntegrityError: A tree holds a submodule, is too large, too deep or has too many
+                members, or its objects are not there.
         """
         ...
 

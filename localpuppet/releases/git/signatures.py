@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localpuppet.errors import IntegrityError
-from localpuppet.formats.text import one_line
-from localpuppet.machine.files import state_problem
+from localpuppet.formats.text import last_words
+from localpuppet.machine.anchors import read_anchor
 from localpuppet.releases.git.program import GitProgram
 
 OPENSSH = "SSH SIGNATURE"
@@ -49,13 +49,10 @@ def verify(
     Raises:
         IntegrityError: The tag is unsigned, signed twice or in another way than `signers` can
             judge, signed by nobody in `signers`, or has text that no signature covers.
-        StateError: The keys cannot be read.
+        InvalidInputError: The file of keys is refused.
     """
     kind = signature_kind(program.run(mirror, "cat-file", "tag", tag_object), where=where)
-    try:
-        openpgp = b"BEGIN PGP PUBLIC KEY" in signers.read_bytes()
-    except OSError as error:
-        raise state_problem(error, signers) from error
+    openpgp = b"BEGIN PGP PUBLIC KEY" in read_anchor(signers)
     wanted = OPENPGP if openpgp else OPENSSH
     if kind != wanted:
         raise IntegrityError(
@@ -113,7 +110,7 @@ def _import_keys(program: GitProgram, home: Path, keys: Path) -> None:
         check=False,
     )
     if done.returncode != 0:
-        said = one_line(done.stderr.decode("utf-8", "replace").strip())[-200:]
+        said = last_words(done.stderr, most=200)
         raise IntegrityError(f"the keys cannot be read: {said}", where=str(keys))
 
 

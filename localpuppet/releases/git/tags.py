@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from localpuppet.errors import IntegrityError
 from localpuppet.formats.text import one_line
+from localpuppet.releases.git.names import TRAILER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +20,17 @@ class TagObject:
         commit: The commit behind it.
         annotated: Whether there is a tag object.
         tree: The id of the commit's tree.
+        tagged_at: When the tag object says that it was made, in seconds since 1970; `None` without
+            one.
+        sources: What its message says that it is a release of, a name for each such line.
     """
 
     id: str
     commit: str
     annotated: bool
     tree: str
+    sources: tuple[str, ...] = ()
+    tagged_at: int | None = None
 
 
 def judge(
@@ -50,8 +56,11 @@ def judge(
         IntegrityError: It is nested, misnamed, or points at no commit.
     """
     kind = found[1] if found else "missing object"
+    sources: tuple[str, ...] = ()
+    tagged_at = None
     if found and kind == "tag":
-        head, _, _ = found[2].partition(b"\n\n")
+        head, _, message = found[2].partition(b"\n\n")
+        sources, tagged_at = _sources(message), _time(head)
         fields = dict(line.partition(b" ")[::2] for line in head.split(b"\n") if b" " in line)
         if fields.get(b"type") != b"commit":
             raise IntegrityError(
@@ -66,4 +75,31 @@ def judge(
         raise IntegrityError(f"points at a {kind}, not at a commit", where=where)
     if commit is None or tree is None:
         raise IntegrityError("its tree is missing in the mirror", where=where)
-    return TagObject(id=ref, commit=commit[0], annotated=kind == "tag", tree=tree[0])
+    return TagObject(
+        id=ref,
+        commit=commit[0],
+        annotated=kind == "tag",
+        tree=tree[0],
+        sources=sources,
+        tagged_at=tagged_at,
+    )
+
+
+def _time(head: bytes) -> int | None:
+    """Return the time in the line `tagger NAME <MAIL> SECONDS ZONE`."""
+    for line in head.split(b"\n"):
+        fields = line.split(b" ")
+        if fields[0] == b"tagger" and len(fields) > 3 and fields[-2].isdigit():
+            return int(fields[-2][:18])
+    return None
+
+
+def _sources(message: bytes) -> tuple[str, ...]:
+    """Return the names in a message's trailers, up to its signature, that covers what is before."""
+    found = []
+    for line in message.split(b"\n"):
+        if line.startswith(b"-----BEGIN "):
+            break
+        if line.startswith(TRAILER.encode()):
+            found.append(line[len(TRAILER) :].decode("utf-8", "replace").strip())
+    return tuple(found)

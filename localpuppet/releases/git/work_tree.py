@@ -115,6 +115,16 @@ class WorkTree:
         )
         return bool(text)
 
+    def remote_url(self) -> str:
+        """Return the URL of the remote; empty when there is none.
+
+        Raises:
+            StateError: git failed.
+        """
+        if REMOTE not in [remote.name for remote in self._repo.remotes]:
+            return ""
+        return self._run("remote", "get-url", REMOTE).strip()
+
     def make_tag(self, tag: Tag, *, commit: str, message: str, sign: bool) -> None:
         """Make an annotated tag at a commit.
 

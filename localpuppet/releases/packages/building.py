@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
+from localpuppet.formats.strict_json import loads
 from localpuppet.machine.files import publish, state_problem
 from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.packages import directory as packages
@@ -124,7 +125,7 @@ class Packager:
         except LocalpuppetError:
             package = None  # a broken package of anything must not stop who has git
         if package is not None:
-            record = json.loads(package.data)
+            record = loads(package.data)
             time = record.get("time")
             if record.get("pin") == asdict(staged.pin) and isinstance(time, int):
                 return time

@@ -12,7 +12,6 @@ name vouches for every byte. Refuses to know: the store, git, how packages are b
 
 import errno
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -21,8 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.errors import IntegrityError, LocalpuppetError
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import ReleasePath
+from localpuppet.formats.strict_json import loads
 from localpuppet.machine.files import read_user_file, state_problem
 from localpuppet.releases.packages.naming import PREFIX, package_name
 
@@ -43,17 +43,19 @@ class Package:
         data: The bytes of its `release.json`.
         app: The release that it says it is; whatever JSON has there.
         ours: Whether it is a copy that may be taken apart.
+        where: What it is called in messages: its directory, or the pack that it came in.
     """
 
     directory: Path
     data: bytes
     app: object
     ours: bool
+    where: str
 
     @property
     def file(self) -> str:
         """Its record's name, for messages."""
-        return str(self.directory / RECORD)
+        return f"{self.where}{': ' if self.ours else '/'}{RECORD}"
 
     def take(self, sha256: str, target: Path) -> None:
         """Make the tree `sha256` available as `target`; nobody has verified it yet.
@@ -67,9 +69,7 @@ class Package:
         """
         tree = self.directory / "objects" / sha256
         if tree.is_symlink() or not tree.is_dir():
-            raise IntegrityError(
-                f"does not hold the tree {sha256[:16]}…", where=str(self.directory)
-            )
+            raise IntegrityError(f"does not hold the tree {sha256[:16]}…", where=self.where)
         try:
             if self.ours:
                 tree.rename(target)
@@ -79,28 +79,44 @@ class Package:
             raise state_problem(error, target) from error
 
 
-def load(directory: Path, *, ours: bool) -> Package:
+def load(directory: Path, *, pack: Path | None = None) -> Package:
     """Return the package in a directory.
+
+    Args:
+        directory: Where it is.
+        pack: The pack that it was unpacked from, which makes it ours; `None` for a package that
+            is installed.
 
     Raises:
         InvalidInputError: Its record cannot be read, or others could write it.
         IntegrityError: Its record is not what the directory's name says, or is damaged.
     """
     file = directory / RECORD
-    data = read_user_file(file)
+    where = str(directory) if pack is None else str(pack)
+    named = str(file) if pack is None else f"{pack}: {RECORD}"
+    try:
+        data = read_user_file(file)
+    except InvalidInputError as error:
+        raise InvalidInputError(error.what, where=named, hint=error.hint) from error
     if hashlib.sha256(data).hexdigest() != directory.name:
         raise IntegrityError(
             "was changed: it is not what its directory's name says",
-            where=str(file),
+            where=named,
             hint="install the package again; find out who changed it",
         )
     try:
-        record = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise IntegrityError("is damaged: not JSON", where=str(file)) from error
+        record = loads(data)
+    except ValueError as error:
+        raise IntegrityError("is damaged: not JSON", where=named) from error
     if not isinstance(record, dict):
-        raise IntegrityError("is damaged: no mapping", where=str(file))
-    return Package(directory=directory, data=data, app=record.get("app"), ours=ours)
+        raise IntegrityError("is damaged: not a mapping", where=named)
+    return Package(
+        directory=directory,
+        data=data,
+        app=record.get("app"),
+        ours=pack is not None,
+        where=where,
+    )
 
 
 def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
@@ -122,7 +138,7 @@ def find(directories: Sequence[Path], app: ReleasePath) -> Package | None:
             if not _ID.match(path.name):
                 continue
             try:
-                package = load(path, ours=False)
+                package = load(path)
             except LocalpuppetError as error:
                 problem = problem or error
                 continue

@@ -1,7 +1,7 @@
 """Release packs: a package's directory as one tar file.
 
 Owns: writing one so that the same tree gives the same bytes, and what one looks like to the
-suspicious reader (`releases.tar`).
+suspicious reader (`releases.forge.tar`).
 """
 
 import gzip
@@ -11,8 +11,9 @@ import tarfile
 from pathlib import Path
 
 from localpuppet.machine.files import state_problem
-from localpuppet.releases.tar import LIMITS, MODES, Limits, Rules
-from localpuppet.releases.tar import unpack as unpack_tar
+from localpuppet.releases.forge.tar import MODES, Rules
+from localpuppet.releases.forge.tar import unpack as unpack_tar
+from localpuppet.releases.limits import LIMITS, Limits
 
 _RULES = Rules(
     top=re.compile(rb"[0-9a-f]{64}\Z"),

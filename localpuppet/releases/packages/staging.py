@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import IntegrityError, InvalidInputError, StateError
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError, StateError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath, did_you_mean
-from localpuppet.machine.files import read_user_file, remove_tree
+from localpuppet.machine.files import read_user_file
 from localpuppet.releases.git.names import parse_digest
 from localpuppet.releases.lock import Pin
 from localpuppet.releases.lockfile import read_lock
@@ -128,14 +128,14 @@ class PackageStaging:
 
         scratch = self._store.staging()
         try:
-            package = directory.load(packs.unpack(pack, scratch), ours=True)
+            package = directory.load(packs.unpack(pack, scratch), pack=pack)
             if package.app != app:
                 raise InvalidInputError(
                     f"is a pack of {str(package.app)[:80]!r}, not of {app}", where=str(pack)
                 )
             return self._take(app, known, package, scratch, accept_moved=accept_moved)
         finally:
-            remove_tree(scratch)
+            self._store.sweep([scratch])
 
     def _installed(self, app: ReleasePath, known: Staged | None, *, accept_moved: bool) -> Staged:
         from localpuppet.releases.packages import directory
@@ -157,7 +157,7 @@ class PackageStaging:
         try:
             return self._take(app, known, package, scratch, accept_moved=accept_moved)
         finally:
-            remove_tree(scratch)
+            self._store.sweep([scratch])
 
     def _take(
         self,
@@ -170,10 +170,11 @@ class PackageStaging:
     ) -> Staged:
         """Bring what a package holds into the store; return what it was found to be."""
         said = self._record(app, package)
-        if known is not None and not _same(known.pin, said.pin) and not accept_moved:
+        pin = self._staging.remembered(app, known)
+        if pin is not None and not _same(pin, said.pin) and not accept_moved:
             raise IntegrityError(
-                f"is another {said.pin.tag}: here it is {known.pin.commit[:12]}"
-                f" (tree {known.pin.tree_sha256[:12]}), the package has {said.pin.commit[:12]}"
+                f"is another {said.pin.tag}: here it is {pin.commit[:12]}"
+                f" (tree {pin.tree_sha256[:12]}), the package has {said.pin.commit[:12]}"
                 f" ({said.pin.tree_sha256[:12]})",
                 where=package.file,
                 hint="find out which is right; --accept-moved takes the package's",
@@ -184,7 +185,17 @@ class PackageStaging:
             **{f"module {name}": sha256 for name, sha256 in said.modules.items()},
             **said.sources,
         }
+        new = [sha256 for sha256 in trees.values() if not self._store.has(sha256)]
         self._add(trees, package, scratch)
+        try:
+            return self._described(app, said, package)
+        except LocalpuppetError:
+            for sha256 in new:
+                self._store.remove(sha256)
+            raise
+
+    def _described(self, app: ReleasePath, said: Staged, package: "Package") -> Staged:
+        """Return the record of a release whose trees are in the store; its own lock decides."""
         lock = read_lock(
             app,
             lambda name: _own_file(self._store.path(said.pin.tree_sha256) / name),
@@ -237,14 +248,17 @@ class PackageStaging:
         for number, (sha256, name) in enumerate(missing.items()):
             places[name] = scratch / f"tree-{number}"
             package.take(sha256, places[name])
-        found = self._store.add(places.items())
-        for sha256, name in missing.items():
-            if found[name] != sha256:
-                raise IntegrityError(
-                    f"has the bytes of {found[name][:16]}…, the package says {sha256[:16]}…",
-                    where=f"{package.directory}: {name}",
-                    hint="the package was changed or damaged; install it again",
-                )
+
+        def accept(found: Mapping[str, str]) -> None:
+            for sha256, name in missing.items():
+                if found[name] != sha256:
+                    raise IntegrityError(
+                        f"has the bytes of {found[name][:16]}…, the package says {sha256[:16]}…",
+                        where=f"{package.where}: {name}",
+                        hint="the package was changed or damaged; install it again",
+                    )
+
+        self._store.add(places.items(), accept=accept)
 
 
 def _same(one: Pin, other: Pin) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, StateError
-from localpuppet.formats.text import one_line
+from localpuppet.formats.text import last_words, one_line
 from localpuppet.machine.files import open_user_file, publish, state_problem
 from localpuppet.releases.packages.naming import PREFIX
 
@@ -147,6 +147,6 @@ class SystemPackageTools:
         except subprocess.TimeoutExpired as error:
             raise StateError(f"did not end within {self._timeout:g} s", where=program) from error
         if done.returncode != 0:
-            said = one_line(done.stderr.decode("utf-8", "replace").strip())[-300:]
+            said = last_words(done.stderr, most=300)
             raise StateError(f"failed: {said or f'exit code {done.returncode}'}", where=program)
         return done.stdout.decode("utf-8", "replace")

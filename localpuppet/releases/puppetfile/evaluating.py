@@ -5,7 +5,6 @@ and output and no more. What it prints is data like a Puppetfile that was read. 
 such child gets a refusal, not a weaker one.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import one_line
 from localpuppet.releases.puppetfile.entry import Entry, Puppetfile
 from localpuppet.share.files import shared_file
@@ -84,7 +84,7 @@ def _script() -> str:
 
 def _puppetfile(output: bytes) -> Puppetfile:
     try:
-        said = json.loads(output)
+        said = loads(output)
         entries = tuple(_entry(item) for item in said["modules"][:MAX_MODULES])
         return Puppetfile(
             entries=entries,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError
 from localpuppet.machine.files import make_private, remove_tree
-from localpuppet.releases.fetch import write_trees
+from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import AnyPin, CommitPin, ForgePin, Pin
 from localpuppet.releases.store import Store
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.git.repository import Repository
 
 Untagged = CommitPin | ForgePin
+_Come = dict[str, tuple[Untagged, str]]
 
 
 class ModuleFetcher:
@@ -61,14 +62,8 @@ class ModuleFetcher:
         wanted = {key: pin for key, pin in pins.items() if not isinstance(pin, Pin)}
         absent = {key: pin for key, pin in wanted.items() if not self._has(pin)}
         found = dict(wanted)
-        for key, (pin, sha256) in {**self._commits(absent), **self._archives(absent)}.items():
-            if pin.tree_sha256 and sha256 != pin.tree_sha256:
-                raise IntegrityError(
-                    f"has the bytes of {sha256[:16]}…, the lock says {pin.tree_sha256[:16]}…",
-                    where=f"{file}: {key}",
-                    hint="find out who edited the lock, or what was locked",
-                )
-            found[key] = replace(pin, tree_sha256=sha256)
+        come = {**self._commits(absent, file), **self._archives(absent, file)}
+        found |= {key: replace(pin, tree_sha256=sha256) for key, (pin, sha256) in come.items()}
         if ask_all:
             self._ask(
                 {
@@ -82,18 +77,28 @@ class ModuleFetcher:
     def _has(self, pin: Untagged) -> bool:
         return bool(pin.tree_sha256) and self._store.sound(pin.tree_sha256)
 
-    def _commits(self, absent: Mapping[str, Untagged]) -> dict[str, tuple[Untagged, str]]:
+    def _commits(self, absent: Mapping[str, Untagged], file: str) -> _Come:
         pins = {key: pin for key, pin in absent.items() if isinstance(pin, CommitPin)}
         if not pins:
             return {}
         names = [(str(pin.url), pin.commit) for pin in pins.values()]
         self._repository.fetch_commits(names)
         trees = self._repository.commit_trees(names)
-        batch = [(pin.url, trees[pin.url, pin.commit], key) for key, pin in pins.items()]
-        digests = write_trees([batch], repository=self._repository, store=self._store)
+        batch = [
+            (str(pin.url), trees[pin.url, pin.commit], str(number))
+            for number, pin in enumerate(pins.values())
+        ]
+        keys = list(pins)
+        staging = self._store.staging()
+        try:
+            with closing(self._repository.write(batch, staging, Budget())) as written:
+                directories = ((keys[int(number)], staging / number) for number in written)
+                digests = self._store.add(directories, accept=_acceptance(pins, file))
+        finally:
+            remove_tree(staging)
         return {key: (pin, digests[key]) for key, pin in pins.items()}
 
-    def _archives(self, absent: Mapping[str, Untagged]) -> dict[str, tuple[Untagged, str]]:
+    def _archives(self, absent: Mapping[str, Untagged], file: str) -> _Come:
         pins = {key: pin for key, pin in absent.items() if isinstance(pin, ForgePin)}
         if not pins:
             return {}
@@ -103,7 +108,7 @@ class ModuleFetcher:
         try:
             wanted = {_release(pin): pin.archive_sha256 for pin in pins.values()}
             with closing(self._unpacked(wanted, staging, releases, archives)) as trees:
-                digests = self._store.add(trees)
+                digests = self._store.add(trees, accept=_acceptance(pins, file))
         finally:
             remove_tree(staging)
         return {
@@ -145,3 +150,19 @@ def _release(pin: ForgePin) -> "ForgeRelease":
     from localpuppet.releases.forge.ports import ForgeRelease
 
     return ForgeRelease(pin.forge, pin.version)
+
+
+def _acceptance(pins: Mapping[str, Untagged], file: str) -> Callable[[Mapping[str, str]], None]:
+    """Return what refuses trees that are not what they were pinned as, before any is taken."""
+
+    def accept(found: Mapping[str, str]) -> None:
+        for key, sha256 in found.items():
+            expected = pins[key].tree_sha256
+            if expected and sha256 != expected:
+                raise IntegrityError(
+                    f"has the bytes of {sha256[:16]}…, the lock says {expected[:16]}…",
+                    where=f"{file}: {key}",
+                    hint="find out who edited the lock, or what was locked",
+                )
+
+    return accept

@@ -12,6 +12,7 @@ from localpuppet.bus.key_value import KeyValue
 from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
 from tests.rigs.following import Follower
+from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, NatsServer, nats_cluster
 
 TIMEOUT = 5.0
@@ -47,7 +48,7 @@ async def persist(call: Callable[[], Awaitable[_Result]]) -> _Result:
 
 async def connect(servers: list[NatsServer]) -> KeyValue:
     urls = [server.url for server in servers]
-    return await persist(lambda: open_nats(urls, timeout=TIMEOUT, replicas=3))
+    return await persist(lambda: open_nats(servers_at(*urls, replicas=3), timeout=TIMEOUT))
 
 
 async def put(store: KeyValue, key: str, value: bytes) -> int:
@@ -115,7 +116,7 @@ async def test_a_cluster_without_a_majority_writes_nothing(cluster: list[NatsSer
     for server in cluster[1:]:
         server.kill()
     with pytest.raises(UnavailableError):
-        alone = await open_nats([cluster[0].url], timeout=TIMEOUT, replicas=3)
+        alone = await open_nats(servers_at(cluster[0].url, replicas=3), timeout=TIMEOUT)
         try:
             await alone.put("/a/b", b"2")
         finally:

@@ -4,16 +4,17 @@ import asyncio
 
 import pytest
 
-from localpuppet.bus.nats.connection import Credentials, NatsConnection
+from localpuppet.bus.nats.connection import NatsConnection
 from localpuppet.errors import UnavailableError
 from tests.bus.test_hostile_servers import INFO, answering, listening
+from tests.rigs.reaching import servers_at
 from tests.rigs.servers import free_port
 
 TIMEOUT = 2.0
 
 
 def connection(url: str, timeout: float = TIMEOUT) -> NatsConnection:
-    return NatsConnection([url], credentials=Credentials(), inbox="_INBOX", timeout=timeout)
+    return NatsConnection(servers_at(url), inbox="_INBOX", timeout=timeout)
 
 
 async def test_who_waits_for_others_attempts_to_connect_waits_no_longer() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
+from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, NatsConfig, NatsServer
 
 TIMEOUT = 5.0
@@ -63,7 +64,7 @@ def running(directory: Path, program: Path, text: str) -> Iterator[NatsServer]:
 
 
 async def works(server: NatsServer, file: Path) -> None:
-    store = await open_nats([server.url], timeout=TIMEOUT, credentials=file)
+    store = await open_nats(servers_at(server.url, credentials=file), timeout=TIMEOUT)
     await store.put("/a/b", b"1")
     assert [entry.value for entry in (await store.list("/a/")).entries] == [b"1"]
     await store.close()
@@ -71,7 +72,7 @@ async def works(server: NatsServer, file: Path) -> None:
 
 async def refused(server: NatsServer, file: Path) -> None:
     with pytest.raises(UnavailableError, match="credentials"):
-        await open_nats([server.url], timeout=TIMEOUT, credentials=file)
+        await open_nats(servers_at(server.url, credentials=file), timeout=TIMEOUT)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from localpuppet.bus.nats.link import NatsLink, StalledError
 from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
 from tests.rigs.following import Follower
+from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NatsConfig, NatsServer
 from tests.rigs.tls import Authority
 
@@ -47,11 +48,8 @@ async def test_a_tls_server_that_hangs_is_noticed(tmp_path: Path) -> None:
     server.start()
     try:
         store = await open_nats(
-            [server.url],
+            servers_at(server.url, ca=authority.path, certificate=node.certificate, key=node.key),
             timeout=TIMEOUT,
-            ca=authority.path,
-            certificate=node.certificate,
-            key=node.key,
         )
         follower = Follower(store, "/a/")
         await follower.listed()
@@ -67,7 +65,7 @@ async def test_a_tls_server_that_hangs_is_noticed(tmp_path: Path) -> None:
 async def test_a_connection_that_is_lost_while_much_is_sent_is_lost_for_all(
     server: NatsServer,
 ) -> None:
-    store = await open_nats([server.url], timeout=TIMEOUT)
+    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
     follower = Follower(store, "/a/")
     await follower.listed()
     server.freeze()
@@ -86,7 +84,7 @@ async def test_a_user_who_may_not_read_its_answers_hears_so_at_once(tmp_path: Pa
     server.start()
     try:
         with pytest.raises(UnavailableError, match="permissions violation for subscription"):
-            await open_nats([server.url], timeout=TIMEOUT, user="web01", password="word")
+            await open_nats(servers_at(server.url, user="web01"), timeout=TIMEOUT, password="word")
     finally:
         server.stop()
 
@@ -119,7 +117,7 @@ async def test_a_refused_watch_stays_refused_when_another_of_its_subject_ends(
 
 async def test_a_consumer_that_is_gone_is_no_end_of_a_list(server: NatsServer) -> None:
     link = await linked(server.url)
-    store = await open_nats([server.url], timeout=TIMEOUT)
+    store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
     batches = link.batches(
         "$JS.API.CONSUMER.MSG.NEXT.localpuppet.gone", {"batch": 5, "no_wait": True}, size=5
     )
@@ -133,7 +131,7 @@ async def test_a_value_that_the_server_does_not_take_is_no_lost_connection(tmp_p
     server = NatsServer(tmp_path / "nats", config=NatsConfig(max_payload="64KB"))
     server.start()
     try:
-        store = await open_nats([server.url], timeout=TIMEOUT)
+        store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
         with pytest.raises(UnavailableError, match="payload") as caught:
             await store.put("/a/b", b"x" * 100_000)
         assert "lost" not in str(caught.value)

@@ -29,7 +29,7 @@ async def told(directory: Path, *lines: bytes) -> AsyncGenerator[ProxyKeyValue, 
 
 
 async def test_a_listing_that_stops_half_way_has_an_end(tmp_path: Path) -> None:
-    async with told(tmp_path, b'{"ok": true, "listing": 5, "count": 2}') as kv:
+    async with told(tmp_path, b'{"ok": true, "listing": 5, "count": 2, "more": false}') as kv:
         with pytest.raises(UnavailableError, match="did not list all within"):
             await kv.list("/a/")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
-from localpuppet.releases import tar
+from localpuppet.releases.limits import LIMITS, Limits
 from localpuppet.releases.packages import pack as packs
 from tests.rigs.forge import Forge
 from tests.rigs.node import Node
@@ -105,14 +105,14 @@ def claim(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
-def small(**limits: int) -> tar.Limits:
-    return tar.Limits(**limits)
+def small(**limits: int) -> Limits:
+    return Limits(**limits)
 
 
-BOMBS: dict[str, tuple[Callable[[], bytes], tar.Limits]] = {
-    "a huge file": (lambda: claim(f"{ID}/x", 10**12), tar.LIMITS),
-    "a huge name": (lambda: claim("x", 10**9, tarfile.GNUTYPE_LONGNAME), tar.LIMITS),
-    "a negative size": (lambda: claim(f"{ID}/x", -512), tar.LIMITS),
+BOMBS: dict[str, tuple[Callable[[], bytes], Limits]] = {
+    "a huge file": (lambda: claim(f"{ID}/x", 10**12), LIMITS),
+    "a huge name": (lambda: claim("x", 10**9, tarfile.GNUTYPE_LONGNAME), LIMITS),
+    "a negative size": (lambda: claim(f"{ID}/x", -512), LIMITS),
     "many files of little": (
         lambda: b"".join(claim(f"{ID}/{n}", 0) for n in range(50)),
         small(members=20),
@@ -195,6 +195,9 @@ class Victim:
         assert done.code == 3, (done.out, done.err)
         assert not (self.node.root / "modules/web").exists()
         assert not list((self.node.state / "staging").iterdir())
+        assert not list((self.node.state / "objects").iterdir()), "nor does it wait for gc"
+        assert f"{file}: " in done.err
+        assert "staging/" not in done.err
         return done.err
 
     def forged(self, **changes: object) -> str:

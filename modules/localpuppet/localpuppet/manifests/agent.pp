@@ -3,8 +3,9 @@
 # The `localpuppet` command itself must be there (a package, or pip). The configuration is a file of
 # its own beside `localpuppet.yaml`, which stays yours; a key must not stand in both.
 #
-# The agent may be running the very Puppet that applies this class. It is therefore restarted and
-# stopped without waiting: it lets that Puppet finish, and then goes.
+# The agent may be running the very Puppet that applies this class. It is therefore started, stopped and
+# restarted without waiting: it lets that Puppet finish, and then goes. A unit that is still stopping
+# needs its file, which says for how long Puppet may go on; systemd removes that when the unit is gone.
 #
 # @example A fleet on NATS
 #   class { 'localpuppet::agent':
@@ -53,18 +54,17 @@ class localpuppet::agent (
   Optional[String[1]] $group = undef,
   Boolean $manage_user = true,
   Boolean $manage_service = true,
-  Pattern[/\A\/./] $unit_directory = '/etc/systemd/system',
+  Pattern[/\A\/[\w.\/+-]+\z/] $unit_directory = '/etc/systemd/system',
   String[1] $command = '/usr/local/bin/localpuppet',
 ) {
   $one = ['localpuppet-agent.service']
   $two = ['localpuppet-agent-run.socket', 'localpuppet-agent-run.service', 'localpuppet-agent-net.service']
-  # Of the two forms one is wanted. The run side is started by its socket.
+  # Of the two forms one is wanted.
   $wanted = $ensure ? {
     'absent' => [],
     default  => if $split { $two } else { $one },
   }
   $unwanted = ($one + $two) - $wanted
-  $started = $wanted - ['localpuppet-agent-run.service']
 
   # They stay when the form changes: files may be theirs.
   if $split and $manage_user and $ensure != 'absent' {
@@ -83,7 +83,7 @@ class localpuppet::agent (
       User['localpuppet'] -> File[$config]
     }
     if $manage_service {
-      $started.each |$unit| { User['localpuppet'] -> Service[$unit] }
+      $wanted.each |$unit| { User['localpuppet'] -> Service[$unit] }
     }
   }
 
@@ -126,22 +126,24 @@ class localpuppet::agent (
       content => Deferred('localpuppet::unit', [$unit, $command]),
     }
   }
-  $unwanted.each |$unit| {
-    file { "${unit_directory}/${unit}":
-      ensure => absent,
-    }
-  }
 
   if $manage_service {
     $unwanted.each |$unit| {
+      $file = "${unit_directory}/${unit}"
+      # After= puts this behind the stop that is under way.
+      $later = "systemd-run --no-block --collect --quiet --property=After=${unit}"
       service { $unit:
         ensure => stopped,
         enable => false,
         stop   => "systemctl --no-block stop ${unit}",
-        before => File["${unit_directory}/${unit}"],
+      }
+      -> exec { "remove ${file}":
+        command => "${later} '--property=ExecStopPost=/bin/systemctl daemon-reload' /bin/rm -f ${file}",
+        onlyif  => "test -e ${file}",
+        path    => ['/usr/bin', '/bin'],
       }
     }
-    $started.each |$unit| {
+    $wanted.each |$unit| {
       # systemd refuses to start a socket anew whose service runs, so the two go together.
       $together = $unit ? {
         'localpuppet-agent-run.socket' => "${unit} localpuppet-agent-run.service",
@@ -150,15 +152,28 @@ class localpuppet::agent (
       service { $unit:
         ensure    => $ensure,
         enable    => $ensure == 'running',
+        start     => "systemctl --no-block start ${unit}",
         stop      => "systemctl --no-block stop ${together}",
         restart   => "systemctl --no-block try-restart ${together}",
-        subscribe => $wanted.map |$other| { File["${unit_directory}/${other}"] },
+        require   => $wanted.map |$other| { File["${unit_directory}/${other}"] },
+        subscribe => File["${unit_directory}/${unit}"],
       }
       if $manage_config {
-        File[$config] ~> Service[$unit]
+        # The socket has nothing of it; and while it stays, the network side does.
+        if $unit =~ /service\z/ {
+          File[$config] ~> Service[$unit]
+        } else {
+          File[$config] -> Service[$unit]
+        }
       }
       if $ensure == 'running' {
         $unwanted.each |$other| { Service[$other] -> Service[$unit] }
+      }
+    }
+  } else {
+    $unwanted.each |$unit| {
+      file { "${unit_directory}/${unit}":
+        ensure => absent,
       }
     }
   }

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.bus.etcd.connection import Endpoint, EtcdConnection
+from localpuppet.bus.client_sockets import READ, read_little, tls_context
+from localpuppet.bus.etcd.connection import EtcdConnection
 from localpuppet.bus.nats.client import TolerantClient
 from localpuppet.bus.nats.link import NatsLink
-from localpuppet.bus.tls import tls_context
-from localpuppet.bus.transports import READ, read_little
 from tests.rigs.engines import ServerEngine
+from tests.rigs.reaching import servers_at
 from tests.rigs.servers import EtcdServer, NatsServer
 from tests.rigs.tls import Authority
 
@@ -65,9 +65,7 @@ async def test_our_client_of_nats_reads_little(served: ServerEngine) -> None:
 @pytest.mark.parametrize("served", ["etcd"], indirect=True)
 async def test_our_client_of_etcd_reads_little(served: ServerEngine) -> None:
     assert isinstance(served.server, EtcdServer)
-    connection = EtcdConnection(
-        [Endpoint.parse(served.server.url)], tls=None, user=None, timeout=5.0
-    )
+    connection = EtcdConnection(servers_at(served.server.url), timeout=5.0)
     channel, _ = await connection.ready()
     protocol = await channel.__connect__()
     assert sizes(protocol.connection._transport) == {READ}

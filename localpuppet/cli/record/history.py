@@ -2,17 +2,23 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.cli import render, render_run
-from localpuppet.cli.completion import complete_run
+from localpuppet.cli.completion import RunCommand, complete_run
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.times import show_duration
-from localpuppet.machine.files import read_json
+from localpuppet.formats.json_file import read_json
 from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import State, Status
 from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.runs.attempt import Attempt
+
+
+WIDE = 120
 
 
 @click.command(
@@ -34,50 +40,77 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every field of each run.")
 @click.pass_obj
 def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
-    """List the runs of this node, newest first."""
+    """List the runs of this node, newest first, and between them the applies that were refused.
+
+    A refused apply left no record of a run: it has no id, and says why in its row.
+    """
     runs = [status for status, _ in zip(node.records.history(), range(limit), strict=False)]
+    attempts = [found for found, _ in zip(node.attempts.history(), range(limit), strict=False)]
     if as_json:
-        render.emit_json({"schema": 1, "runs": [status.to_dict() for status in runs]})
+        render.emit_json(
+            {
+                "schema": 1,
+                "runs": [status.to_dict() for status in runs],
+                "attempts": [attempt.to_dict() for attempt in attempts],
+            }
+        )
         return
-    if not runs:
+    if not runs and not attempts:
         render.emit("no run yet; 'localpuppet apply' starts one")
         return
-    rows = [
-        (
-            status.id,
-            render_run.moment(status.started_at).removesuffix(" UTC"),
-            show_duration(status.seconds) if status.seconds else "",
-            render.word(render_run.state_word(status)) + (" (noop)" if status.noop else ""),
-            render.user_text(status.app),
-            render.user_text(status.reason) or render_run.counts(status),
-        )
-        for status in runs
-    ]
-    render.emit(_table(rows))
+    rows = [(status.started_at, _row(status)) for status in runs]
+    rows += [(attempt.at, _attempt_row(attempt)) for attempt in attempts]
+    rows.sort(key=lambda row: row[0], reverse=True)
+    shown = [row for _, row in rows[:limit]]
+    render.emit(_table(shown))
     total = len(node.records.ids())
-    if total > limit:
-        render.emit(f"{limit} of {total} runs; --limit shows more")
+    listed = sum(1 for row in shown if row[0])
+    if total > listed:
+        render.emit(f"{listed} of {total} runs; --limit shows more")
+
+
+def _row(status: Status) -> tuple[str, ...]:
+    return (
+        status.id,
+        render_run.moment(status.started_at).removesuffix(" UTC"),
+        render_run.took(status),
+        render.word(render_run.state_word(status)) + (" (noop)" if status.noop else ""),
+        render.user_text(status.app),
+        render.user_text(status.reason) or render_run.counts(status),
+    )
+
+
+def _attempt_row(attempt: "Attempt") -> tuple[str, ...]:
+    times = f"{attempt.times} times: " if attempt.times > 1 else ""
+    return (
+        "",
+        render_run.moment(attempt.at).removesuffix(" UTC"),
+        "",
+        render.word("refused") + (" (noop)" if attempt.noop else ""),
+        render.user_text(attempt.app),
+        times + render.user_text(attempt.reason),
+    )
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
     head: Sequence[str] = ("RUN", "STARTED (UTC)", "TOOK", "OUTCOME", "RELEASE", "DETAILS")
     width = render.columns()
-    text = render.table(head, rows, width=width)
-    if width is None or max(len(click.unstyle(line)) for line in text.splitlines()) <= width:
-        return text
-    # The id says when, too.
-    head, *rows = ([row[0], *row[2:]] for row in (head, *rows))
-    return render.table(head, rows, width=width)
+    if width is not None and width < WIDE:
+        # The end of an id means the run, too; what is left over is for the reason.
+        rows = [[row[0].rpartition("-")[2], row[1][5:16], *row[2:]] for row in rows]
+    return render.table(head, rows, width=width, spare=("TOOK",))
 
 
 @click.command(
     "logs",
+    cls=RunCommand,
     short_help="Show what Puppet said during a run.",
     epilog="""\b
 Examples:
   localpuppet logs                   of the newest run
   localpuppet logs -f                until it has ended
-  localpuppet logs 20261120T1406     a run by the beginning of its id
+  localpuppet logs 7f3a              a run by the end of its id, or by its beginning
+  localpuppet logs -1                the run before the newest
 """,
 )
 @click.argument("run", required=False, shell_complete=complete_run)
@@ -140,6 +173,7 @@ def follow_log(
 
 @click.command(
     "why",
+    cls=RunCommand,
     short_help="Show who asked for a run, with which input and release.",
     epilog="""\b
 Examples:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.machine.files import make_private, read_user_file, remove_tree, sync_directory
-from localpuppet.releases.environment import BASE, FILE, MODULEDIR, parse_environment
+from localpuppet.releases.layout.environment import BASE, FILE, MODULEDIR, parse_environment
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.store import Store
 
@@ -106,8 +106,8 @@ class Compositions:
         for name, sha256 in staged.modules.items():
             if f"{inner}{name}" in links:
                 raise InvalidInputError(
-                    f"the release has a directory {inner}{name}, and its manifest a module of that"
-                    " name",
+                    f"the release has a directory {inner + name!r}, and its manifest a module of"
+                    " that name",
                     where=str(staged.app),
                     hint="keep one of them",
                 )

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from localpuppet.errors import IntegrityError
 from localpuppet.machine.files import open_user_file, state_problem
+from localpuppet.releases.limits import LIMITS, Limits
 from localpuppet.releases.tree import check_link, check_path
 
 BLOCK = 512
@@ -27,29 +28,13 @@ MAX_NAME = 4096
 MODES = {"directory": 0o755, "executable": 0o555, "file": 0o444}
 _OCTAL = re.compile(rb"[0-7]{1,11}\Z")
 _END = bytes(BLOCK)
+# How many slashes the name of a tree in a pack has: ID/objects/SHA256.
+_TREE = 2
 _LONG = {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK}
 SYMLINK = tarfile.SYMTYPE
 _PAX = {tarfile.XHDTYPE, tarfile.XGLTYPE}
 _PAX_RECORD = re.compile(rb"(\d{1,10}) ([^=]+)=")
 MAX_PAX = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a pack may take.
-
-    Attributes:
-        file: Bytes of the pack itself.
-        unpacked: Bytes of everything in it.
-        members: How many files, links and directories.
-    """
-
-    file: int = 1024**3
-    unpacked: int = 4 * 1024**3
-    members: int = 500_000
-
-
-LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +44,8 @@ class Rules:
     Attributes:
         top: The one name at its top.
         hint: Where such a file comes from, for messages.
-        foreign: Whether other programs write such files, each in its way: directories need no
-            member of their own and may be there twice, `./` may be before names, extended headers
+        foreign: Whether other programs write such files, each in its way: members of directories
+            are not needed, `./` may be before names, extended headers
             (pax) are read, and symlinks are left out, as r10k leaves them out.
     """
 
@@ -129,12 +114,17 @@ class _Unpacking:
         self._left = limits.unpacked
         self._top = b""
         self._made = {b""}
+        self._childless: set[bytes] = set()
 
     def run(self) -> Path:
         for member in self._members():
             self._make(member)
         if not self._top:
             raise IntegrityError("is empty", where=self._where)
+        # A tree knows files and links only: what no digest covers must not come in.
+        empty = min((name for name in self._childless if name.count(b"/") > _TREE), default=None)
+        if empty is not None:
+            raise self._refuse("is an empty directory", empty)
         return Path(os.fsdecode(self._target + b"/" + self._top))
 
     def _refuse(self, what: str, name: bytes) -> IntegrityError:
@@ -237,23 +227,27 @@ class _Unpacking:
         name = member.name.removesuffix(b"/") if is_directory else member.name
         if self._rules.foreign:
             name = name.removeprefix(b"./")
-            if (is_directory and name in (b"", b".", *self._made)) or member.kind == SYMLINK:
+            # Directories are made for what is in them: a tree has no empty ones.
+            if is_directory or member.kind == SYMLINK:
                 return
         check_path(name, where=self._where)
         top, _, inside = name.partition(b"/")
         self._top = self._top or top
         if top != self._top or not self._rules.top.match(top):
             raise self._refuse("is not below the file's one directory", name)
-        if name.rpartition(b"/")[0] not in self._made:
+        parent = name.rpartition(b"/")[0]
+        if parent not in self._made:
             if not self._rules.foreign:
                 raise self._refuse("comes before its directory, or goes through a link", name)
             self._make_parents(name)
+        self._childless.discard(parent)
         # Bytes and os, not pathlib: a pack has ten thousand of these.
         path = self._target + b"/" + name
         try:
             if is_directory and member.size == 0:
                 os.mkdir(path)  # noqa: PTH102
                 self._made.add(name)
+                self._childless.add(name)
             elif member.kind == SYMLINK and member.size == 0:
                 check_link(inside, member.target, where=self._where)
                 os.symlink(member.target, path)  # noqa: PTH211

@@ -1,0 +1,4 @@
+"""Verbs that show what the record of runs holds.
+
+verbs: `history`, `report`.
+"""

@@ -1,0 +1,47 @@
+"""Trust anchors: files that say whom we trust, or prove who we are.
+
+Owns: reading them with the refusals of every file that a user wrote (`machine.files`). Refuses to
+know: what is in them.
+"""
+
+import pwd
+from pathlib import Path
+from typing import BinaryIO
+
+from localpuppet.machine.files import MAX_DOCUMENT, open_user_file
+
+
+def open_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> BinaryIO:
+    """Return a file that says whom we trust, or proves who we are, open for reading.
+
+    Certificates, lists of signers, keys for TLS. Puppet gives its own certificates and keys to its
+    service user again in each run, so that user may own them. A library that takes only a name gets
+    `/proc/self/fd/N` of the open file: what was looked at is what is used.
+
+    Args:
+        path: The file; symlinks are followed.
+        limit: The most bytes that it may have.
+
+    Raises:
+        InvalidInputError: As `read_user_file` does.
+    """
+    user = puppet_user()
+    return open_user_file(path, limit=limit, owners=[] if user is None else [user.pw_uid])
+
+
+def read_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> bytes:
+    """Return the bytes of a file that says whom we trust; see `open_anchor`.
+
+    Raises:
+        InvalidInputError: As `read_user_file` does.
+    """
+    with open_anchor(path, limit=limit) as file:
+        return file.read(limit)
+
+
+def puppet_user() -> pwd.struct_passwd | None:
+    """Return Puppet's service user, to whom it gives its certificates; `None` without one."""
+    try:
+        return pwd.getpwnam("puppet")
+    except KeyError:
+        return None

@@ -1,0 +1,91 @@
+"""Going back to an earlier release, and what is said of it while it lasts.
+
+    r1 -> r2 -> r3, all good: `rollback` from r3 goes to r2, a second one to r1, and never to r3.
+
+Owns: which run a rollback goes back to. Invariants: only good, whole runs of the same source;
+without an aim only releases that were applied before the one that is left. Refuses to know: how
+code is staged.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from localpuppet.enc.input import LoadedInput
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.json_file import read_json
+from localpuppet.formats.names import ReleasePath
+from localpuppet.formats.times import show_time
+from localpuppet.releases.ledger import Ledger, Rollback
+from localpuppet.runs.records import Records, RunDirectory
+from localpuppet.runs.run import Status
+
+
+def go_back(
+    loaded: LoadedInput,
+    *,
+    tag: str | None,
+    user: str,
+    now: datetime,
+    records: Records,
+    ledger: Ledger,
+    resolve: Callable[[ReleasePath], object],
+) -> tuple[Rollback, ReleasePath]:
+    """Put a rollback in force; return it, and the release that is left.
+
+    Args:
+        loaded: The node's own input, which is overruled.
+        tag: Which release; the newest good one before the one that is left for `None`.
+        user: Who decides.
+        now: UTC.
+        records: The runs of this node.
+        ledger: What was applied on it.
+        resolve: Refuses a release that is not whole on this node.
+
+    Raises:
+        InvalidInputError: There is no such run, or its release is not here any more.
+        StateError: The disk refused.
+    """
+    before = ledger.rollback()
+    in_force = before is not None and before.input_sha256 == loaded.sha256
+    current = before.app if before is not None and in_force else loaded.input.app
+    status = _good_run(records, ledger, current, tag)
+    app = ReleasePath.parse(status.app, where="app")
+    resolve(app)
+    request = read_json(RunDirectory(records.directory / status.id).request)
+    rollback = Rollback(
+        app=app,
+        run=status.id,
+        node_document=request["node_document"],
+        input_sha256=loaded.sha256,
+        user=user,
+        since=show_time(now),
+        wanted=loaded.input.app,
+    )
+    ledger.roll_back(rollback)
+    return rollback, current
+
+
+def _good_run(records: Records, ledger: Ledger, current: ReleasePath, tag: str | None) -> Status:
+    """Return the newest good, whole run that a rollback may go to.
+
+    Raises:
+        InvalidInputError: There is no such run.
+    """
+    wanted = None if tag is None else f"{current.source}/tags/{tag}"
+    order = ledger.order(current.source)
+    # What was applied after the release that is left was left itself: it lies ahead, not behind.
+    ahead = set(order[order.index(current) :]) if current in order else {current}
+    for status in records.history():
+        whole = not status.noop and not status.partial
+        if status.outcome is None or not status.outcome.success or not whole:
+            continue
+        path = ReleasePath(status.app)
+        if path == wanted or (
+            wanted is None and path.source == current.source and path not in ahead
+        ):
+            return status
+    what = wanted or f"a release of {current.source!r} before {current}"
+    raise InvalidInputError(
+        f"there is no good run of {what} in the record",
+        hint="see 'localpuppet history'; 'apply --allow-rollback' takes any release",
+    )

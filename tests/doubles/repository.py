@@ -1,0 +1,197 @@
+"""A `Repository` in memory: servers with tags, and the mirror of one machine.
+
+The contract in `tests/releases/git/test_repository.py` is run over it, too.
+"""
+
+import hashlib
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localpuppet.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.releases.git.tags import TagObject
+from localpuppet.releases.limits import Budget
+
+MAX_FILE = 1024 * 1024
+Files = Mapping[str, bytes]
+Ref = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Published:
+    """What a server has at a tag."""
+
+    found: TagObject
+    files: Files
+    signer: str
+    time: int
+
+
+@dataclass
+class FakeServers:
+    """Git servers: what is published there.
+
+    Attributes:
+        away: URLs of repositories that cannot be reached.
+        broken: URLs of repositories that send what git refuses.
+    """
+
+    away: set[str] = field(default_factory=set)
+    broken: set[str] = field(default_factory=set)
+    published: dict[Ref, _Published] = field(default_factory=dict)
+
+    def publish(
+        self,
+        url: str,
+        tag: str,
+        files: Files,
+        *,
+        annotated: bool = True,
+        signer: str = "",
+        time: int = 1_795_000_000,
+    ) -> TagObject:
+        """Commit files and tag the commit; a tag that is there is moved."""
+        tree = _id("tree", *(f"{name}\0".encode() + data for name, data in sorted(files.items())))
+        commit = _id("commit", url.encode(), tree.encode(), str(time).encode())
+        ref = _id("tag", tag.encode(), commit.encode()) if annotated else commit
+        found = TagObject(
+            id=ref,
+            commit=commit,
+            annotated=annotated,
+            tree=tree,
+            sources=(url.rpartition("/")[2].removesuffix(".git"),) if signer else (),
+            tagged_at=time if annotated else None,
+        )
+        self.published[url, tag] = _Published(
+            found=found, files=dict(files), signer=signer, time=time
+        )
+        return found
+
+
+class FakeRepository:
+    """What one machine has of the servers.
+
+    Args:
+        servers: The servers.
+
+    Attributes:
+        asked: URL and tag of everything that was asked of a server, in order.
+        written: Ids of the trees that were written.
+        swept: How often rubbish was asked for.
+    """
+
+    def __init__(self, servers: FakeServers) -> None:
+        self._servers = servers
+        self._mirror: dict[Ref, _Published] = {}
+        self._seen: list[_Published] = []
+        self.asked: list[Ref] = []
+        self.written: list[str] = []
+        self.swept = 0
+
+    def rubbish(self) -> Sequence[Path]:
+        self.swept += 1
+        return []
+
+    def fetch(self, tags: Sequence[Ref], *, refresh: bool) -> None:
+        for _ in self.arrivals(tags, refresh=refresh):
+            pass
+
+    def arrivals(self, tags: Sequence[Ref], *, refresh: bool) -> Generator[list[Ref], None, None]:
+        for ref in dict.fromkeys(tags):
+            if refresh or ref not in self._mirror:
+                self._fetch(ref)
+            yield [ref]
+
+    def _fetch(self, ref: Ref) -> None:
+        self.asked.append(ref)
+        url, tag = ref
+        if url in self._servers.away:
+            raise UnavailableError(f"cannot fetch {tag}", where=url)
+        if url in self._servers.broken:
+            raise IntegrityError("the repository holds what git refuses", where=url)
+        published = self._servers.published.get(ref)
+        if published is None:
+            raise InvalidInputError(f"the repository has no tag {tag}", where=url)
+        self._mirror[ref] = published
+        self._seen.append(published)
+
+    def fetch_commits(self, commits: Sequence[Ref]) -> None:
+        for url, commit in commits:
+            for (where, _), published in self._servers.published.items():
+                if (where, published.found.commit) == (url, commit):
+                    self._seen.append(published)
+
+    def commit_trees(self, commits: Sequence[Ref]) -> Mapping[Ref, str]:
+        return {(url, commit): self._commit(url, commit).found.tree for url, commit in commits}
+
+    def tag(self, url: str, tag: str) -> TagObject:
+        return self.tags([(url, tag)])[url, tag]
+
+    def tags(self, tags: Sequence[Ref]) -> Mapping[Ref, TagObject]:
+        return {(url, tag): self._known(url, tag).found for url, tag in tags}
+
+    def _known(self, url: str, tag: str) -> _Published:
+        if (url, tag) not in self._mirror:
+            raise UnavailableError("was not fetched", where=f"{url} tag {tag}")
+        return self._mirror[url, tag]
+
+    def verify_signature(self, url: str, tag: str, *, signers: Path) -> None:
+        published = self._known(url, tag)
+        trusted = signers.read_text().split()
+        if not published.found.annotated or published.signer not in trusted:
+            raise IntegrityError(
+                "has no valid signature by a trusted key", where=f"{url} tag {tag}"
+            )
+
+    def write(
+        self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
+    ) -> Generator[str, None, None]:
+        for url, tree, name in trees:
+            found = [published for published in self._seen if published.found.tree == tree]
+            if not found:
+                raise IntegrityError("its objects are not there", where=url)
+            for path, data in found[0].files.items():
+                budget.take(len(data), where=f"{url}: {path}")
+            for path, data in found[0].files.items():
+                file = directory / name / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(data)
+            self.written.append(tree)
+            yield name
+
+    def commit_time(self, url: str, commit: str) -> int:
+        return self._commit(url, commit).time
+
+    def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
+        files = self._commit(url, commit).files
+        for name in names:
+            below = any(path.startswith(f"{name}/") for path in files)
+            if below or len(files.get(name, b"")) > MAX_FILE:
+                raise IntegrityError("must be an ordinary file of at most 1 MiB", where=url)
+        return {name: files[name] for name in names if name in files}
+
+    def _commit(self, url: str, commit: str) -> _Published:
+        found = [published for published in self._seen if published.found.commit == commit]
+        if not found:
+            raise IntegrityError("is not there", where=f"{url} {commit[:12]}")
+        return found[0]
+
+    def refs(self, urls: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        for url in urls:
+            if url in self._servers.away:
+                raise UnavailableError("cannot be asked", where=url)
+        return {
+            url: {
+                f"refs/tags/{tag}": published.found.commit
+                for (where, tag), published in self._servers.published.items()
+                if where == url
+            }
+            for url in urls
+        }
+
+
+def _id(kind: str, *parts: bytes) -> str:
+    """Return what stands for an object's id: 40 hex digits of its content."""
+    lengths = [str(len(part)).encode() for part in parts]
+    whole = b"\0".join([kind.encode(), *lengths, *parts])
+    return hashlib.sha256(whole).hexdigest()[:40]

@@ -1,0 +1,76 @@
+"""Class `localpuppet::agent`, applied by the agent that it is about, with a real systemd."""
+
+import pytest
+
+from tests.rigs.node import PATIENCE
+from tests.rigs.systemd import ME, SINGLE, SPLIT, UNITS, Machine
+
+FORMS = {"single": SINGLE, "split": SPLIT}
+# Puppet goes no further until somebody opens the gate.
+GATE = """
+exec { '/bin/sh -c "read line < /run/gate; rm /run/gate"':
+  onlyif  => '/usr/bin/test -p /run/gate',
+  timeout => 0,
+  require => Class['localpuppet::agent'],
+}
+"""
+
+
+def start(machine: Machine, form: str, code: str = "") -> None:
+    """Have the class applied by hand, and the agent run."""
+    machine.agent_class(code, split=form == "split")
+    machine.node("apply")
+    machine.until(lambda: all(state == "active" for state in machine.active(*FORMS[form])))
+    machine.settled()
+
+
+def converged(machine: Machine, form: str) -> None:
+    """Wait for a form, and see that it is whole, alone, and that nothing is left to do."""
+    machine.until(lambda: all(state == "active" for state in machine.active(*FORMS[form])))
+    machine.settled()
+    (other,) = FORMS.keys() - {form}
+    assert set(machine.active(*FORMS[other])) == {"inactive"}
+    for unit in FORMS[other]:
+        assert not machine.exists(f"{UNITS}/{unit}")
+        assert machine.show(unit, "LoadState") == "not-found"
+    done = machine.peer("trigger", ME, "--wait", "--timeout", "60s")
+    assert "unchanged" in done.out
+    assert {record["outcome"] for record in machine.records()} <= {"changed", "unchanged"}
+    assert machine.show("localpuppet-agent.service", "NRestarts") == "0"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("single", "single"), ("split", "split"), ("single", "split"), ("split", "single")],
+)
+def test_a_changed_form_or_setting_waits_for_the_puppet_that_brings_it(
+    machine: Machine, before: str, after: str
+) -> None:
+    start(machine, before, GATE)
+    machine.run("mkfifo", "/run/gate")
+    machine.agent_class(GATE, split=after == "split", every="20m")
+    waiting = machine.start_peer("trigger", ME, "--wait", "--timeout", "90s")
+    runs_puppet = FORMS[before][0] if before == "single" else SPLIT[1]
+    machine.until(lambda: machine.active(runs_puppet) == ["deactivating"])
+    machine.run("systemctl", "daemon-reload")
+    assert machine.show(runs_puppet, "TimeoutStopUSec") == "15min"
+    assert machine.active(runs_puppet) == ["deactivating"]
+    machine.run("sh", "-c", "echo open > /run/gate")
+    out, _ = waiting.communicate(timeout=PATIENCE)
+    assert waiting.returncode == 0, out
+    assert " changed" in out
+    converged(machine, after)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("ensure", ["stopped", "absent"])
+def test_an_agent_can_end_itself(machine: Machine, form: str, ensure: str) -> None:
+    start(machine, form)
+    machine.agent_class(split=form == "split", ensure=ensure)
+    machine.peer("trigger", ME)
+    machine.until(lambda: set(machine.active(*FORMS[form])) == {"inactive"})
+    machine.settled()
+    there = [machine.exists(f"{UNITS}/{unit}") for unit in FORMS[form]]
+    assert set(there) == {ensure == "stopped"}
+    assert [record["outcome"] for record in machine.records()] == ["changed", "changed"]
+    assert machine.run("systemctl", "--failed", "--no-legend").out == ""

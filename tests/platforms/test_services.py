@@ -1,0 +1,192 @@
+"""The services as docs/agent.md installs them, under a real systemd, to their end by any means."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.systemd import ME, OTHER, SINGLE, SPLIT, UNITS, Machine
+
+FORMS = {"single": SINGLE, "split": SPLIT}
+RUNS_PUPPET = {"single": SINGLE[0], "split": SPLIT[1]}
+NETWORK = SPLIT[2]
+DOCS = Path(__file__).parents[2] / "docs" / "agent.md"
+# Puppet goes no further until somebody opens the gate, and says when it is there.
+GATE = """
+file { '/run/passed': content => 'yes' }
+-> exec { '/bin/sh -c "touch /run/there; read line < /run/gate; rm /run/gate"':
+  onlyif  => '/usr/bin/test -p /run/gate',
+  timeout => 0,
+}
+"""
+# What the sandbox is to keep from whoever takes over the network side: word → what it tries.
+PROBES = {
+    "read the node's key": "open(glob.glob('/etc/puppet/keys/*')[0])",
+    "read the original of its credential": "open('/etc/puppet/bus.key')",
+    "read runs": "os.listdir('/var/lib/localpuppet/runs')",
+    "read Puppet's state": "os.listdir('/var/cache/puppet/state')",
+    "write to /etc": "open('/etc/puppet/x', 'w')",
+    "write to a home": "open('/root/x', 'w')",
+    "become root": "os.setuid(0)",
+    "see other processes": "open('/proc/1/cmdline')",
+    "start what it wrote": "written('/var/lib/localpuppet-net/x')",
+    "start what it was given": "written('/run/localpuppet-net/x')",
+    "make a namespace": "unshare()",
+    "hear packets": "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
+    "make memory code": "mmap.mmap(-1, 4096, prot=mmap.PROT_WRITE | mmap.PROT_EXEC)",
+    "load a kernel's key": "open('/dev/mem')",
+    "call Puppet's socket": "connect('/run/localpuppet/agent.sock')",
+}
+PROBE = """
+import ctypes, glob, json, mmap, os, socket, subprocess, sys
+
+def written(path):
+    with open(path, 'w') as stream:
+        stream.write('#!/bin/sh\\n')
+    os.chmod(path, 0o700)
+    subprocess.run([path], check=True)
+
+def unshare():
+    if ctypes.CDLL(None).unshare(0x10000000) != 0:
+        raise OSError('refused')
+
+def connect(path):
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(path)
+
+done = {}
+for name, code in json.loads(sys.argv[1]).items():
+    try:
+        eval(code)
+        done[name] = 'done'
+    except (OSError, IndexError, SystemError) as error:
+        done[name] = type(error).__name__
+with open(os.environ['CREDENTIALS_DIRECTORY'] + '/bus.key') as stream:
+    done['credential'] = stream.read()
+with open('/var/lib/localpuppet-net/probed', 'w') as stream:
+    json.dump(done, stream)
+"""
+
+both_forms = pytest.mark.parametrize("form", FORMS)
+
+
+def installed(machine: Machine, form: str) -> None:
+    """Install and start a form with the commands that stand in docs/agent.md."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", DOCS.read_text(), re.DOTALL | re.MULTILINE)
+    forms = [text for text in blocks if f"{UNITS}/" in text]
+    (commands,) = [text for text in forms if ("useradd" in text) == (form == "split")]
+    machine.app(GATE)
+    machine.run("sh", "-euc", commands)
+    machine.until(lambda: set(machine.active(*FORMS[form])) == {"active"})
+
+
+def at_the_gate(machine: Machine) -> None:
+    """Have a trigger start a run, and return when that goes no further."""
+    machine.run("mkfifo", "/run/gate")
+    machine.peer("trigger", ME)
+    machine.until(lambda: machine.exists("/run/there"))
+
+
+@both_forms
+def test_it_is_ready_and_hears_and_ends(machine: Machine, form: str) -> None:
+    installed(machine, form)
+    assert " changed" in machine.peer("trigger", ME, "--wait", "--timeout", "90s").out
+    for unit in FORMS[form]:
+        assert machine.run("systemctl", "is-enabled", unit).out == "enabled\n"
+    unit = RUNS_PUPPET[form]
+    assert "waiting for triggers" in machine.show(unit, "StatusText")
+    # What is said has a name and a priority, and no name is ours that we do not have.
+    own = [entry for entry in machine.entries(unit) if entry["_SYSTEMD_UNIT"] == unit]
+    assert {entry["SYSLOG_IDENTIFIER"] for entry in own} == {unit.removesuffix(".service")}
+    assert {entry["PRIORITY"] for entry in own if "accepted a trigger" in entry["MESSAGE"]} == {"6"}
+    machine.node("keys", "revoke", OTHER)
+    machine.run("systemctl", "restart", *FORMS[form])
+    machine.peer("trigger", ME)
+    refused = machine.until(
+        lambda: [
+            entry
+            for name in FORMS[form]
+            for entry in machine.entries(name)
+            if "dropped" in str(entry["MESSAGE"])
+        ]
+    )
+    assert {entry["PRIORITY"] for entry in refused} == {"4"}
+
+
+@both_forms
+def test_a_stop_lets_the_run_finish(machine: Machine, form: str) -> None:
+    installed(machine, form)
+    at_the_gate(machine)
+    machine.run("systemctl", "--no-block", "stop", *FORMS[form])
+    machine.until(lambda: machine.active(RUNS_PUPPET[form]) == ["deactivating"])
+    machine.run("sh", "-c", "echo open > /run/gate")
+    machine.until(lambda: set(machine.active(*FORMS[form])) == {"inactive"})
+    assert [record["outcome"] for record in machine.records()] == ["changed"]
+    assert machine.run("systemctl", "--failed", "--no-legend").out == ""
+
+
+@both_forms
+@pytest.mark.parametrize("how", ["killed", "stuck", "power"])
+def test_what_was_accepted_is_run_again(machine: Machine, form: str, how: str) -> None:
+    installed(machine, form)
+    unit = RUNS_PUPPET[form]
+    if how == "stuck":
+        machine.write(f"{UNITS}/{unit}.d/impatient.conf", "[Service]\nWatchdogSec=3\n")
+        machine.run("sh", "-c", f"systemctl daemon-reload && systemctl restart {unit}")
+        machine.until(lambda: set(machine.active(*FORMS[form])) == {"active"})
+    at_the_gate(machine)
+    if how == "power":
+        machine.cut_power()
+        machine.boot()
+    else:
+        signal = {"killed": "KILL", "stuck": "STOP"}[how]
+        machine.run("systemctl", "kill", "--kill-whom=main", f"--signal={signal}", unit)
+        machine.until(lambda: machine.show(unit, "NRestarts") == "1")
+        assert machine.read("/run/passed") == "yes"
+        machine.run("rm", "/run/gate")
+    machine.until(lambda: set(machine.active(*FORMS[form])) == {"active"})
+    machine.until(lambda: machine.records()[-1]["state"] == "finished")
+    runs = machine.node("history", "--json").json["runs"]
+    # What /run held is gone with the power.
+    again = "changed" if how == "power" else "unchanged"
+    assert [run["outcome"] for run in runs] == [again, "interrupted"]
+    if how == "stuck":
+        assert "watchdog" in json.dumps(machine.entries(unit))
+
+
+def test_what_the_sandbox_keeps_from_the_network_side(machine: Machine) -> None:
+    machine.write("/etc/puppet/bus.key", "the key", "0600")
+    machine.write("/opt/probe.py", PROBE)
+    machine.write("/opt/probes.json", json.dumps(PROBES))
+    machine.write(
+        f"{UNITS}/{NETWORK}.d/probe.conf",
+        "[Service]\n"
+        "LoadCredential=bus.key:/etc/puppet/bus.key\n"
+        "ExecStartPre=/bin/sh -c 'exec python3 /opt/probe.py \"$(cat /opt/probes.json)\"'\n",
+    )
+    installed(machine, "split")
+    probed = json.loads(machine.read("/var/lib/localpuppet-net/probed"))
+    assert probed.pop("credential") == "the key"
+    assert {name for name, how in probed.items() if how == "done"} == set()
+    assert " changed" in machine.peer("trigger", ME, "--wait", "--timeout", "90s").out
+
+
+def test_a_node_without_a_bus_runs_by_its_timer(machine: Machine) -> None:
+    machine.app("file { '/run/passed': content => 'yes' }")
+    for unit in ("localpuppet.service", "localpuppet.timer"):
+        machine.write(f"{UNITS}/{unit}", machine.node("units", unit).out)
+    soon = "[Timer]\nOnActiveSec=1\nRandomizedDelaySec=0\nAccuracySec=1ms\n"
+    machine.write(f"{UNITS}/localpuppet.timer.d/soon.conf", soon)
+    machine.run("sh", "-c", "systemctl daemon-reload && systemctl enable --now localpuppet.timer")
+    machine.until(lambda: machine.exists("/run/passed"))
+    machine.until(lambda: machine.active("localpuppet.service") == ["inactive"])
+    (record,) = machine.records()
+    assert record["outcome"] == "changed"
+    assert machine.show("localpuppet.service", "Result") == "success"
+    own = machine.entries("localpuppet.service")
+    assert "localpuppet" in {entry["SYSLOG_IDENTIFIER"] for entry in own}
+    # And again, half an hour after that: the timer has a next time.
+    machine.until(
+        lambda: machine.show("localpuppet.timer", "NextElapseUSecMonotonic") not in ("", "infinity")
+    )

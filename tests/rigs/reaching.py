@@ -1,0 +1,13 @@
+"""How tests say which servers they mean, and as whom."""
+
+from typing import Any
+
+from localpuppet.bus.servers import Endpoint, Servers
+
+
+def servers_at(*urls: str, **options: Any) -> Servers:
+    """Return servers by their URLs, and what else the settings could say of them."""
+    parsed = tuple(
+        Endpoint.parse(url, engine="etcd" if url.startswith("http") else "nats") for url in urls
+    )
+    return Servers(endpoints=parsed, **options)

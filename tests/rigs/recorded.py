@@ -1,0 +1,74 @@
+"""Records of runs on disk, without any run: what `Records` works on."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from localpuppet.formats.times import show_time
+from localpuppet.machine.ports import ProcessId
+from localpuppet.runs.records import Records, RunDirectory
+from localpuppet.runs.run import Outcome, RunRequest, State, Status
+from tests.doubles.ports import FakeClock, FakeProcesses
+
+SUPERVISOR = ProcessId(pid=7, boot_id="b", started=3)
+PUPPET = ProcessId(pid=8, boot_id="b", started=4)
+
+
+class Recorded:
+    """Records on disk, a clock, and the processes that live."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = FakeClock()
+        self.processes = FakeProcesses([SUPERVISOR], clock=self.clock)
+        self.records = Records(directory / "runs", self.processes)
+
+    def request(self, run: RunDirectory, **more: Any) -> RunRequest:
+        fields: dict[str, Any] = {
+            "id": run.id,
+            "requested_at": show_time(self.clock.now()),
+            "user": "alice",
+            "cause": "manual",
+            "app": "app/tags/r1",
+            "modulepath": (),
+            "environment": "production",
+            "input": "input.yaml",
+            "input_sha256": "",
+            "layers": (),
+            "noop": False,
+            "timeout": 3600.0,
+            "command": ("puppet",),
+            "node_document": {},
+            **more,
+        }
+        return RunRequest(**fields)
+
+    def status(self, run: RunDirectory, **more: Any) -> Status:
+        fields: dict[str, Any] = {
+            "id": run.id,
+            "state": State.RUNNING,
+            "app": "app/tags/r1",
+            "started_at": show_time(self.clock.now()),
+            "supervisor": asdict(SUPERVISOR),
+            "puppet": asdict(PUPPET),
+            **more,
+        }
+        return Status(**fields)
+
+    def begin(self, **more: Any) -> RunDirectory:
+        """Open a record, of a run that goes on."""
+        run = self.records.create(self.clock)
+        run.open(self.request(run), self.status(run, **more))
+        return run
+
+    def finish(self, run: RunDirectory, outcome: Outcome = Outcome.CHANGED) -> RunDirectory:
+        run.close(self.status(run, state=State.FINISHED, outcome=outcome))
+        return run
+
+    def supervisors_die(self) -> None:
+        self.processes.living.remove(SUPERVISOR)
+
+
+def in_the_way(path: Path) -> None:
+    """Make the disk refuse `path`: a directory with something in it cannot be replaced."""
+    path.unlink(missing_ok=True)
+    (path / "in the way").mkdir(parents=True)

@@ -1,0 +1,125 @@
+"""A site whose releases come from a repository in memory, and are staged into real files."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from localpuppet.formats.documents import Documents
+from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.forge.ports import ModuleForge
+from localpuppet.releases.git.names import GitUrl, Tag
+from localpuppet.releases.git.tags import TagObject
+from localpuppet.releases.lock import Lock, Pin
+from localpuppet.releases.lockfile import to_text
+from localpuppet.releases.source import Source
+from localpuppet.releases.staging import Approve, Staging
+from localpuppet.releases.store import Store
+from localpuppet.releases.tree import TreeEntry, digest
+from tests.doubles.repository import FakeRepository, FakeServers
+
+R1, R2 = ReleasePath("web/tags/r1"), ReleasePath("web/tags/r2")
+DIST = ReleasePath("dist/tags/r7")
+
+
+def url(name: str) -> GitUrl:
+    return GitUrl.parse(f"https://git.example.net/{name}.git", where=name)
+
+
+def tree_of(files: Mapping[str, bytes]) -> str:
+    """Return the digest of a tree of ordinary files."""
+    return digest(
+        TreeEntry(path=name.encode(), kind="F", sha256=hashlib.sha256(data).hexdigest())
+        for name, data in files.items()
+    )
+
+
+def pin(name: str, tag: str, found: TagObject, files: Mapping[str, bytes]) -> Pin:
+    return Pin(
+        url=url(name),
+        tag=Tag(tag),
+        tag_object=found.id,
+        commit=found.commit,
+        tree_sha256=tree_of(files),
+    )
+
+
+def _no_forge() -> ModuleForge:
+    raise AssertionError("no release of this site needs a forge")
+
+
+class ReleaseSite:
+    """Servers with releases, and one node.
+
+    `web` has what `release` makes of it; its releases need the module `ntp` and the collection
+    `dist/tags/r7`.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state = root / "var"
+        self.modules = root / "modules"
+        self.servers = FakeServers()
+        self.repository = FakeRepository(self.servers)
+        self.store = Store(self.state)
+        self.documents = Documents(None)
+        self.sources = {name: self.source(name) for name in ("web", "dist")}
+        self.ntp = {"manifests/init.pp": b"class ntp {}\n"}
+        self.dist = {"platform/manifests/init.pp": b"class platform {}\n"}
+        self.servers.publish(url("ntp"), "v1", self.ntp)
+        self.servers.publish(url("dist"), "r7", self.dist)
+
+    def source(self, name: str, signers: Path | None = None) -> Source:
+        return Source(name=name, url=url(name), signers=signers)
+
+    def lock(self) -> Lock:
+        """Return the lock of a release that needs what is published now."""
+        published = self.servers.published
+        return Lock(
+            modules={"ntp": pin("ntp", "v1", published[url("ntp"), "v1"].found, self.ntp)},
+            sources={DIST: pin("dist", "r7", published[url("dist"), "r7"].found, self.dist)},
+        )
+
+    def files(self, text: str, *, lock: Lock | None = None) -> dict[str, bytes]:
+        """Return the files of a release whose own class says `text`."""
+        manifest = (
+            f'modulepath:\n  - "{DIST}"\nmodules:\n  ntp:\n    git: "{url("ntp")}"\n    tag: "v1"\n'
+        )
+        return {
+            "manifest.yaml": manifest.encode(),
+            "manifest.lock": to_text(lock or self.lock()).encode(),
+            "web/manifests/init.pp": f"class web {{ notify {{ '{text}': }} }}\n".encode(),
+        }
+
+    def release(self, app: ReleasePath, text: str = "", *, lock: Lock | None = None) -> TagObject:
+        """Publish a release of `web`; one that is there is moved."""
+        tag = app.rpartition("/")[2]
+        return self.servers.publish(url("web"), tag, self.files(text or tag, lock=lock))
+
+    def staging(self, approve: Approve | None = None) -> Staging:
+        return Staging(
+            state=self.state,
+            modules=self.modules,
+            store=self.store,
+            repository=self.repository,
+            sources=self.sources,
+            documents=self.documents,
+            allow_file=False,
+            approve=approve,
+            forge=_no_forge,
+            tags_only=False,
+        )
+
+    def says(self, app: ReleasePath) -> str:
+        """Return what the class of a release says on the node; empty when it has no name here."""
+        file = self.modules / app / "web/manifests/init.pp"
+        return file.read_text().split("'")[1] if file.exists() else ""
+
+    def on_disk(self) -> dict[str, str]:
+        """Return every file and link of the node, with its bytes or its target."""
+        return {
+            str(path.relative_to(self.root)): str(path.readlink())
+            if path.is_symlink()
+            else path.read_bytes().hex()
+            for path in sorted(self.root.rglob("*"))
+            if path.is_symlink() or path.is_file()
+        }

@@ -1,0 +1,217 @@
+"""A node with real files and a Puppet that a test has written: what a `Supervisor` works on."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from localpuppet.enc.document import NodeDocument, ReleaseEnc
+from localpuppet.enc.input import LoadedInput, read_input
+from localpuppet.formats.documents import Documents
+from localpuppet.formats.names import ReleasePath
+from localpuppet.formats.times import show_time
+from localpuppet.machine.flock import Flock
+from localpuppet.machine.ports import Ended
+from localpuppet.puppet.command import ApplyCommand
+from localpuppet.puppet.installation import Installation
+from localpuppet.releases.ledger import Ledger
+from localpuppet.releases.release import Release
+from localpuppet.runs.options import RunOptions
+from localpuppet.runs.preparing import PreparedRun
+from localpuppet.runs.records import RunDirectory
+from localpuppet.runs.supervisor import Node, Supervisor
+from tests.doubles.ports import FakeChild, FakeClock, FakeObserver, FakeProcesses, Started
+
+PUPPET = "/usr/bin/puppet"
+APP = ReleasePath("app/tags/r1")
+INPUT = {"app": APP, "classes": {"app": {"port": 80}}}
+DOCUMENT = NodeDocument(classes={"app": {"port": 80}}, parameters={}, environment="production")
+Life = Callable[["Site", RunDirectory, Started], FakeChild]
+
+
+class NoFetch:
+    """A `Fetch` that fetches nothing."""
+
+    def get(self, url: str, *, limit: int) -> bytes:
+        raise AssertionError(f"{url} is not asked for")
+
+
+class Site:
+    """One node, its clock, its processes, and whoever watches its runs.
+
+    Attributes:
+        life: What Puppet does when it is started; by itself it changes two resources.
+        fits_asked: What the node documents of its runs were held against.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.state = root / "var"
+        self.clock = FakeClock()
+        self.processes = FakeProcesses(clock=self.clock)
+        self.processes.programs[PUPPET] = self._puppet
+        self.observer = FakeObserver()
+        self.documents = Documents(None)
+        self.life: Life = lambda site, run, _started: site.ends(run, 2, status="changed")
+        self.fits_asked: list[tuple[NodeDocument, Release, tuple[str, ...]]] = []
+        self.installation = Installation(
+            command=PUPPET,
+            version="7.23.0",
+            settings={
+                "agent_catalog_run_lockfile": str(root / "puppet/agent_catalog_run.lock"),
+                "agent_disabled_lockfile": str(root / "puppet/agent_disabled.lock"),
+                "certname": "web01.example.com",
+                "codedir": str(root),
+                "hiera_config": str(root / "hiera.yaml"),
+            },
+            lean=(),
+        )
+        self.node = Node(
+            state=self.state,
+            installation=self.installation,
+            call=self._call,
+            reports=("store",),
+            lean_start=root / "lean.rb",
+            route_file=root / "routes.yaml",
+            env={"PATH": "/bin"},
+            enc_command=None,
+            grace=30.0,
+            min_free=0,
+            keep_runs=100,
+            keep_days=30,
+            metrics=root / "metrics.prom",
+            fits=lambda *asked: self.fits_asked.append(asked),
+            telling={"LOCALPUPPET_SOCKET": "/run/localpuppet"},
+        )
+        self.release = Release(
+            app=APP,
+            directory=root / "modules" / APP,
+            modulepath=(root / "modules" / APP,),
+            names=(root / "modules" / APP,),
+            enc=ReleaseEnc.from_dict({"classes": {"base": {}}}),
+            hiera_config=None,
+            mutable=(),
+        )
+
+    def change(self, **more: Any) -> None:
+        """Change the node's settings."""
+        self.node = replace(self.node, **more)
+
+    def prepared(self, *, asks_enc: bool = False, app: str = APP, **more: Any) -> PreparedRun:
+        """Return a run that can be supervised; `more` are options of it."""
+        path = self.root / "input.yaml"
+        path.write_text(json.dumps({**INPUT, "app": app}))
+        path.chmod(0o600)
+        loaded: LoadedInput = read_input(str(path), documents=self.documents, fetch=NoFetch())
+        options: dict[str, Any] = {
+            "noop": False,
+            "tags": None,
+            "extra": (),
+            "timeout": 3600.0,
+            "user": "alice",
+            "cause": "manual",
+            **more,
+        }
+        return PreparedRun(
+            loaded=loaded,
+            release=replace(self.release, app=ReleasePath(app)),
+            options=RunOptions(**options),
+            document=None if asks_enc else options.get("document") or DOCUMENT,
+        )
+
+    def supervisor(self) -> Supervisor:
+        return Supervisor(
+            self.node,
+            clock=self.clock,
+            processes=self.processes,
+            documents=self.documents,
+            observer=self.observer,
+        )
+
+    def ends(
+        self,
+        run: RunDirectory,
+        code: int,
+        *,
+        status: str,
+        age: float = 0.0,
+        output: Iterable[bytes] = (),
+        failed: int = 0,
+    ) -> FakeChild:
+        """Return a Puppet that exits with `code` at once and leaves a report `age` seconds old."""
+        time = show_time(self.clock.now() - timedelta(seconds=age))
+        counts = {"total": 9, "changed": 2, "failed": failed, "out_of_sync": 2}
+        report = {
+            "status": status,
+            "time": time,
+            "metrics": {
+                "resources": {"values": [[name, name, number] for name, number in counts.items()]},
+                "time": {"values": [["total", "Total", 1.5]]},
+            },
+        }
+        run.report.write_text(json.dumps(report))
+        return FakeChild(output, ended=Ended(code=code, signal=None))
+
+    def run_directory(self) -> RunDirectory:
+        """Return the newest run's."""
+        return RunDirectory(max((self.state / "runs").iterdir()))
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the newest status.json as it stands on disk."""
+        return said(self.run_directory().status)
+
+    def applied(self) -> list[str]:
+        """Return what the ledger has of the app, the newest last."""
+        return list(Ledger(self.state).order("app"))
+
+    @property
+    def run_lock(self) -> Path:
+        """Puppet's own lock."""
+        return self.installation.run_lock
+
+    @property
+    def free(self) -> bool:
+        """Whether another run could start now."""
+        lock = Flock.take(self.state / "lock")
+        if lock is None:
+            return False
+        lock.release()
+        return not self.run_lock.exists()
+
+    def _puppet(self, started: Started) -> FakeChild:
+        report = Path(started.argv[started.argv.index("--lastrunreport") + 1])
+        return self.life(self, RunDirectory(report.parent), started)
+
+    def _call(
+        self, installation: Installation, release: Release, environment: str, options: RunOptions
+    ) -> ApplyCommand:
+        return ApplyCommand(
+            command=installation.command,
+            own_directories={},
+            enc_script=self.root / "enc/enc.sh",
+            node_document=self.root / "node.yaml",
+            environments=self.state / "environments",
+            environment=environment,
+            modulepath=release.modulepath,
+            hiera_config=None,
+            noop=options.noop,
+            tags=options.tags,
+            extra=options.extra,
+            site_manifest=self.root / "default.pp",
+        )
+
+
+def said(path: Path) -> dict[str, Any]:
+    """Return the mapping in a JSON file."""
+    value: dict[str, Any] = json.loads(path.read_text())
+    return value
+
+
+def metric(text: str, name: str) -> float:
+    """Return a sample of a Prometheus textfile."""
+    samples: Mapping[str, str] = dict(
+        line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")
+    )
+    return float(samples[name])

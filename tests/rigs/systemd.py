@@ -1,0 +1,259 @@
+"""A Debian with a real systemd, in namespaces of its own: boots in a second, keeps nothing.
+
+`scripts/chroot` makes the Debian once and keeps it. What a machine writes goes to memory over
+it, so that machines neither see each other nor cost anything; a power cut loses what memory of
+processes holds, and not what was written. In a machine localpuppet is what this clone is, and a
+second root, `/srv/lb01`, is another node on the same bus.
+
+Needs root, and a kernel that lets root make namespaces, overlays and cgroups. Where one of these
+is missing the tests fail, and say which.
+"""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.rigs.node import PATIENCE, REPOSITORY, Done
+from tests.rigs.waiting import wait_until
+
+BOOT = Path(__file__).with_name("boot.sh")
+COMMAND = "/usr/local/bin/localpuppet"
+PEER = "/srv/lb01"
+ME, OTHER = "web01.example.com", "lb01.example.com"
+UNITS = "/etc/systemd/system"
+SINGLE = ("localpuppet-agent.service",)
+SPLIT = (
+    "localpuppet-agent-run.socket",
+    "localpuppet-agent-run.service",
+    "localpuppet-agent-net.service",
+)
+BUS = "/var/lib/localpuppet-net/bus.sqlite"
+
+
+@cache
+def base() -> Path:
+    """Return a Debian of the release that the tests run on, or of Debian 12; made if need be."""
+    assert os.geteuid() == 0, "these tests boot a systemd: run them as root"
+    name = os.environ.get("LOCALPUPPET_DEBIAN", "debian12")
+    done = subprocess.run(
+        [REPOSITORY / "scripts" / "chroot", name],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"no Debian to boot: {done.stderr}"
+    return Path(done.stdout.strip())
+
+
+class Machine:
+    """A machine that boots when told, with the two nodes on it; no agent runs yet."""
+
+    def __init__(self) -> None:
+        self._holder = subprocess.Popen(
+            [
+                *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount"),
+                *("--propagation", "private", "sh", str(BOOT), str(base()), str(REPOSITORY)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = 0
+
+    def boot(self) -> None:
+        """Switch on, and wait until systemd has started everything."""
+        self.pid = int(self._told("on") or 0)
+        if not self.pid:
+            self._holder.stdin.close()  # type: ignore[union-attr] # a pipe
+            why = self._holder.stderr.read()  # type: ignore[union-attr] # a pipe
+            raise AssertionError(f"this machine cannot boot a systemd for the tests: {why}")
+        words = ("systemctl", "is-system-running", "--wait")
+        wait_until(lambda: self._enter(*words).out.strip() == "running", self._failed)
+
+    def cut_power(self) -> None:
+        """Switch off, as a power cut does: every process is gone at once."""
+        os.kill(self.pid, signal.SIGKILL)
+        assert self._holder.stdout is not None
+        assert self._holder.stdout.readline() == "over\n"
+        self.pid = 0
+
+    def close(self) -> None:
+        """Switch off for good."""
+        if self.pid:
+            self.cut_power()
+        assert self._holder.stdin is not None
+        self._holder.stdin.close()
+        self._holder.wait(PATIENCE)
+        for stream in (self._holder.stdout, self._holder.stderr):
+            assert stream is not None
+            stream.close()
+
+    def run(self, *words: str, code: int | None = 0, **environment: str) -> Done:
+        """Run a command as root, in a unit of its own as a person's session is.
+
+        Args:
+            words: The command.
+            code: How it has to end; `None` for any way.
+            environment: Variables for it.
+        """
+        settings = [f"--setenv={name}={value}" for name, value in environment.items()]
+        service = ("systemd-run", "--pipe", "--wait", "--collect", "--quiet", *settings, "--")
+        done = self._enter(*service, *words)
+        assert code is None or done.code == code, f"{words}: {done}\n{self.log()}"
+        return done
+
+    def write(self, path: str, text: str, mode: str = "0644") -> None:
+        """Write a file, and the directories that it needs."""
+        script = 'mkdir -p "${1%/*}" && cat >"$1" && chmod "$2" "$1"'
+        done = self._enter("sh", "-c", script, "sh", path, mode, given=text)
+        assert done.code == 0, done
+
+    def read(self, path: str) -> str:
+        """Return the text of a file."""
+        return self.run("cat", path).out
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file."""
+        return self._enter("test", "-e", path).code == 0
+
+    def show(self, unit: str, name: str) -> str:
+        """Return a property of a unit."""
+        return self._enter("systemctl", "show", "--value", "-p", name, unit).out.strip()
+
+    def active(self, *units: str) -> list[str]:
+        """Return the state of units: `active`, `inactive`, `deactivating`, …"""
+        return [self.show(unit, "ActiveState") for unit in units]
+
+    def jobs(self) -> str:
+        """Return what systemd still has to do; empty when that is nothing."""
+        out = self._enter("systemctl", "list-jobs", "--no-legend", "--no-pager").out
+        return "" if out.startswith("No jobs") else out.strip()
+
+    def entries(self, unit: str) -> list[dict[str, Any]]:
+        """Return what is in the journal about a unit, with all fields."""
+        out = self._enter("journalctl", "-o", "json", "-u", unit).out
+        return [json.loads(line) for line in out.splitlines()]
+
+    def said(self, unit: str) -> str:
+        """Return the lines of a unit's own processes."""
+        own = [one for one in self.entries(unit) if one.get("_SYSTEMD_UNIT") == unit]
+        return "\n".join(str(one["MESSAGE"]) for one in own)
+
+    def log(self) -> str:
+        """Return the end of the journal."""
+        return self._enter("journalctl", "-o", "short-precise", "-n", "80", "--no-pager").out
+
+    def until(self, condition: Callable[[], Any]) -> Any:
+        """Return the first true value of `condition`; the journal's end where it stays false."""
+        return wait_until(condition, self.log)
+
+    # The nodes.
+
+    def peer(self, *words: str, code: int | None = 0) -> Done:
+        """Run `localpuppet` on the other node."""
+        return self.run(COMMAND, *words, code=code, LOCALPUPPET_ROOT=PEER)
+
+    def node(self, *words: str, code: int | None = 0) -> Done:
+        """Run `localpuppet` on this node."""
+        return self.run(COMMAND, *words, code=code)
+
+    def start_peer(self, *words: str) -> subprocess.Popen[str]:
+        """Start `localpuppet` on the other node, and return; whoever asks collects it."""
+        service = ("systemd-run", "--pipe", "--wait", "--collect", "--quiet")
+        return subprocess.Popen(
+            [*self._inside(), *service, f"--setenv=LOCALPUPPET_ROOT={PEER}", COMMAND, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def app(self, code: str) -> None:
+        """Have the node's next runs apply this code."""
+        self._site(code, {"site": {}})
+
+    def agent_class(self, code: str = "", **parameters: Any) -> None:
+        """Have the node's next runs apply class `localpuppet::agent`, and this code before it."""
+        # A key stands in one of the two files, and the class writes these.
+        self.write("/etc/puppet/localpuppet.yaml", "{}\n")
+        settings = {"buses": {"sqlite": {"path": BUS}}, **parameters}
+        self._site(code, {"site": {}, "localpuppet::agent": settings})
+
+    def _site(self, code: str, classes: dict[str, dict[str, Any]]) -> None:
+        release = "/etc/puppet/modules/site/trunk"
+        self.write(f"{release}/manifest.yaml", "modulepath: []\n")
+        self.write(f"{release}/site/manifests/init.pp", f"class site {{\n{code}\n}}\n")
+        self.write("/etc/puppet/input.yaml", json.dumps({"app": "site/trunk", "classes": classes}))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the node's runs, the oldest first."""
+        script = 'for file in /var/lib/localpuppet/runs/*/status.json; do cat "$file"; echo; done'
+        out = self._enter("sh", "-c", script).out
+        found, at, decoder = [], 0, json.JSONDecoder()
+        while at < len(out.rstrip()):
+            value, at = decoder.raw_decode(out, at + len(out[at:]) - len(out[at:].lstrip()))
+            found.append(value)
+        return found
+
+    def settled(self) -> None:
+        """Wait until systemd has nothing to do any more."""
+        self.until(lambda: not self.jobs())
+
+    def _failed(self) -> str:
+        failed = self._enter("systemctl", "--failed", "--no-pager").out
+        return f"{failed}\n{self.log()}"
+
+    def _told(self, line: str) -> str:
+        assert self._holder.stdin is not None
+        assert self._holder.stdout is not None
+        self._holder.stdin.write(f"{line}\n")
+        self._holder.stdin.flush()
+        answer = self._holder.stdout.readline().strip()
+        return answer if answer.isdigit() else ""
+
+    def _inside(self) -> tuple[str, ...]:
+        path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        return (
+            *("nsenter", "-t", str(self.pid), "-m", "-p", "-u", "-i", "-n", "-C", "-r", "-w"),
+            *("env", "-i", f"PATH={path}", "HOME=/root", "LC_ALL=C.UTF-8"),
+        )
+
+    def _enter(self, *words: str, given: str = "") -> Done:
+        done = subprocess.run(
+            [*self._inside(), *words],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+
+def acquaint(machine: Machine) -> None:
+    """Install the command, make the two nodes, and have each trust the other's key."""
+    python = "/usr/local/lib/localpuppet/bin/python"
+    machine.write(
+        COMMAND,
+        f'#!/bin/sh\nPYTHONPATH=/opt/localpuppet exec {python} -m localpuppet "$@"\n',
+        "0755",
+    )
+    peer = {"node": OTHER, "bus": "sqlite", "buses": {"sqlite": {"path": BUS}}}
+    machine.write(f"{PEER}/localpuppet.yaml", json.dumps(peer))
+    machine.write("/etc/puppet/localpuppet.yaml", json.dumps({**peer, "node": ME}))
+    script = """
+        set -eu
+        localpuppet keys init
+        LOCALPUPPET_ROOT=/srv/lb01 localpuppet keys init
+        localpuppet keys show > /root/web01.pem
+        LOCALPUPPET_ROOT=/srv/lb01 localpuppet keys show > /root/lb01.pem
+        localpuppet keys trust lb01.example.com /root/lb01.pem
+        LOCALPUPPET_ROOT=/srv/lb01 localpuppet keys trust web01.example.com /root/web01.pem
+    """
+    machine.run("sh", "-c", script)

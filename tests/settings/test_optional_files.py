@@ -1,0 +1,83 @@
+"""An optional file that is a link to nothing is an error: what it would say must not be dropped."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.node import Node
+
+OPTIONAL = [
+    "localpuppet.yaml",
+    "manifests/default.pp",
+    "enc/enc.sh",
+    "modules/app/trunk/enc.yaml",
+    "modules/app/trunk/hiera.yaml",
+    "modules/app/trunk/manifest.lock",
+]
+
+
+def dangle(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to("not-there.yaml")
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+@pytest.mark.parametrize("verb", ["check", "apply"])
+def test_a_dangling_link_is_not_a_missing_file(node: Node, name: str, verb: str) -> None:
+    node.app("")
+    assert node.run("check").code == 0
+    dangle(node.root / name)
+    done = node.run(verb)
+    assert done.code == 2, done.err
+    assert f"{node.root / name}: is a link that leads nowhere" in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not node.runs()
+
+
+def test_a_dangling_link_of_what_the_fleet_is_told(node: Node) -> None:
+    assert node.run("nodes").code == 0
+    dangle(node.root / "localpuppet-agent.yaml")
+    done = node.run("nodes")
+    assert done.code == 2, done.err
+    assert "localpuppet-agent.yaml: is a link that leads nowhere" in done.err
+
+
+@pytest.mark.parametrize("verb", ["check", "apply"])
+def test_a_fifo_is_not_an_optional_file(node: Node, verb: str) -> None:
+    node.app("")
+    os.mkfifo(node.root / "modules/app/trunk/hiera.yaml")
+    done = node.run(verb)
+    assert done.code == 2, done.err
+    assert "modules/app/trunk/hiera.yaml: is not a regular file" in done.err
+
+
+@pytest.mark.parametrize("verb", ["check", "apply"])
+def test_an_app_that_is_not_there_names_the_input(node: Node, verb: str) -> None:
+    node.write("input.yaml", "app: gone/trunk\n")
+    done = node.run(verb)
+    assert done.code == 2
+    assert f"error: {node.root}/input.yaml: app: gone/trunk does not exist" in done.err
+
+
+def test_a_damaged_order_of_releases_is_one_line(node: Node) -> None:
+    node.write("var/applied.json", '{"schema": 1, "order": {"foo": 5}}', 0o600)
+    node.write("input.yaml", "app: foo/tags/r1\nclasses: [foo]\n")
+    done = node.run("apply")
+    assert done.code == 1, done.err
+    assert "applied.json: is damaged" in done.err
+
+
+def test_a_record_with_a_bad_time_is_shown(node: Node) -> None:
+    node.app("")
+    assert node.run("apply").code == 0
+    request = node.state / "runs" / node.runs()[0] / "request.json"
+    text = request.read_text()
+    found = text[text.index('"requested_at"') :].split('"')[3]
+    for bad in ("yesterday", "2026-11-22T00:00:00", "9999999999"):
+        request.write_text(text.replace(found, bad))
+        for verb in ("why", "history", "status", "logs"):
+            done = node.run(verb)
+            assert done.code in (0, 1), done.err
+            assert "bug" not in done.err
