@@ -25,11 +25,10 @@ SOME_LEFT = 1
     short_help="Make a manifest from an r10k or g10k Puppetfile.",
     epilog="""\b
 Examples:
-  localpuppet release import                   Puppetfile here -> manifest.yaml
-  localpuppet release import --check           only say what would be taken
-  localpuppet release import Puppetfile        show the manifest
-  localpuppet release import Puppetfile -o manifest.yaml
-  localpuppet release import --evaluate        one that is a Ruby program
+  localpuppet release import              Puppetfile: manifest.yaml
+  localpuppet release import --check      say what would be taken
+  localpuppet release import Puppetfile   show the manifest
+  localpuppet release import --evaluate   one that is a Ruby program
 
 Exits 0 when every module is taken, 1 when some are left, which are named.
 """,

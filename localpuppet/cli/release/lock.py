@@ -20,11 +20,11 @@ MANIFEST = "manifest.yaml"
     short_help="Resolve every name in a manifest and write manifest.lock.",
     epilog="""\b
 Examples:
-  localpuppet release lock                    what is locked stays as it is
-  localpuppet release lock --update           newest versions, heads of branches
-  localpuppet release lock . stdlib --update  of one module
-  localpuppet release lock --outdated         what has something newer
-  localpuppet release lock --accept-moved     after you know who moved a tag
+  localpuppet release lock                what is locked stays
+  localpuppet release lock --update       newest versions, heads
+  localpuppet release lock . stdlib --update
+  localpuppet release lock --outdated     what has something newer
+  localpuppet release lock --accept-moved
 """,
 )
 @click.argument("directory", metavar="[APP_DIR]", default=".", type=click.Path(path_type=Path))
