@@ -8,13 +8,12 @@ the archive's digest, and our own SHA-256 of the bytes decide; a tag, branch or 
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.values import Json, at
 from localpuppet.releases.forge.names import Slug
-from localpuppet.releases.forge.versions import Version
 from localpuppet.releases.git.names import (
     GitUrl,
     Tag,
@@ -23,6 +22,9 @@ from localpuppet.releases.git.names import (
     parse_module_name,
     parse_object_id,
 )
+
+if TYPE_CHECKING:
+    from localpuppet.releases.forge.versions import Version
 
 VERSIONS = (1, 2)
 _FIELDS = {
@@ -127,7 +129,7 @@ class ForgePin:
     """
 
     forge: Slug
-    version: Version
+    version: "Version"
     archive_sha256: str
     tree_sha256: str
 
@@ -170,6 +172,8 @@ def parse_pin(raw: Mapping[str, Json], *, where: str, allow_file: bool) -> AnyPi
         return Pin.from_dict(raw, where=where, allow_file=allow_file)
     tree = parse_digest(text["tree_sha256"], where=at(where, "tree_sha256"))
     if form == "archive":
+        from localpuppet.releases.forge.versions import Version
+
         return ForgePin(
             forge=Slug.parse(text["forge"], where=at(where, "forge")),
             version=Version.parse(text["version"], where=at(where, "version")),

@@ -7,15 +7,17 @@ resolves to (`releases.lock`).
     stdlib: {forge: puppetlabs/stdlib, version: ">= 9.0.0 < 10.0.0"}
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.values import at
 from localpuppet.releases.forge.names import Slug
-from localpuppet.releases.forge.versions import Range
 from localpuppet.releases.git.names import GitUrl, Tag, parse_branch, parse_object_id
+
+if TYPE_CHECKING:
+    from localpuppet.releases.forge.versions import Range
 
 KINDS = ("tag", "commit", "branch")
 
@@ -50,7 +52,7 @@ class ForgeModule:
     """
 
     slug: Slug
-    version: Range
+    version: "Range"
 
     @property
     def fields(self) -> dict[str, str]:
@@ -61,11 +63,7 @@ class ForgeModule:
 Module = GitModule | ForgeModule
 
 
-class _Parse(Protocol):
-    def __call__(self, text: str, /, *, where: str) -> str: ...
-
-
-_PARSERS: dict[str, _Parse] = {
+_PARSERS: dict[str, Callable[..., str]] = {
     "tag": Tag.parse,
     "commit": parse_object_id,
     "branch": parse_branch,
@@ -95,6 +93,8 @@ def parse_module(name: str, raw: Mapping[str, str], *, where: str, allow_file: b
                 where=where,
                 hint=f"name it so: '{slug.module}: …'",
             )
+        from localpuppet.releases.forge.versions import Range  # 1 ms that tags need not pay
+
         version = Range.parse(raw["version"], where=at(where, "version"))
         return ForgeModule(slug=slug, version=version)
     kinds = [kind for kind in KINDS if kind in raw]

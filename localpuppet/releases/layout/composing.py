@@ -15,7 +15,6 @@ from pathlib import Path
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.machine.files import make_private, read_user_file, remove_tree, sync_directory
-from localpuppet.releases.layout.environment import BASE, FILE, MODULEDIR, parse_environment
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.store import Store
 
@@ -47,9 +46,11 @@ def layout(directory: Path, moduledir: str) -> Layout:
     Raises:
         InvalidInputError: `environment.conf` cannot be read.
     """
-    file = directory / FILE
+    file = directory / "environment.conf"
     if not file.exists() and not moduledir:
         return Layout(modulepath=("",))
+    from localpuppet.releases.layout.environment import BASE, MODULEDIR, parse_environment
+
     text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
     said = parse_environment(text, moduledir=moduledir or MODULEDIR)
     notes = list(said.notes)
