@@ -77,7 +77,8 @@ class ApplyCommand:
         noop: Whether to change nothing.
         tags: Puppet's tags, if only some resources are to be applied.
         extra: What the user wrote behind `--`.
-        site_manifest: The `.pp` file.
+        site_manifest: The `.pp` file, or a directory of them.
+        config_version: What Puppet calls the configuration; empty for Puppet's own way.
     """
 
     command: str
@@ -92,6 +93,7 @@ class ApplyCommand:
     tags: str | None
     extra: Sequence[str]
     site_manifest: Path
+    config_version: str = ""
 
     def argv(self) -> list[str]:
         """Return the arguments that decide what is applied."""
@@ -103,6 +105,8 @@ class ApplyCommand:
         argv += ["--modulepath", ":".join(map(str, self.modulepath))]
         if self.hiera_config:
             argv += ["--hiera_config", str(self.hiera_config)]
+        if self.config_version:
+            argv += ["--config_version", f"/bin/echo {self.config_version}"]
         if self.noop:
             argv.append("--noop")
         if self.tags:

@@ -124,7 +124,8 @@ class CatalogCompiler:
         options += ["--modulepath", ":".join(map(str, (*release.modulepath, self.own_modules)))]
         if release.hiera_config:
             options += ["--hiera_config", str(release.hiera_config)]
-        return [*options, "--manifest", str(self.site_manifest)]
+        site_manifest = release.site_manifest or self.site_manifest
+        return [*options, "--manifest", str(site_manifest)]
 
 
 def _resources(output: Output, *, where: str) -> dict[str, dict[str, str]]:

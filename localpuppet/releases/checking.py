@@ -6,31 +6,40 @@ is changed.
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.machine.files import read_user_file
 from localpuppet.releases.fetch import Fetcher, Wanted
+from localpuppet.releases.forge.metadata import read_file, unmet
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.interface import Interface, check_classes
 from localpuppet.releases.interfaces import Parser
-from localpuppet.releases.lock import Lock
+from localpuppet.releases.layout.composing import Layout, layout
+from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import (
     ITSELF,
     LOCK,
     MANIFEST,
+    SITE_SAYS,
     check_complete,
     parse_lock,
     parse_manifest,
 )
-from localpuppet.releases.manifest import Manifest, check_modulepath
+from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
+from localpuppet.releases.module import GitModule
 from localpuppet.releases.release import ENC, read_enc
+from localpuppet.releases.single.fetching import ModuleFetcher
 from localpuppet.releases.source import Source, split
 from localpuppet.releases.store import Store
+
+if TYPE_CHECKING:
+    from localpuppet.releases.forge.ports import ModuleForge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +52,8 @@ class Checked:
         chains: Every dependency, direct or not, as `release → dist/tags/r7 → …`.
         interface: What Puppet's parser found.
         layers: The layers of its `enc.yaml`.
+        warnings: What does not stop it: what Puppet would have used in a control repository,
+            dependencies of modules that are missing or out of range.
     """
 
     manifest: Manifest
@@ -50,6 +61,7 @@ class Checked:
     chains: tuple[str, ...]
     interface: Interface
     layers: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +84,8 @@ class ReleaseChecker:
         documents: Reads manifests, locks and `enc.yaml`.
         parser: Puppet's parser.
         allow_file: Whether `file://` URLs are allowed.
+        forge: Returns the forge; called when something must come from there.
+        tags_only: Whether the site takes single modules at tags only.
     """
 
     def __init__(
@@ -84,8 +98,12 @@ class ReleaseChecker:
         documents: Documents,
         parser: Parser,
         allow_file: bool,
+        forge: "Callable[[], ModuleForge]",
+        tags_only: bool,
     ) -> None:
         self._repository = repository
+        self._forge = forge
+        self._tags_only = tags_only
         self._store = store
         self._state = state
         self._sources = sources
@@ -117,7 +135,8 @@ class ReleaseChecker:
         finally:
             held.release()
         chains = self._walk(lock, directory.resolve().name)
-        interface = self._interface(directory, lock)
+        inner = layout(directory, manifest.moduledir)
+        interface = self._interface(directory, lock, manifest.moduledir, inner)
         interface.refuse_problems()
         return Checked(
             manifest=manifest,
@@ -125,6 +144,7 @@ class ReleaseChecker:
             chains=chains,
             interface=interface,
             layers=self._check_enc(directory / ENC, interface),
+            warnings=(*inner.notes, *self._unmet(directory, lock, inner)),
         )
 
     def _manifest(self, directory: Path) -> Manifest:
@@ -132,6 +152,8 @@ class ReleaseChecker:
         manifest = self._parsed_manifest(read_user_file(file), str(file))
         try:
             check_modulepath(ITSELF, manifest, tags_only=True)
+            if self._tags_only:
+                refuse_untagged(manifest, because=SITE_SAYS)
         except LocalpuppetError as error:
             raise error.at(str(file)) from error
         return manifest
@@ -173,8 +195,12 @@ class ReleaseChecker:
                     hint="run 'localpuppet release lock'; find out who edited the lock",
                 )
                 for key, pin in lock.pins.items()
+                if isinstance(pin, Pin)
             },
             ask_all=True,
+        )
+        ModuleFetcher(repository=self._repository, forge=self._forge, store=self._store).bring(
+            lock.pins, file=str(file), ask_all=True
         )
 
     def _walk(self, lock: Lock, name: str) -> tuple[str, ...]:
@@ -182,6 +208,7 @@ class ReleaseChecker:
         level = [
             _Dependency(chain=(name, key.partition(".")[2]), url=pin.url, tag=pin.tag)
             for key, pin in lock.pins.items()
+            if isinstance(pin, Pin)
         ]
         seen: set[tuple[str, str]] = set()
         chains: list[str] = []
@@ -205,8 +232,9 @@ class ReleaseChecker:
         chain = " → ".join(item.chain)
         manifest = self._parsed_manifest(data, f"{chain}: {MANIFEST}")
         found = [
-            _Dependency(chain=(*item.chain, name), url=module.url, tag=module.tag)
+            _Dependency(chain=(*item.chain, name), url=module.url, tag=Tag(module.ref))
             for name, module in manifest.modules.items()
+            if isinstance(module, GitModule) and module.kind == "tag"
         ]
         for entry in manifest.modulepath:
             source = self._sources.get(entry.source)
@@ -225,10 +253,20 @@ class ReleaseChecker:
             found.append(_Dependency(chain=(*item.chain, entry), url=source.url, tag=split(entry)))
         return found
 
-    def _interface(self, directory: Path, lock: Lock) -> Interface:
+    def _unmet(self, directory: Path, lock: Lock, inner: Layout) -> tuple[str, ...]:
+        """Return what `metadata.json` of the modules asks for and does not get."""
+        modules = {name: self._store.path(pin.tree_sha256) for name, pin in lock.modules.items()}
+        collections = [self._store.path(pin.tree_sha256) for pin in lock.sources.values()]
+        for place in [*(directory / part for part in inner.modulepath), *collections]:
+            for path in sorted(place.iterdir()):
+                if path.is_dir():
+                    modules.setdefault(path.name, path)
+        return unmet({name: read_file(path) for name, path in modules.items()})
+
+    def _interface(self, directory: Path, lock: Lock, moduledir: str, inner: Layout) -> Interface:
         """Ask Puppet about the modulepath that nodes will have, without composing a release."""
         for name in lock.modules:
-            if (directory / name).exists():
+            if (directory / moduledir / name).exists():
                 raise InvalidInputError(
                     f"the release has a directory {name!r}, and its manifest a module of that name",
                     where=str(directory / MANIFEST),
@@ -241,8 +279,16 @@ class ReleaseChecker:
                 str(name): self._store.path(pin.tree_sha256) for name, pin in lock.sources.items()
             }
             return self._parser.ask(
-                [directory.resolve(), Path(links), *collections.values()],
-                names=[str(directory), "modules", *collections],
+                [
+                    *((directory / part).resolve() for part in inner.modulepath),
+                    Path(links),
+                    *collections.values(),
+                ],
+                names=[
+                    *(str(directory / part) for part in inner.modulepath),
+                    "modules",
+                    *collections,
+                ],
             )
 
     def _check_enc(self, file: Path, interface: Interface) -> tuple[str, ...]:

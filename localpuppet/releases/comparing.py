@@ -76,9 +76,7 @@ def pins(release: Release, *, documents: Documents, allow_file: bool) -> dict[st
     lock = parse_lock(
         read_user_file(path), documents=documents, where=str(path), allow_file=allow_file
     )
-    found = {
-        f"module {name}": f"{pin.tag} ({pin.commit[:12]})" for name, pin in lock.modules.items()
-    }
+    found = {f"module {name}": f"{pin.name} ({pin.short})" for name, pin in lock.modules.items()}
     for name, pin in lock.sources.items():
         found[f"source {name.source}"] = f"{pin.tag} ({pin.commit[:12]})"
     return found

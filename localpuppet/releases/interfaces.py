@@ -211,7 +211,7 @@ def check_document(
         data_elsewhere=release.hiera_config is not None
         or any("hiera" in word or "codedir" in word for word in extra)
         or any(map(_may_hold_data, hiera_files)),
-        other_classes={*_defined_in(site_manifest), *OWN_CLASSES},
+        other_classes={*_defined_in(release.site_manifest or site_manifest), *OWN_CLASSES},
     )
 
 

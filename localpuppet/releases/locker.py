@@ -1,10 +1,12 @@
-"""Writes locks: every tag of a manifest, resolved to commits and digests.
+"""Writes locks: every name in a manifest, resolved to commits, archives and digests.
 
-Owns: what is fetched, checked and stored before a lock is written. Refuses to know: how a lock is
-spelled (`releases.lock`, `releases.lockfile`), and git (`releases.git.repository`).
+Owns: what is fetched, checked and stored before a lock is written, and what may move. Refuses to
+know: how a lock is spelled (`releases.lock`, `releases.lockfile`), git (`releases.git.repository`),
+how names are resolved (`releases.single.resolving`). Invariant: what is locked stays as it is until
+somebody asks for more.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,20 +15,32 @@ from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.machine.files import read_user_file, write_durably
 from localpuppet.releases.fetch import Fetcher, Wanted
-from localpuppet.releases.lock import Lock
+from localpuppet.releases.git.names import Tag
+from localpuppet.releases.lock import AnyPin, Lock, Pin
 from localpuppet.releases.lockfile import (
+    EMPTY,
     ITSELF,
     LOCK,
     MANIFEST,
+    SITE_SAYS,
     parse_lock,
     parse_manifest,
     to_text,
 )
-from localpuppet.releases.manifest import Manifest, check_modulepath
+from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
+from localpuppet.releases.module import GitModule
+from localpuppet.releases.single.fetching import ModuleFetcher
+from localpuppet.releases.single.resolving import (
+    as_locked,
+    refuse_unknown,
+    resolve_modules,
+    unbound,
+)
 from localpuppet.releases.source import Source, split
 from localpuppet.releases.store import Store
 
 if TYPE_CHECKING:
+    from localpuppet.releases.forge.ports import ModuleForge
     from localpuppet.releases.git.repository import Repository
 
 
@@ -39,6 +53,8 @@ class LockWriter:
         sources: The site's sources by name.
         documents: Reads manifests and locks.
         allow_file: Whether `file://` URLs are allowed.
+        forge: Returns the forge; called when something must come from there.
+        tags_only: Whether the site takes single modules at tags only.
     """
 
     def __init__(
@@ -49,26 +65,22 @@ class LockWriter:
         sources: Mapping[str, Source],
         documents: Documents,
         allow_file: bool,
+        forge: "Callable[[], ModuleForge]",
+        tags_only: bool,
     ) -> None:
         self._repository = repository
+        self._forge = forge
+        self._tags_only = tags_only
         self._store = store
         self._sources = sources
         self._documents = documents
         self._allow_file = allow_file
 
-    def lock(self, directory: Path, *, accept_moved: bool) -> Lock:
-        """Resolve the manifest in `directory` and write the lock beside it.
-
-        Args:
-            directory: A working copy of a release.
-            accept_moved: Lock a tag again that is not what it was.
+    def manifest(self, directory: Path) -> Manifest:
+        """Return the manifest in `directory`.
 
         Raises:
-            InvalidInputError: The manifest is refused, or names something mutable or unknown.
-            IntegrityError: A tag moved, or is no honest tag, or its signature is not trusted.
-            InvalidInputError: A repository has no such tag.
-            UnavailableError: A repository cannot be had.
-            StateError: The disk refused.
+            InvalidInputError: It is refused.
         """
         file = directory / MANIFEST
         manifest = parse_manifest(
@@ -79,29 +91,94 @@ class LockWriter:
         )
         try:
             check_modulepath(ITSELF, manifest, tags_only=True)
-            wanted = self._wanted(manifest)
+            if self._tags_only:
+                refuse_untagged(manifest, because=SITE_SAYS)
         except LocalpuppetError as error:
             raise error.at(str(file)) from error
+        return manifest
+
+    def pinned(self, directory: Path) -> Lock:
+        """Return the lock that is in `directory`; an empty one where there is none.
+
+        Raises:
+            InvalidInputError: It is refused.
+        """
+        file = directory / LOCK
+        if not file.exists():
+            return EMPTY
+        return parse_lock(
+            read_user_file(file),
+            documents=self._documents,
+            where=str(file),
+            allow_file=self._allow_file,
+        )
+
+    def lock(
+        self, directory: Path, *, accept_moved: bool, update: Collection[str] | None = None
+    ) -> Lock:
+        """Resolve the manifest in `directory` and write the lock beside it.
+
+        Args:
+            directory: A working copy of a release.
+            accept_moved: Lock a tag or version again that is not what it was.
+            update: Single modules whose branch or range is resolved anew; all for an empty
+                collection, none for `None`.
+
+        Raises:
+            InvalidInputError: The manifest is refused, or names something mutable or unknown.
+            IntegrityError: A tag or archive is not what it was, is not an honest one, or its
+                signature is not trusted.
+            UnavailableError: A repository or the forge cannot be had.
+            StateError: The disk refused.
+        """
+        manifest = self.manifest(directory)
+        old = self.pinned(directory)
+        file = str(directory / LOCK)
+        refuse_unknown(update or (), manifest, where=str(directory / MANIFEST))
+        try:
+            wanted = self._wanted(manifest)
+            drafts = resolve_modules(
+                manifest.modules,
+                kept={} if update is not None and not update else old.modules,
+                anew=update or (),
+                repository=self._repository,
+                forge=self._forge,
+            )
+        except LocalpuppetError as error:
+            raise error.at(str(directory / MANIFEST)) from error
         if not accept_moved:
-            wanted = self._as_pinned(wanted, directory / LOCK)
+            wanted = _as_pinned(wanted, old, file)
+            drafts = as_locked(drafts, old.modules)
+        else:
+            drafts = unbound(drafts)
         held = self._store.exclusively()
         try:
             self._store.sweep(self._repository.rubbish())
             fetcher = Fetcher(repository=self._repository, store=self._store)
-            pins = fetcher.bring(wanted)
+            pins: dict[str, AnyPin] = {**fetcher.bring(wanted)}
+            modules = ModuleFetcher(
+                repository=self._repository, forge=self._forge, store=self._store
+            )
+            keyed = {f"modules.{name}": draft for name, draft in drafts.items()}
+            pins |= modules.bring(keyed, file=file, ask_all=True)
         finally:
             held.release()
         lock = Lock(
             modules={name: pins[f"modules.{name}"] for name in manifest.modules},
-            sources={entry: pins[f"sources.{entry}"] for entry in manifest.modulepath},
+            sources={
+                entry: pin
+                for entry in manifest.modulepath
+                if isinstance(pin := pins[f"sources.{entry}"], Pin)
+            },
         )
         write_durably(directory / LOCK, to_text(lock).encode(), mode=0o644)
         return lock
 
     def _wanted(self, manifest: Manifest) -> dict[str, Wanted]:
         wanted = {
-            f"modules.{name}": Wanted(url=module.url, tag=module.tag, where=f"modules.{name}")
+            f"modules.{name}": Wanted(url=module.url, tag=Tag(module.ref), where=f"modules.{name}")
             for name, module in manifest.modules.items()
+            if isinstance(module, GitModule) and module.kind == "tag"
         }
         for index, entry in enumerate(manifest.modulepath):
             source = self._sources.get(entry.source)
@@ -115,22 +192,16 @@ class LockWriter:
             wanted[key] = Wanted(url=source.url, tag=split(entry), where=key, source=source)
         return wanted
 
-    def _as_pinned(self, wanted: Mapping[str, Wanted], file: Path) -> dict[str, Wanted]:
-        """Return what is wanted, held to what the lock that is there pins; its bytes do not count.
 
-        A tag that is locked for the first time, or whose name is another now, is held to nothing.
-        """
-        if not file.exists():
-            return dict(wanted)
-        pins = parse_lock(
-            read_user_file(file),
-            documents=self._documents,
-            where=str(file),
-            allow_file=self._allow_file,
-        ).pins
-        return {
-            key: replace(item, pinned=pins[key], where=f"{file}: {key}")
-            if key in pins and pins[key].tag == item.tag
-            else item
-            for key, item in wanted.items()
-        }
+def _as_pinned(wanted: Mapping[str, Wanted], old: Lock, file: str) -> dict[str, Wanted]:
+    """Return what is wanted, held to what the lock that is there pins; its bytes do not count.
+
+    A tag that is locked for the first time, or whose name is another now, is held to nothing.
+    """
+    pins = {key: pin for key, pin in old.pins.items() if isinstance(pin, Pin)}
+    return {
+        key: replace(item, pinned=pins[key], where=f"{file}: {key}")
+        if key in pins and pins[key].tag == item.tag
+        else item
+        for key, item in wanted.items()
+    }

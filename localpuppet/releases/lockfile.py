@@ -12,12 +12,15 @@ from contextlib import suppress
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
-from localpuppet.releases.lock import Lock
-from localpuppet.releases.manifest import Manifest, check_modulepath
+from localpuppet.releases.git.names import Tag
+from localpuppet.releases.lock import AnyPin, CommitPin, ForgePin, Lock, Pin
+from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
+from localpuppet.releases.module import ForgeModule, GitModule, Module
 from localpuppet.releases.source import split
 
 MANIFEST = "manifest.yaml"
 LOCK = "manifest.lock"
+SITE_SAYS = "localpuppet.yaml says tags_only"
 EMPTY = Lock(modules={}, sources={})
 # What a working copy is called where rules need a release's name.
 ITSELF = ReleasePath("the-release/tags/itself")
@@ -75,6 +78,7 @@ def read_lock(
     *,
     documents: Documents,
     allow_file: bool,
+    tags_only: bool = False,
 ) -> Lock:
     """Return the lock of a release, that fits its manifest.
 
@@ -83,6 +87,7 @@ def read_lock(
         read: Returns the bytes of a file at the top of its own tree; `None` when there is none.
         documents: Reads manifests and locks.
         allow_file: Whether `file://` URLs are allowed.
+        tags_only: Whether the site takes single modules at tags only.
 
     Raises:
         InvalidInputError: There is no manifest, or no lock for its dependencies; one of the two is
@@ -95,6 +100,8 @@ def read_lock(
         data, documents=documents, where=f"{app}/{MANIFEST}", allow_file=allow_file
     )
     check_modulepath(app, manifest, tags_only=True)
+    if tags_only:
+        refuse_untagged(manifest, because=SITE_SAYS)
     locked = read(LOCK)
     if locked is None:
         if manifest.modulepath or manifest.modules:
@@ -115,29 +122,64 @@ def check_complete(manifest: Manifest, lock: Lock, *, where: str) -> None:
     Raises:
         InvalidInputError: Something is named by only one of the two, or at another tag.
     """
-    wanted = {f"modules.{name}": module.tag for name, module in manifest.modules.items()}
-    wanted |= {f"sources.{entry}": split(entry) for entry in manifest.modulepath}
-    locked = {place: pin.tag for place, pin in lock.pins.items()}
+    wanted: dict[str, Module | Tag] = {
+        **{f"modules.{name}": module for name, module in manifest.modules.items()},
+        **{f"sources.{entry}": split(entry) for entry in manifest.modulepath},
+    }
+    locked = lock.pins
     for name in sorted({*wanted, *locked}):
-        if wanted.get(name) != locked.get(name):
+        if name not in wanted or name not in locked or not fits(wanted[name], locked[name]):
             raise InvalidInputError(
-                f"manifest and lock disagree: the manifest wants {wanted.get(name, 'nothing')},"
-                f" the lock has {locked.get(name, 'nothing')}",
+                f"manifest and lock disagree: the manifest wants {_wish(wanted.get(name))},"
+                f" the lock has {locked[name].name if name in locked else 'nothing'}",
                 where=f"{where}: {name}",
                 hint="run 'localpuppet release lock' and commit its result",
             )
     for name, module in manifest.modules.items():
-        if lock.modules[name].url != module.url:
+        pin = lock.modules[name]
+        if (
+            isinstance(module, GitModule)
+            and not isinstance(pin, ForgePin)
+            and pin.url != module.url
+        ):
             raise InvalidInputError(
                 "manifest and lock name different repositories", where=f"{where}: modules.{name}"
             )
+
+
+def fits(wanted: Module | Tag, pin: AnyPin) -> bool:
+    """Return whether a pin is one of what a manifest wants; repositories are not compared."""
+    if isinstance(wanted, Tag):
+        return isinstance(pin, Pin) and pin.tag == wanted
+    if isinstance(wanted, ForgeModule):
+        return (
+            isinstance(pin, ForgePin)
+            and pin.forge == wanted.slug
+            and wanted.version.has(pin.version)
+        )
+    if isinstance(pin, Pin):
+        return (wanted.kind, wanted.ref) == ("tag", pin.tag)
+    if isinstance(pin, CommitPin):
+        named = ("branch", pin.branch) if pin.branch else ("commit", pin.commit)
+        return (wanted.kind, wanted.ref) == named
+    return False
+
+
+def _wish(wanted: Module | Tag | None) -> str:
+    if wanted is None:
+        return "nothing"
+    if isinstance(wanted, ForgeModule):
+        return f"{wanted.slug} {wanted.version.text}"
+    if isinstance(wanted, GitModule) and wanted.kind != "tag":
+        return f"the {wanted.kind} {wanted.ref}"
+    return wanted.ref if isinstance(wanted, GitModule) else wanted
 
 
 def to_text(lock: Lock) -> str:
     """Return the lock as it is committed: YAML, one field a line, in a fixed order."""
     lines = [
         "# Written by 'localpuppet release lock'; commit it beside manifest.yaml.",
-        "version: 1",
+        f"version: {lock.version}",
     ]
     for kind, pins in lock.to_dict().items():
         if not isinstance(pins, dict) or not pins:

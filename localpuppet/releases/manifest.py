@@ -5,6 +5,7 @@ where that is forbidden). Refuses to know: the disk.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -12,17 +13,12 @@ from typing import cast
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.values import Json
-from localpuppet.releases.git.names import GitUrl, Tag, parse_module_name
+from localpuppet.releases.git.names import parse_module_name
+from localpuppet.releases.module import GitModule, Module, parse_module
 
 MAX_DIRECTORIES = 9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tagged:
-    """A repository at a tag."""
-
-    url: GitUrl
-    tag: Tag
+MAX_INNER = 200
+_PART = re.compile(r"(?!-)[A-Za-z0-9_.+-]+\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +27,23 @@ class Manifest:
 
     Attributes:
         modulepath: Collections, in modulepath order.
-        modules: Single modules by name, each at a tag of a repository.
+        modules: Single modules by name.
+        moduledir: Where single modules are put inside the release; empty for its top.
+        tags_only: Whether everything must be a tag: no commit, branch or module of the Forge.
     """
 
     modulepath: tuple[ReleasePath, ...]
-    modules: Mapping[str, Tagged]
+    modules: Mapping[str, Module]
+    moduledir: str = ""
+    tags_only: bool = False
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json], *, allow_file: bool = False) -> "Manifest":
         """Return the manifest.
 
         Args:
-            raw: `{"modulepath": ["dist/tags/r7", …], "modules": {name: {"git": url, "tag": tag}}}`,
-                both keys optional.
+            raw: `{"modulepath": ["dist/tags/r7", …], "modules": {name: module}, "moduledir": path,
+                "tags_only": bool}`, every key optional; see `parse_module`.
             allow_file: Whether `file://` URLs are allowed.
 
         Raises:
@@ -51,38 +51,85 @@ class Manifest:
         """
         entries = cast("list[str]", raw.get("modulepath", []))
         modules = cast("dict[str, dict[str, str]]", raw.get("modules", {}))
-        return cls(
+        manifest = cls(
             modulepath=tuple(
                 ReleasePath.parse(entry, where=f"modulepath[{index}]")
                 for index, entry in enumerate(entries)
             ),
             modules={
-                parse_module_name(name, where="modules"): Tagged(
-                    url=GitUrl.parse(
-                        module["git"], where=f"modules.{name}.git", allow_file=allow_file
-                    ),
-                    tag=Tag.parse(module["tag"], where=f"modules.{name}.tag"),
+                parse_module_name(name, where="modules"): parse_module(
+                    name, module, where=f"modules.{name}", allow_file=allow_file
                 )
                 for name, module in modules.items()
             },
+            moduledir=parse_inner_path(str(raw.get("moduledir", "")), where="moduledir"),
+            tags_only=bool(raw.get("tags_only", False)),
         )
+        if manifest.tags_only:
+            refuse_untagged(manifest, because="the manifest says tags_only")
+        return manifest
 
     def to_text(self, comments: Mapping[str, str]) -> str:
         """Return the manifest as `manifest.yaml` has it, one field a line.
 
         Args:
-            comments: Module → what to say above it.
+            comments: Module → what to say above it, one line or more; `""` is the whole file.
         """
-        lines = []
+        lines = _comment(comments.get("", ""), "")
+        if self.tags_only:
+            lines.append("tags_only: true")
+        if self.moduledir:
+            lines.append(f"moduledir: {json.dumps(self.moduledir)}")
         if self.modulepath:
             lines += ["modulepath:", *(f"  - {json.dumps(entry)}" for entry in self.modulepath)]
         lines.append("modules:" if self.modules else "modules: {}")
         for name, module in self.modules.items():
-            if name in comments:
-                lines.append(f"  # {comments[name]}")
+            lines += _comment(comments.get(name, ""), "  ")
             lines.append(f"  {name}:")
-            lines += [f"    git: {json.dumps(module.url)}", f"    tag: {json.dumps(module.tag)}"]
+            lines += [f"    {key}: {json.dumps(value)}" for key, value in module.fields.items()]
         return "\n".join(lines) + "\n"
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    return [f"{indent}# {line}".rstrip() for line in text.splitlines()]
+
+
+def parse_inner_path(text: str, *, where: str) -> str:
+    """Return the path of a directory inside a release; empty for its top.
+
+    Raises:
+        InvalidInputError: It is absolute, leaves the release, or has odd characters.
+    """
+    if text in ("", "."):
+        return ""
+    path = text.removeprefix("./").rstrip("/")
+    parts = path.split("/")
+    if len(path) > MAX_INNER or not all(_PART.match(part) and part != ".." for part in parts):
+        raise InvalidInputError(
+            f"{text[:60]!r} is not a directory inside the release",
+            where=where,
+            hint="a relative path of letters, digits and _ . + -",
+        )
+    return path
+
+
+def refuse_untagged(manifest: Manifest, *, because: str) -> None:
+    """Refuse single modules that are not tags: the strict form of a manifest.
+
+    Args:
+        manifest: The manifest.
+        because: Who asks for it, for the message.
+
+    Raises:
+        InvalidInputError: A module is a commit, a branch or of the Forge.
+    """
+    for name, module in manifest.modules.items():
+        if not isinstance(module, GitModule) or module.kind != "tag":
+            raise InvalidInputError(
+                f"is not a tag of a repository, and {because}",
+                where=f"modules.{name}",
+                hint="write {git: URL, tag: TAG}",
+            )
 
 
 def check_modulepath(app: ReleasePath, manifest: Manifest, *, tags_only: bool) -> None:

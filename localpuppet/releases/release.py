@@ -13,8 +13,10 @@ from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.files import is_file, read_user_file, refuse_foreign
-from localpuppet.releases.lockfile import LOCK, MANIFEST, parse_manifest
-from localpuppet.releases.manifest import Manifest, check_modulepath
+from localpuppet.releases.layout.composing import Layout, layout
+from localpuppet.releases.lockfile import LOCK, MANIFEST, SITE_SAYS, parse_manifest
+from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
+from localpuppet.releases.module import GitModule
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staged_records import StagedRecords
 
@@ -34,6 +36,8 @@ class Release:
         enc: What it gives every node.
         hiera_config: Its `hiera.yaml`, if any.
         mutable: Names on the modulepath that are not tags.
+        site_manifest: Its own site manifest, a file or directory; `None` for the root's.
+        config_version: What Puppet calls the configuration; empty for Puppet's own way.
     """
 
     app: ReleasePath
@@ -43,6 +47,8 @@ class Release:
     enc: ReleaseEnc
     hiera_config: Path | None
     mutable: tuple[ReleasePath, ...]
+    site_manifest: Path | None = None
+    config_version: str = ""
 
 
 def resolve(
@@ -53,6 +59,7 @@ def resolve(
     documents: Documents,
     immutable_only: bool,
     allow_file: bool,
+    tags_only: bool = False,
 ) -> Release:
     """Return the release `app`.
 
@@ -63,6 +70,7 @@ def resolve(
         documents: Reads `manifest.yaml` and `enc.yaml`.
         immutable_only: Refuse `trunk` and every other thing that is not a tag.
         allow_file: Whether `file://` URLs are allowed in manifests.
+        tags_only: Refuse single modules that are not tags.
 
     Raises:
         InvalidInputError: It is not there, leaves `modules`, or breaks a rule for manifests.
@@ -91,8 +99,12 @@ def resolve(
         )
         locked = is_file(directory / LOCK)
         check_modulepath(app, manifest, tags_only=immutable_only or locked)
-        _check_modules(manifest, directory)
-        directories, names = [directory], [name]
+        if tags_only:
+            refuse_untagged(manifest, because=SITE_SAYS)
+        _check_modules(manifest, directory, locked=locked)
+        found_layout = layout(directory, manifest.moduledir)
+        directories = [_inner(directory, part, inside) for part in found_layout.modulepath]
+        names = [name / part for part in found_layout.modulepath]
         for index, entry in enumerate(manifest.modulepath):
             where = f"modulepath[{index}]"
             if staged is None:
@@ -117,7 +129,24 @@ def resolve(
         enc=read_enc(directory / ENC, documents),
         hiera_config=hiera if is_file(hiera) else None,
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not entry.is_tag),
+        site_manifest=_site_manifest(directory, found_layout, inside),
+        config_version=app if found_layout.config_version else "",
     )
+
+
+def _inner(directory: Path, part: str, inside: Sequence[Path]) -> Path:
+    """Return a directory or file inside a release, that others cannot write."""
+    path = directory / part if part else directory
+    real = path.resolve()
+    if not any(real.is_relative_to(allowed.resolve()) for allowed in inside):
+        raise InvalidInputError(f"{part} leads out of the release", where=str(directory))
+    if part:
+        refuse_foreign(path)
+    return path
+
+
+def _site_manifest(directory: Path, found: Layout, inside: Sequence[Path]) -> Path | None:
+    return _inner(directory, found.site_manifest, inside) if found.site_manifest else None
 
 
 def _staged(app: ReleasePath, name: Path, store: Path) -> Staged | None:
@@ -147,10 +176,16 @@ def _collection(entry: ReleasePath, staged: Staged, store: Path, *, where: str) 
     return tree
 
 
-def _check_modules(manifest: Manifest, directory: Path) -> None:
+def _check_modules(manifest: Manifest, directory: Path, *, locked: bool) -> None:
     """Refuse single modules that nobody put there: staging does it, for sources in git."""
-    for name in manifest.modules:
-        if not (directory / name).is_dir():
+    for name, module in manifest.modules.items():
+        if not locked and isinstance(module, GitModule) and module.kind == "branch":
+            raise InvalidInputError(
+                f"is a branch, and there is no {LOCK}",
+                where=f"modules.{name}",
+                hint="'localpuppet release lock' says which commit it is",
+            )
+        if not (directory / manifest.moduledir / name).is_dir():
             raise InvalidInputError(
                 "is not on this node",
                 where=f"modules.{name}",

@@ -8,6 +8,7 @@ from typing import Any
 from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.lock import Pin
+from localpuppet.releases.manifest import parse_inner_path
 
 SCHEMA = 1
 
@@ -22,6 +23,7 @@ class Staged:
         composition: The name of its directory of links.
         modules: Digests of its single modules by name.
         sources: Digests of its collections by path.
+        moduledir: Where single modules are in it; empty for its top.
     """
 
     app: ReleasePath
@@ -29,10 +31,14 @@ class Staged:
     composition: str
     modules: Mapping[str, str]
     sources: Mapping[str, str]
+    moduledir: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"schema": SCHEMA, **asdict(self)}
+        said = {"schema": SCHEMA, **asdict(self)}
+        if not self.moduledir:
+            del said["moduledir"]  # as it was written before there was such a thing
+        return said
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Staged":
@@ -50,6 +56,7 @@ class Staged:
                 composition=str(raw["composition"]),
                 modules=dict(raw["modules"]),
                 sources=dict(raw["sources"]),
+                moduledir=parse_inner_path(str(raw.get("moduledir", "")), where="moduledir"),
             )
         except (KeyError, TypeError, ValueError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}") from error

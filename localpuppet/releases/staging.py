@@ -5,11 +5,9 @@ signature, write into the store, compose, switch; the record of what was staged.
 is switched only when everything behind it is whole and durable; what was pinned once is what is
 used for ever, and a tag that says otherwise is an alarm.
 
-A composed release is a directory of links: the entries of the app's own tree, and each single
-module that its lock pins. So the modulepath has the one directory that the user knows.
+How a release is composed is in `releases.layout.composing`.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -24,11 +22,12 @@ from localpuppet.machine.files import (
     remove,
     remove_tree,
     replace_link,
-    sync_directory,
 )
 from localpuppet.releases.fetch import Fetcher, Wanted
+from localpuppet.releases.layout.composing import Compositions
 from localpuppet.releases.lock import Lock, Pin
-from localpuppet.releases.lockfile import LOCK, MANIFEST, read_lock
+from localpuppet.releases.lockfile import LOCK, MANIFEST, parse_manifest, read_lock
+from localpuppet.releases.single.fetching import ModuleFetcher
 from localpuppet.releases.source import Source, split
 from localpuppet.releases.staged import Staged, composition
 from localpuppet.releases.staged_records import StagedRecords
@@ -37,6 +36,8 @@ from localpuppet.releases.tag_memory import TagMemory
 from localpuppet.releases.verified import Verified
 
 if TYPE_CHECKING:
+    from localpuppet.releases.forge.ports import ModuleForge
+
     # Protocols cost 4 ms to make, and a type needs none of them at run time.
     from localpuppet.releases.git.repository import Repository
 
@@ -58,6 +59,8 @@ class Staging:
         approve: Called before a release gets its name, with its record and with its modulepath:
             names as the node will know them, and where they are meanwhile. It refuses by raising.
             `None` approves everything.
+        forge: Returns the forge; called when something must come from there.
+        tags_only: Whether the site takes single modules at tags only.
     """
 
     def __init__(
@@ -71,9 +74,14 @@ class Staging:
         documents: Documents,
         allow_file: bool,
         approve: Approve | None,
+        forge: "Callable[[], ModuleForge]",
+        tags_only: bool,
     ) -> None:
         self._approve = approve
+        self._tags_only = tags_only
+        self._fetch_modules = ModuleFetcher(repository=repository, forge=forge, store=store)
         self._releases = state / "releases"
+        self._compositions = Compositions(state / "releases", store)
         self._records = StagedRecords(state)
         self._verified = Verified(state)
         self._memory = TagMemory(state)
@@ -120,7 +128,8 @@ class Staging:
             problem = self._store.problem(sha256, full=full)
             if problem:
                 found.append(f"{name} {problem}")
-        if composition(self.links(staged)) != staged.composition or not self._composed(staged):
+        links = composition(self.links(staged))
+        if links != staged.composition or not self._compositions.whole(staged):
             found.append(f"{staged.app}: its directory of links was changed")
         wrong = [
             name
@@ -244,9 +253,16 @@ class Staging:
         if known is not None and known.pin.commit == found.commit:
             own = replace(own, tree_sha256=known.pin.tree_sha256)
         files = self._repository.files(source.url, found.commit, [MANIFEST, LOCK])
-        lock = read_lock(app, files.get, documents=self._documents, allow_file=self._allow_file)
+        lock = read_lock(
+            app,
+            files.get,
+            documents=self._documents,
+            allow_file=self._allow_file,
+            tags_only=self._tags_only,
+        )
         key = f"{app} itself"  # no pin's key has a space
         pins = self._fetcher.bring({key: own, **self._wanted(app, lock)}, judged={key: found})
+        self._fetch_modules.bring(lock.pins, file=f"{app}/{LOCK}")
         return self.describe(app, pins[key], lock)
 
     def _wanted(self, app: ReleasePath, lock: Lock) -> dict[str, Wanted]:
@@ -261,6 +277,7 @@ class Staging:
                 tree_sha256=pin.tree_sha256,
             )
             for key, pin in lock.pins.items()
+            if isinstance(pin, Pin)
         }
 
     def describe(self, app: ReleasePath, pin: Pin, lock: Lock) -> Staged:
@@ -275,8 +292,20 @@ class Staging:
             composition="",
             modules={name: pin.tree_sha256 for name, pin in lock.modules.items()},
             sources={name: pin.tree_sha256 for name, pin in lock.sources.items()},
+            moduledir=self._moduledir(pin),
         )
         return replace(draft, composition=composition(self.links(draft)))
+
+    def _moduledir(self, pin: Pin) -> str:
+        """Return where the manifest in a release's own tree puts single modules."""
+        file = self._store.path(pin.tree_sha256) / MANIFEST
+        manifest = parse_manifest(
+            file.read_bytes() if file.is_file() else b"",
+            documents=self._documents,
+            where=MANIFEST,
+            allow_file=self._allow_file,
+        )
+        return manifest.moduledir
 
     def _source(self, app: ReleasePath) -> Source:
         source = self._sources.get(app.source)
@@ -299,28 +328,7 @@ class Staging:
         Raises:
             InvalidInputError: Two things in it have one name.
         """
-        own = self._store.path(staged.pin.tree_sha256)
-        names = sorted(os.listdir(own)) if own.is_dir() else []  # noqa: PTH208 - names only
-        links = {name: f"../../objects/{staged.pin.tree_sha256}/{name}" for name in names}
-        for name, sha256 in staged.modules.items():
-            if name in links:
-                raise InvalidInputError(
-                    f"the release has a directory {name!r}, and its manifest a module of that name",
-                    where=str(staged.app),
-                )
-            links[name] = f"../../objects/{sha256}"
-        return links
-
-    def _composed(self, staged: Staged) -> bool:
-        directory = self._releases / staged.composition
-        links = self.links(staged)
-        try:
-            names = os.listdir(directory)  # noqa: PTH208 - names only
-            return sorted(names) == sorted(links) and all(
-                (directory / name).readlink() == Path(target) for name, target in links.items()
-            )
-        except OSError:
-            return False
+        return self._compositions.links(staged)
 
     def _switches(self, staged: Staged) -> dict[str, Path]:
         """Return the names below `modules/`, and what each stands for; the app's own comes last."""
@@ -352,15 +360,17 @@ class Staging:
 
     def _switch(self, staged: Staged) -> None:
         make_private(self._releases)
-        fresh = not self._composed(staged)
+        fresh = not self._compositions.whole(staged)
         if fresh:
-            self._compose(staged)
+            self._compositions.make(staged)
         switches = self._switches(staged)
         try:
             if self._approve is not None:
                 own = str(staged.app)
-                names = [own, *(name for name in switches if name != own)]
-                self._approve(staged, {str(self._modules / n): switches[n] for n in names})
+                names = [name for name in switches if name != own]
+                paths = self._compositions.modulepath(staged, self._modules / own)
+                paths |= {str(self._modules / name): switches[name] for name in names}
+                self._approve(staged, paths)
         except LocalpuppetError:
             if fresh:
                 remove_tree(self._releases / staged.composition)
@@ -372,18 +382,6 @@ class Staging:
                 continue
             link.parent.mkdir(parents=True, exist_ok=True)
             replace_link(link, tree)
-
-    def _compose(self, staged: Staged) -> None:
-        """Make the directory of links."""
-        final = self._releases / staged.composition
-        remove_tree(final)
-        new = self._releases / f".new-{os.urandom(4).hex()}"
-        make_private(new)
-        for name, target in self.links(staged).items():
-            (new / name).symlink_to(target)
-        sync_directory(new)
-        new.rename(final)
-        sync_directory(self._releases)
 
     def _sweep(self, app: ReleasePath) -> None:
         """Remove what a process that died here left half made."""

@@ -15,6 +15,7 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import SignerName
 from localpuppet.machine.files import is_file
 from localpuppet.releases.source import Source
+from localpuppet.settings.forge import ForgeSettings, forge_settings
 from localpuppet.share.files import shared_file
 
 SYSTEM_ROOT = Path("/etc/puppet")
@@ -61,6 +62,8 @@ class Settings:
     state: Path
     metrics: Path
     immutable_only: bool
+    tags_only: bool
+    forge: ForgeSettings
     sources: Mapping[str, Source]
     packages: tuple[Path, ...]
     allow_file_urls: bool
@@ -145,6 +148,8 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         state=state,
         metrics=state / str(raw.get("metrics", "metrics.prom")),
         immutable_only=raw.get("immutable_only", False),
+        tags_only=raw.get("tags_only", False),
+        forge=forge_settings(raw, root, file),
         sources=_sources(raw, root, file),
         packages=tuple(root / entry for entry in raw.get("packages", [SYSTEM_PACKAGES])),
         allow_file_urls=raw.get("allow_file_urls", False),

@@ -38,6 +38,8 @@ class MakerWiring:
             sources=settings.sources,
             documents=self._node.documents,
             allow_file=settings.allow_file_urls,
+            forge=self._releases.forge,
+            tags_only=settings.tags_only,
         )
 
     def checker(self, repository: "Repository") -> "ReleaseChecker":
@@ -57,6 +59,8 @@ class MakerWiring:
             documents=self._node.documents,
             parser=self._releases.parser(self._node.installed()),
             allow_file=settings.allow_file_urls,
+            forge=self._releases.forge,
+            tags_only=settings.tags_only,
         )
 
     def work_tree(self, directory: Path) -> "WorkTree":

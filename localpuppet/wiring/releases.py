@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from localpuppet.formats.names import ReleasePath
     from localpuppet.puppet.installation import Installation
+    from localpuppet.releases.forge.ports import ModuleForge
     from localpuppet.releases.git.mirrors import Git
     from localpuppet.releases.git.repository import Repository
     from localpuppet.releases.interfaces import Interfaces, Parser
@@ -67,6 +68,7 @@ class ReleaseWiring:
             allow_file=settings.allow_file_urls,
             documents=self._node.documents,
             immutable_only=settings.immutable_only,
+            tags_only=settings.tags_only,
         )
 
     def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
@@ -93,6 +95,16 @@ class ReleaseWiring:
         finally:
             progress.close()
 
+    def forge(self) -> "ModuleForge":
+        """Return the forge of the site.
+
+        Raises:
+            InvalidInputError: The file of its token, or its CA, cannot be read.
+        """
+        from localpuppet.wiring.forge import site_forge
+
+        return site_forge(self._node)
+
     def staging(self, repository: "Repository", approve: "Approve | None" = None) -> "Staging":
         """Return the releases on this node; see `Staging` for `approve`."""
         from localpuppet.releases.staging import Staging
@@ -107,6 +119,8 @@ class ReleaseWiring:
             documents=self._node.documents,
             allow_file=settings.allow_file_urls,
             approve=approve,
+            forge=self.forge,
+            tags_only=settings.tags_only,
         )
 
     def package_staging(

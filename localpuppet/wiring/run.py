@@ -158,7 +158,8 @@ class RunWiring:
             noop=options.noop,
             tags=options.tags,
             extra=options.extra,
-            site_manifest=settings.site_manifest,
+            site_manifest=release.site_manifest or settings.site_manifest,
+            config_version=release.config_version,
         )
 
 

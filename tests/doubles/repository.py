@@ -115,6 +115,15 @@ class FakeRepository:
         self._mirror[ref] = published
         self._seen.append(published)
 
+    def fetch_commits(self, commits: Sequence[Ref]) -> None:
+        for url, commit in commits:
+            for (where, _), published in self._servers.published.items():
+                if (where, published.found.commit) == (url, commit):
+                    self._seen.append(published)
+
+    def commit_trees(self, commits: Sequence[Ref]) -> Mapping[Ref, str]:
+        return {(url, commit): self._commit(url, commit).found.tree for url, commit in commits}
+
     def tag(self, url: str, tag: str) -> TagObject:
         return self.tags([(url, tag)])[url, tag]
 

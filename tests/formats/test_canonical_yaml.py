@@ -49,9 +49,9 @@ def lock(**more: str) -> str:
 def test_our_own_form_needs_no_yaml_reader() -> None:
     found = parse_manifest(MANIFEST.encode(), documents=Nothing(), where="m", allow_file=False)
     assert found.modulepath == ("dist/tags/r7", "more/tags/v1")
-    assert found.modules["ntp"].tag == "v1"
+    assert found.modules["ntp"].fields["tag"] == "v1"
     pins = parse_lock(lock().encode(), documents=Nothing(), where="l", allow_file=False)
-    assert pins.modules["ntp"].commit == "b" * 40
+    assert pins.modules["ntp"].fields["commit"] == "b" * 40
     assert to_text(pins) == lock()
 
 
@@ -61,7 +61,7 @@ def test_our_own_form_needs_no_yaml_reader() -> None:
         (lock(extra='"x"'), "unknown key 'extra'"),
         (lock(commit='"abc"'), "invalid id"),
         (lock(tag='"v1"\n    tag: "v2"'), "duplicate key 'tag'"),
-        (lock().replace("version: 1", "version: 2"), "version 2 is not known"),
+        (lock().replace("version: 1", "version: 3"), "version 3 is not known"),
         (lock().replace('    tag: "v1"\n', ""), "'tag' is missing"),
         (lock(tag="7"), "must be a string"),
         ("version: 1\nmodules: []\n", "must be a mapping"),
@@ -75,7 +75,7 @@ def test_what_is_wrong_is_told_by_the_strict_reader(text: str, what: str) -> Non
 def test_another_form_of_the_same_is_read_as_before(tmp_path: Path) -> None:
     text = "modules: {ntp: {tag: v1, git: 'https://git.example.net/ntp.git'}}\n"
     found = parse_manifest(text.encode(), documents=Documents(None), where="m", allow_file=False)
-    assert found.modules["ntp"].tag == "v1"
+    assert found.modules["ntp"].fields["tag"] == "v1"
 
 
 REST = (

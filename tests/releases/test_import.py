@@ -13,7 +13,6 @@ def shop(node: Node, forge: Forge) -> Node:
     """A node, and repositories: ntp with an annotated tag, apt with a branch past its tag."""
     node.settings(allow_file_urls=True)
     forge.repo("ntp").commit({"manifests/init.pp": klass("ntp", "v1")}, "v1.0.0")
-    forge.repo("ntp").git("tag", "light")
     apt = forge.repo("apt")
     apt.commit({"manifests/init.pp": klass("apt", "v2")}, "v2")
     apt.commit({"manifests/init.pp": klass("apt", "later")})
@@ -21,7 +20,7 @@ def shop(node: Node, forge: Forge) -> Node:
 
 
 def puppetfile(node: Node, *modules: str) -> Path:
-    text = "forge 'https://forge.example.net'\nmoduledir 'ext'\n\n" + "\n".join(modules) + "\n"
+    text = "moduledir 'ext'\n\n" + "\n".join(modules) + "\n"
     return node.write("control/Puppetfile", text)
 
 
@@ -29,82 +28,104 @@ def module(forge: Forge, name: str, *options: str) -> str:
     return ",\n  ".join([f"mod 'acme/{name}'", f":git => '{forge.repo(name).url}'", *options])
 
 
-def test_tags_become_a_manifest_that_locks(shop: Node, forge: Forge) -> None:
+def test_everything_becomes_a_manifest_that_locks(shop: Node, forge: Forge) -> None:
     file = puppetfile(
         shop,
         module(forge, "ntp", ":ref => 'v1.0.0'"),
-        module(forge, "apt", ":tag => 'v2'"),
+        "# the newest\n" + module(forge, "apt"),
     )
     printed = make(shop, "import", str(file))
     assert printed.code == 0, printed.err
+    assert "names no ref: main is taken" in printed.err
     output = file.parent / "manifest.yaml"
     assert make(shop, "import", str(file), "-o", str(output)).code == 0
     assert output.read_text() == printed.out
+    assert "  # the newest\n  apt:\n" in printed.out
     locked = make(shop, "lock", str(file.parent), "--json")
     assert locked.code == 0, locked.err
     pins = locked.json["modules"]
-    assert {name: pin["tag"] for name, pin in pins.items()} == {"ntp": "v1.0.0", "apt": "v2"}
+    assert pins["ntp"]["tag"] == "v1.0.0"
+    assert pins["apt"]["branch"] == "main"
 
 
-def test_what_is_no_tag_is_reported_with_the_tags_of_its_commit(shop: Node, forge: Forge) -> None:
-    commit = forge.repo("ntp").git("rev-parse", "HEAD")
+def test_what_is_left_is_named_and_the_rest_taken(shop: Node, forge: Forge) -> None:
     file = puppetfile(
         shop,
-        module(forge, "ntp", ":branch => 'main'"),
-        module(forge, "apt", ":branch => 'main'"),
+        module(forge, "ntp", ":tag => 'v1.0.0'"),
+        f"mod 'gone', git: 'file://{forge.path}/gone', ref: 'x'",
+        "mod 'old', :svn => 'https://svn.example.net/old'",
+        module(forge, "apt", ":tag => version"),
+        module(forge, "ntp", ":tag => 'v1.0.0'"),
     )
     output = file.parent / "manifest.yaml"
-    refused = make(shop, "import", str(file), "-o", str(output))
-    assert refused.code == 2
-    assert not output.exists()
-    ntp, apt = refused.out.splitlines()[1:]
-    assert ntp.split(maxsplit=5) == ["4", "ntp", "branch", "main", commit[:12], "v1.0.0, light"]
-    assert apt.split()[-1] == "none"
-    assert refused.err == (
-        f"localpuppet: error: {file}: 2 of 2 modules name no tag"
-        " (tag what you use and name the tag; --use-tags takes those that exist)\n"
+    done = make(shop, "import", str(file), "-o", str(output), "--json")
+    assert done.code == 1, done.err
+    assert list(done.json["modules"]) == ["ntp"]
+    left = [(item["module"], item["left"]) for item in done.json["entries"] if item["left"]]
+    assert [name for name, _ in left] == ["gone", "old", "apt", "ntp"]
+    assert "cannot be asked" in left[0][1]
+    assert left[3][1] == "is there twice; line 3 is the first"
+    shown = make(shop, "import", str(file), "-o", str(output))
+    assert shown.out.splitlines()[-1] == f"wrote {output}: 1 of 5 modules taken, 4 left"
+
+
+def test_check_asks_nobody_and_writes_nothing(shop: Node, forge: Forge) -> None:
+    file = puppetfile(
+        shop,
+        "mod 'puppetlabs/stdlib', :latest",
+        f"mod 'gone', git: 'file://{forge.path}/gone', ref: '1.2.3'",
     )
-    half = make(shop, "import", str(file), "--use-tags", "--json")
-    assert half.code == 2
-    assert list(half.json["modules"]) == ["ntp"]
-    assert [(item["module"], item["taken"]) for item in half.json["findings"]] == [
-        ("ntp", "v1.0.0"),
-        ("apt", None),
-    ]
-
-
-def test_use_tags_takes_them_and_says_so(shop: Node, forge: Forge) -> None:
-    commit = forge.repo("ntp").git("rev-parse", "HEAD")
-    file = puppetfile(shop, module(forge, "ntp", f":commit => '{commit}'"))
-    done = make(shop, "import", str(file), "--use-tags")
+    done = make(shop, "import", "--check", str(file))
     assert done.code == 0, done.err
-    assert f"  # line 4 of Puppetfile said commit {commit}, which was {commit}" in done.out
-    assert '    tag: "v1.0.0"' in done.out
+    assert done.out.splitlines()[-1] == "2 of 2 modules taken, 0 left"
+    assert not (file.parent / "manifest.yaml").exists()
 
 
-def test_the_modulepath_that_is_there_is_kept(shop: Node, forge: Forge) -> None:
-    old = f"  old: {{git: '{forge.repo('apt').url}', tag: v2}}"
-    shop.write("control/manifest.yaml", f"modulepath: [dist/tags/r7]\nmodules:\n{old}\n")
+def test_a_rerun_changes_what_changed(shop: Node, forge: Forge) -> None:
     file = puppetfile(shop, module(forge, "ntp", ":tag => 'v1.0.0'"))
-    done = make(shop, "import", str(file))
+    output = shop.write("control/manifest.yaml", 'modulepath:\n  - "dist/tags/r7"\nmodules: {}\n')
+    make(shop, "import", str(file), "-o", str(output))
+    before = output.read_text()
+    make(shop, "import", str(file), "-o", str(output))
+    assert output.read_text() == before
+    assert before.startswith('modulepath:\n  - "dist/tags/r7"\n')
+    puppetfile(shop, module(forge, "apt", ":tag => 'v2'"))
+    done = make(shop, "import", str(file), "-o", str(output), "--json")
+    assert done.json["changes"] == {"apt": "added", "ntp": "removed"}
+
+
+def test_ruby_is_run_only_when_asked_to(shop: Node, forge: Forge) -> None:
+    text = "base = 'https://git.example.net'\n%w[a b].each do |n|\n"
+    file = shop.write(
+        "control/Puppetfile", f'{text}  mod n, git: "#{{base}}/#{{n}}", tag: "v1"\nend\n'
+    )
+    left = make(shop, "import", "--check", str(file))
+    assert left.code == 1
+    assert "is Ruby: --evaluate has Ruby read it" in left.out
+    done = make(shop, "import", "--check", "--evaluate", "--json", str(file))
     assert done.code == 0, done.err
-    assert done.out.startswith('modulepath:\n  - "dist/tags/r7"\nmodules:\n  ntp:\n')
-    assert done.err == "# old was in the manifest and is not in the Puppetfile\n"
+    assert list(done.json["modules"]) == ["a", "b"]
 
 
-def test_ruby_is_refused_in_one_line(shop: Node, forge: Forge) -> None:
-    file = puppetfile(shop, "tag = 'v1'", module(forge, "ntp", ":tag => tag"))
-    refused = make(shop, "import", str(file))
-    assert refused.code == 2
-    assert refused.err.startswith(f"localpuppet: error: {file}: line 4: 'tag' is more than")
+@pytest.mark.parametrize(
+    ("ruby", "what"),
+    [
+        ("File.write('/var/lib/x', 'x')", "Permission denied|it was killed"),
+        ("require 'socket'\nTCPSocket.new('127.0.0.1', 22)", "unreachable|refused"),
+        ("raise 'no'", "RuntimeError: no"),
+        ("loop {}", "did not end|it was killed"),
+        ("x = 'a' * 1_000_000_000 * 4", "NoMemoryError|ArgumentError"),
+        ("mod(", "SyntaxError"),
+    ],
+)
+def test_ruby_is_shut_in(shop: Node, ruby: str, what: str) -> None:
+    import re
+
+    file = shop.write("control/Puppetfile", ruby + "\n")
+    refused = make(shop, "import", "--check", "--evaluate", str(file))
+    assert refused.code == 2, refused.err
+    assert re.search(what, refused.err), refused.err
     assert refused.err.count("\n") == 1
-
-
-def test_a_repository_that_cannot_be_asked(shop: Node, forge: Forge) -> None:
-    file = puppetfile(shop, f"mod 'x', git: 'file://{forge.path}/gone'")
-    refused = make(shop, "import", str(file))
-    assert refused.code == 69
-    assert "gone: cannot be asked" in refused.err
 
 
 def test_no_puppetfile_and_no_text(shop: Node) -> None:

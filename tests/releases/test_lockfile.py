@@ -107,7 +107,7 @@ def test_a_lock_in_another_spelling_says_the_same(spelling: Callable[[str], str]
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("version: 1\n", "version: 2\n", "version"),
+        ("version: 1\n", "version: 3\n", "version"),
         ("version: 1\n", "", "version"),
         ('    tag: "v1"\n', "", "tag"),
         ('    tag: "v1"\n', '    tag: "v1"\n    branch: "main"\n', "branch"),
@@ -139,7 +139,7 @@ def test_a_lock_that_is_not_one_is_refused_in_every_spelling(old: str, new: str,
 
 def test_a_file_url_is_taken_where_the_site_allows_it() -> None:
     text = TEXT.replace("https://git.example.net/ntp.git", "file:///srv/ntp.git")
-    assert lock_of(text, allow_file=True).modules["ntp"].url == "file:///srv/ntp.git"
+    assert lock_of(text, allow_file=True).modules["ntp"].fields["url"] == "file:///srv/ntp.git"
 
 
 @pytest.mark.parametrize("text", ["", "modulepath: []\n", "# nothing\n", "modules: {}\n"])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.forge.ports import ModuleForge
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.tags import TagObject
 from localpuppet.releases.lock import Lock, Pin
@@ -40,6 +41,10 @@ def pin(name: str, tag: str, found: TagObject, files: Mapping[str, bytes]) -> Pi
         commit=found.commit,
         tree_sha256=tree_of(files),
     )
+
+
+def _no_forge() -> ModuleForge:
+    raise AssertionError("no release of this site needs a forge")
 
 
 class ReleaseSite:
@@ -100,6 +105,8 @@ class ReleaseSite:
             documents=self.documents,
             allow_file=False,
             approve=approve,
+            forge=_no_forge,
+            tags_only=False,
         )
 
     def says(self, app: ReleasePath) -> str:

@@ -49,12 +49,13 @@ def check_command(node: NodeWiring, directory: Path, as_json: bool) -> None:
 def as_dict(checked: "Checked") -> dict[str, object]:
     """Return what programs get."""
     return {
-        "modules": {name: pin.tag for name, pin in sorted(checked.lock.modules.items())},
+        "modules": {name: pin.name for name, pin in sorted(checked.lock.modules.items())},
         "sources": sorted(checked.lock.sources),
         "dependencies": list(checked.chains),
         "puppet": checked.interface.puppet,
         "classes": sorted(checked.interface.classes),
         "layers": list(checked.layers),
+        "warnings": list(checked.warnings),
     }
 
 
@@ -74,3 +75,5 @@ def show(checked: "Checked") -> None:
         ("enc.yaml", f"fits, with {render.counted(len(checked.layers), 'layer')}"),
     ]
     render.emit(render.pairs(rows))
+    for warning in checked.warnings:
+        render.say(f"warning: {render.user_text(warning)}", err=True)

@@ -7,15 +7,17 @@ import click
 
 from localpuppet.cli import render
 from localpuppet.errors import InvalidInputError, LocalpuppetError
-from localpuppet.formats.documents import Documents
 from localpuppet.machine.files import read_user_file, write_durably
-from localpuppet.releases.lockfile import MANIFEST, parse_manifest
-from localpuppet.releases.manifest import Manifest, Tagged
-from localpuppet.releases.puppetfile import Choice, Module, choose, parse
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.releases.git.names import Tag
+    from localpuppet.releases.manifest import Manifest
+    from localpuppet.releases.puppetfile.choosing import Choice
+    from localpuppet.releases.puppetfile.entry import Puppetfile
+    from localpuppet.releases.puppetfile.importing import Imported
+
+PUPPETFILE = "Puppetfile"
+SOME_LEFT = 1
 
 
 @click.command(
@@ -23,162 +25,183 @@ if TYPE_CHECKING:
     short_help="Make a manifest from an r10k or g10k Puppetfile.",
     epilog="""\b
 Examples:
-  localpuppet release import Puppetfile                    show the manifest
-  localpuppet release import Puppetfile -o manifest.yaml   write it
-  localpuppet release import Puppetfile --use-tags         a branch: its tag
+  localpuppet release import              Puppetfile: manifest.yaml
+  localpuppet release import --check      say what would be taken
+  localpuppet release import Puppetfile   show the manifest
+  localpuppet release import --evaluate   one that is a Ruby program
+
+Exits 0 when every module is taken, 1 when some are left, which are named.
 """,
 )
-@click.argument("puppetfile", metavar="PUPPETFILE", type=click.Path(path_type=Path))
+@click.argument(
+    "puppetfile", metavar="[PUPPETFILE]", required=False, type=click.Path(path_type=Path)
+)
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the manifest to FILE.  [default: print it]",
+    help="Write the manifest to FILE.  [default: print it; manifest.yaml without PUPPETFILE]",
 )
-@click.option(
-    "--use-tags",
-    is_flag=True,
-    help="For what is not a tag, take the tag that points at the same commit.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print modules and findings as JSON.")
+@click.option("--check", is_flag=True, help="Ask no repository and write nothing.")
+@click.option("--evaluate", is_flag=True, help="Have Ruby run the Puppetfile, shut in.")
+@click.option("--use-tags", is_flag=True, help="Take tags only: the tag at the same commit.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def import_command(
-    node: NodeWiring, puppetfile: Path, output: Path | None, use_tags: bool, as_json: bool
+    node: NodeWiring, /, puppetfile: Path | None, output: Path | None, **options: bool
 ) -> None:
-    """Make a manifest from the git modules of an r10k or g10k PUPPETFILE.
+    """Make a manifest from an r10k or g10k PUPPETFILE.
 
-    No Ruby is evaluated. A branch, a commit or a ref without a tag is reported, with the tags at
-    the same commit; the exit code is 2 then, and no manifest is made. The modulepath of a
+    Every module is taken, pinned as the Puppetfile pins it, or left and named with the reason.
+    Ruby is evaluated only with --evaluate: by another user, without network. What else is in a
     manifest.yaml that is there (FILE, or beside PUPPETFILE) is kept.
     """
+    from localpuppet.releases.puppetfile.choosing import Rules
+    from localpuppet.releases.puppetfile.importing import import_modules
     from localpuppet.wiring.releases import ReleaseWiring
 
-    allow_file = node.settings.allow_file_urls
-    modules = _read(puppetfile, allow_file=allow_file)
-    old = _existing(
-        output or puppetfile.parent / MANIFEST, documents=node.documents, allow_file=allow_file
+    file = puppetfile or Path(PUPPETFILE)
+    if output is None and puppetfile is None:
+        output = file.parent / "manifest.yaml"
+    said = _read(node, file, evaluate=options["evaluate"])
+    old = _existing(node, output or file.parent / "manifest.yaml")
+    old, paths = _with_moduledir(old, said, file.parent)
+    rules = Rules(
+        allow_file=node.settings.allow_file_urls,
+        use_tags=options["use_tags"] or node.settings.tags_only,
+        paths=paths,
+        asking=not options["check"],
     )
-    asked = [module.url for module in modules if module.kind != "tag"]
-    with ReleaseWiring(node).repository("asking") as repository:
-        refs = repository.refs(asked) if asked else {}
-    choices = [choose(module, refs.get(module.url, {})) for module in modules]
-    findings = [choice for choice in choices if choice.tag is None]
-    taken = {choice.module.name: tag for choice in choices if (tag := _taken(choice, use_tags))}
-    manifest = Manifest(
-        modulepath=old.modulepath,
-        modules={
-            module.name: Tagged(url=module.url, tag=taken[module.name])
-            for module in modules
-            if module.name in taken
-        },
-    )
-    complete = len(taken) == len(modules)
-    if complete:
-        _emit(manifest, findings, puppetfile, output, quiet=as_json)
-        for name in sorted(set(old.modules) - set(taken)):
-            render.say(f"# {name} was in the manifest and is not in the Puppetfile", err=True)
-    if as_json:
-        render.emit_json(_to_dict(manifest, findings, taken))
-    elif not complete:
-        render.emit(_table(findings))
-    if not complete:
-        missing = len(modules) - len(taken)
-        raise InvalidInputError(
-            f"{missing} of {len(modules)} modules name no tag",
-            where=str(puppetfile),
-            hint="tag what you use and name the tag; --use-tags takes those that exist",
-        )
+    if options["check"]:
+        found = import_modules(said, rules=rules, old=old, repository=None)
+    else:
+        with ReleaseWiring(node).repository("asking") as repository:
+            found = import_modules(said, rules=rules, old=old, repository=repository)
+        text = found.manifest.to_text(found.comments)
+        if output is not None:
+            write_durably(output, text.encode(), mode=0o644)
+        elif not options["as_json"]:
+            render.emit(text.rstrip("\n"))
+    if options["as_json"]:
+        render.emit_json(_to_dict(said, found))
+    else:
+        _show(said, found, output, check=options["check"], shown=output is not None)
+    if found.left or said.notes:
+        raise click.exceptions.Exit(SOME_LEFT)
 
 
-def _read(puppetfile: Path, *, allow_file: bool) -> tuple[Module, ...]:
-    where = str(puppetfile)
+def _read(node: NodeWiring, file: Path, *, evaluate: bool) -> "Puppetfile":
+    data = read_user_file(file)
     try:
-        text = read_user_file(puppetfile).decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidInputError("is not UTF-8", where=where) from error
+        raise InvalidInputError("is not UTF-8", where=str(file)) from error
+    if not evaluate:
+        from localpuppet.releases.puppetfile.parsing import parse
+
+        return parse(text)
+    from localpuppet.wiring.evaluating import evaluate_puppetfile
+
     try:
-        return parse(text, allow_file=allow_file)
+        return evaluate_puppetfile(node, data)
     except LocalpuppetError as error:
-        raise error.at(where) from error
+        raise error.at(str(file)) from error
 
 
-def _existing(file: Path, *, documents: Documents, allow_file: bool) -> Manifest:
-    if not file.exists():
-        return Manifest(modulepath=(), modules={})
+def _existing(node: NodeWiring, file: Path) -> "Manifest":
+    from localpuppet.releases.lockfile import parse_manifest
+
     return parse_manifest(
-        read_user_file(file),
-        documents=documents,
+        read_user_file(file) if file.exists() else b"",
+        documents=node.documents,
         where=str(file),
-        allow_file=allow_file,
+        allow_file=node.settings.allow_file_urls,
     )
 
 
-def _taken(choice: Choice, use_tags: bool) -> "Tag | None":
-    if choice.tag is None and use_tags and choice.tags:
-        return choice.tags[0]
-    return choice.tag
+def _with_moduledir(
+    old: "Manifest", said: "Puppetfile", directory: Path
+) -> "tuple[Manifest, tuple[str, ...]]":
+    """Return the manifest with the directory that modules go to, and those of the modulepath.
+
+    Only a control repository has such a directory: one with an `environment.conf`, or with modules
+    or manifests where r10k's users have them.
+    """
+    from dataclasses import replace
+
+    from localpuppet.releases.layout import environment
+    from localpuppet.releases.manifest import parse_inner_path
+
+    try:
+        moduledir = parse_inner_path(said.moduledir or environment.MODULEDIR, where="moduledir")
+    except InvalidInputError:
+        moduledir = environment.MODULEDIR
+    file = directory / environment.FILE
+    places = (environment.MANIFESTS, *environment.SITE_DIRECTORIES)
+    control = file.exists() or any((directory / name).is_dir() for name in places)
+    if not old.moduledir and control and not old.modules:
+        old = replace(old, moduledir=moduledir)
+    text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
+    found = environment.parse_environment(text, moduledir=moduledir)
+    return old, (*found.modulepath, moduledir, environment.MODULEDIR)
 
 
-def _emit(
-    manifest: Manifest,
-    findings: list[Choice],
-    puppetfile: Path,
-    output: Path | None,
-    *,
-    quiet: bool,
+def _show(
+    said: "Puppetfile", found: "Imported", output: Path | None, *, check: bool, shown: bool
 ) -> None:
-    comments = {
-        choice.module.name: f"line {choice.module.line} of {puppetfile.name} said"
-        f" {_said(choice.module)}, which was {choice.commit}"
-        for choice in findings
-    }
-    text = manifest.to_text(comments)
-    if output is not None:
-        write_durably(output, text.encode(), mode=0o644)
-        if not quiet:
-            render.emit(f"wrote {output}: {len(manifest.modules)} modules")
-    elif not quiet:
-        render.emit(text.rstrip("\n"))
-
-
-def _said(module: Module) -> str:
-    return render.user_text(f"{module.kind} {module.ref}".rstrip())
-
-
-def _table(findings: list[Choice]) -> str:
+    """Show what became of each entry: all of them, or where a manifest is printed what is left."""
+    choices = [choice for choice in found.choices if check or shown or choice.left or choice.notes]
     rows = [
         (
-            str(choice.module.line),
-            choice.module.name,
-            _said(choice.module),
-            choice.commit[:12] or "unknown",
-            ", ".join(choice.tags) or "none",
+            str(choice.entry.line),
+            render.user_text(choice.name),
+            render.user_text(_from(choice)),
+            render.user_text("left: " + choice.left if choice.left else "; ".join(choice.notes)),
         )
-        for choice in findings
+        for choice in choices
     ]
-    return render.table(("LINE", "MODULE", "NAMES", "COMMIT", "TAGS OF THAT COMMIT"), rows)
+    err = not (check or shown)
+    if rows:
+        render.say(render.table(("LINE", "MODULE", "PINNED BY", ""), rows), err=err)
+    for line, note in said.notes.items():
+        render.say(f"line {line}: {render.user_text(note)}", err=err)
+    if said.forge:
+        render.say(
+            "the Puppetfile's forge is a setting here: 'forge: {url: …}' in localpuppet.yaml",
+            err=err,
+        )
+    removed = [name for name, change in found.changes.items() if change == "removed"]
+    for name in removed:
+        render.say(f"# {name} was in the manifest and is not in the Puppetfile", err=True)
+    taken = len(found.choices) - len(found.left)
+    total = render.counted(len(found.choices), "module")
+    wrote = f"wrote {output}: " if output is not None and not check else ""
+    render.say(f"{wrote}{taken} of {total} taken, {len(found.left)} left", err=err)
 
 
-def _to_dict(manifest: Manifest, findings: list[Choice], taken: "dict[str, Tag]") -> dict[str, Any]:
+def _from(choice: "Choice") -> str:
+    source = "git" if "git" in choice.entry.options else "forge"
+    return f"{source} {choice.said}" if choice.said else "-"
+
+
+def _to_dict(said: "Puppetfile", found: "Imported") -> dict[str, Any]:
     return {
-        "schema": 1,
-        "modulepath": list(manifest.modulepath),
-        "modules": {
-            name: {"git": module.url, "tag": module.tag}
-            for name, module in manifest.modules.items()
-        },
-        "findings": [
+        "schema": 2,
+        "modulepath": list(found.manifest.modulepath),
+        "moduledir": found.manifest.moduledir or None,
+        "modules": {name: module.fields for name, module in found.manifest.modules.items()},
+        "entries": [
             {
-                "line": choice.module.line,
-                "module": choice.module.name,
-                "git": choice.module.url,
-                "kind": choice.module.kind,
-                "ref": choice.module.ref,
-                "commit": choice.commit or None,
-                "tags": list(choice.tags),
-                "taken": taken.get(choice.module.name),
+                "line": choice.entry.line,
+                "module": choice.name,
+                "taken": choice.module.fields if choice.module else None,
+                "pinned": choice.said or None,
+                "left": choice.left or None,
+                "notes": list(choice.notes),
             }
-            for choice in findings
+            for choice in found.choices
         ],
+        "ruby": {str(line): note for line, note in said.notes.items()},
+        "changes": dict(found.changes),
     }

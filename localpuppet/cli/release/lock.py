@@ -1,45 +1,106 @@
 """`localpuppet release lock`: what the maker of a release does."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.cli import render
 from localpuppet.wiring.node import NodeWiring
 
+if TYPE_CHECKING:
+    from localpuppet.releases.lock import Lock
+    from localpuppet.releases.single.moves import Move
+
+MANIFEST = "manifest.yaml"
+
 
 @click.command(
     "lock",
-    short_help="Resolve every tag in a manifest and write manifest.lock.",
+    short_help="Resolve every name in a manifest and write manifest.lock.",
     epilog="""\b
 Examples:
-  localpuppet release lock .
-  localpuppet release lock . --accept-moved   after you know who moved a tag
+  localpuppet release lock                what is locked stays
+  localpuppet release lock --update       newest versions, heads
+  localpuppet release lock . stdlib --update
+  localpuppet release lock --outdated     what has something newer
+  localpuppet release lock --accept-moved
 """,
 )
-@click.argument("directory", metavar="APP_DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="[APP_DIR]", default=".", type=click.Path(path_type=Path))
+@click.argument("names", metavar="[MODULE]...", nargs=-1)
+@click.option("--update", is_flag=True, help="Resolve branches and ranges of versions anew.")
+@click.option("--outdated", is_flag=True, help="List what has something newer; write nothing.")
 @click.option("--accept-moved", is_flag=True, help="Lock a tag again that is not what it was.")
-@click.option("--json", "as_json", is_flag=True, help="Print the lock as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def lock_command(node: NodeWiring, directory: Path, accept_moved: bool, as_json: bool) -> None:
-    """Resolve every tag in APP_DIR/manifest.yaml and write APP_DIR/manifest.lock."""
+def lock_command(
+    node: NodeWiring,
+    /,
+    directory: Path,
+    names: tuple[str, ...],
+    update: bool,
+    outdated: bool,
+    **options: bool,
+) -> None:
+    """Resolve every name in APP_DIR/manifest.yaml and write APP_DIR/manifest.lock.
+
+    A tag is a commit, a branch is the commit that it is now, a range of versions is the newest in
+    it. What is locked stays so until --update; a tag or version with other bytes is an alarm.
+    """
+    from localpuppet.releases.single.moves import moves
+    from localpuppet.releases.single.outdated import outdated as find_outdated
     from localpuppet.wiring.makers import MakerWiring
     from localpuppet.wiring.releases import ReleaseWiring
 
+    if (update or outdated) and not (directory / MANIFEST).exists() and not directory.is_dir():
+        directory, names = Path(), (str(directory), *names)  # 'lock --update stdlib'
+    if names and not update:
+        raise click.UsageError("names of modules go with --update")
+    if update and outdated:
+        raise click.UsageError("--update moves, --outdated only looks: choose one")
     releases = ReleaseWiring(node)
     with releases.repository("locking") as repository:
-        lock = (
-            MakerWiring(node, releases)
-            .locker(repository)
-            .lock(directory, accept_moved=accept_moved)
+        locker = MakerWiring(node, releases).locker(repository)
+        old = locker.pinned(directory)
+        if outdated:
+            _show_outdated(
+                find_outdated(old, repository=repository, forge=releases.forge),
+                as_json=options["as_json"],
+            )
+            return
+        lock = locker.lock(
+            directory, accept_moved=options["accept_moved"], update=names if update else None
         )
-    if as_json:
-        render.emit_json(lock.to_dict())
+    changed = moves(old, lock)
+    if options["as_json"]:
+        render.emit_json({**lock.to_dict(), "changes": [move.to_dict() for move in changed]})
         return
+    _show(lock, changed, directory, update=update)
+
+
+def _show(lock: "Lock", changed: "tuple[Move, ...]", directory: Path, *, update: bool) -> None:
     rows = [
-        (name, pin.tag, pin.commit[:12], pin.tree_sha256[:16])
+        (name, pin.name, pin.short, pin.tree_sha256[:16])
         for name, pin in [*sorted(lock.modules.items()), *sorted(lock.sources.items())]
     ]
-    if rows:
-        render.emit(render.table(("NAME", "TAG", "COMMIT", "TREE SHA-256"), rows))
+    if update:
+        _show_moves(changed, "nothing moved")
+    elif rows:
+        render.emit(render.table(("NAME", "AT", "PINNED", "TREE SHA-256"), rows))
     render.emit(f"wrote {directory / 'manifest.lock'}: {len(rows)} pinned")
+
+
+def _show_outdated(found: "tuple[Move, ...]", *, as_json: bool) -> None:
+    if as_json:
+        render.emit_json({"schema": 1, "outdated": [move.to_dict() for move in found]})
+        return
+    _show_moves(found, "everything is the newest that there is")
+
+
+def _show_moves(found: "tuple[Move, ...]", nothing: str) -> None:
+    if not found:
+        render.emit(nothing)
+        return
+    rows = [(move.name, move.old or "-", "->", move.new or "-") for move in found]
+    render.emit(render.table(("NAME", "OLD", "", "NEW"), rows))

@@ -1,7 +1,7 @@
 """Git, as releases need it: mirrors, tags and their signatures, trees as bytes.
 
 decides: `names`, `words`.
-acts: `listing`, `program`, `signatures`, `tags`.
+acts: `listing`, `mirror`, `program`, `signatures`, `tags`.
 touches the world: `mirrors`, `work_tree`.
 ports: `repository`.
 """

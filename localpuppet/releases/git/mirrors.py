@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from localpuppet.errors import IntegrityError, UnavailableError
-from localpuppet.machine.files import make_private
+from localpuppet.releases.git import mirror
 from localpuppet.releases.git.listing import weigh
 from localpuppet.releases.git.program import GitProgram, make_bare
 from localpuppet.releases.git.tags import TagObject, judge
@@ -180,46 +180,63 @@ class Git:
         return text.rstrip("\n") if _OBJECT.match(text) else None
 
     def _fetch_one(self, url: str, tags: Iterable[str]) -> None:
-        mirror = self._mirror(url)
-        if not (mirror / "HEAD").exists():
-            self._make_mirror(mirror)
-        # What a git that was killed left; whoever fetches holds the store, so it is dead.
-        for directory, pattern in (
-            ("", "*.lock"),
-            ("refs", "**/*.lock"),
-            ("objects/pack", "tmp_*"),
-        ):
-            for dead in (mirror / directory).glob(pattern):
-                dead.unlink(missing_ok=True)
         # Forced: whether a tag has moved is for the caller to judge, who knows what was pinned.
         refspecs = [f"+refs/tags/{tag}:refs/tags/{tag}" for tag in tags]
-        self._program.run(
-            mirror,
-            "fetch",
-            "--quiet",
-            "--depth=1",
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--no-recurse-submodules",
-            "--end-of-options",
+        mirror.fetch(
+            self._program,
+            self._mirror(url),
             url,
-            *refspecs,
+            refspecs,
             failure=lambda said: fetch_failure(url, tags, said, name=self._names.get(url, "")),
         )
 
-    def _make_mirror(self, mirror: Path) -> None:
-        import shutil
-        import tempfile
+    def fetch_commits(self, commits: Sequence[tuple[str, str]]) -> None:
+        """Bring commits into their mirrors; see `releases.git.repository.Repository`.
 
-        make_private(mirror.parent)
-        new = Path(tempfile.mkdtemp(dir=mirror.parent, prefix=".new-"))
-        make_bare(new, alternates=[])
-        try:
-            new.rename(mirror)
-        except OSError:
-            shutil.rmtree(new, ignore_errors=True)  # another process was faster
-            if not (mirror / "HEAD").exists():
-                raise
+        Raises:
+            UnavailableError: A repository or commit cannot be had.
+            IntegrityError: What the server sent is broken.
+        """
+        from concurrent.futures import ThreadPoolExecutor
+
+        wanted: dict[str, list[str]] = {}
+        for url, commit in dict.fromkeys(commits):
+            if not mirror.has_commit(self._mirror(url), commit):
+                wanted.setdefault(url, []).append(commit)
+
+        def one(url: str) -> None:
+            mirror.fetch_commits(
+                self._program,
+                self._mirror(url),
+                url,
+                wanted[url],
+                failure=lambda said: fetch_failure(
+                    url, ["commits"], said, name=self._names.get(url, "")
+                ),
+            )
+
+        with ThreadPoolExecutor(self._parallel) as pool:
+            for done, _ in enumerate(pool.map(one, wanted), 1):
+                self._progress(done, len(wanted))
+
+    def commit_trees(self, commits: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """Return the trees of fetched commits; see `releases.git.repository.Repository`.
+
+        Raises:
+            UnavailableError: One was not fetched.
+        """
+        wanted = list(dict.fromkeys(commits))
+        if not wanted:
+            return {}
+        with self._together(url for url, _ in wanted) as repository:
+            names = [f"{commit}^{{tree}}" for _, commit in wanted]
+            found = self._objects(repository, names)
+        trees = {}
+        for (url, commit), tree in zip(wanted, found, strict=True):
+            if tree is None:
+                raise UnavailableError("was not fetched", where=f"{url} {commit[:12]}")
+            trees[url, commit] = tree[0]
+        return trees
 
     def tag(self, url: str, tag: str) -> TagObject:
         """Return what a fetched tag is; see `releases.git.repository.Repository`.
@@ -314,8 +331,8 @@ class Git:
         Raises:
             IntegrityError: One is no ordinary file, or larger than 1 MiB.
         """
-        mirror = self._mirror(url)
-        listing = self._program.run(mirror, "ls-tree", "-l", "-z", commit, "--", *names).decode()
+        place = self._mirror(url)
+        listing = self._program.run(place, "ls-tree", "-l", "-z", commit, "--", *names).decode()
         blobs = {}
         for line in filter(None, listing.split("\0")):
             about, _, name = line.partition("\t")
@@ -326,7 +343,7 @@ class Git:
                     where=f"{url} {commit[:12]}:{name}",
                 )
             blobs[name] = blob
-        found = self._objects(mirror, list(blobs.values())) if blobs else []
+        found = self._objects(place, list(blobs.values())) if blobs else []
         return {name: body[2] for name, body in zip(blobs, found, strict=True) if body}
 
     def write(

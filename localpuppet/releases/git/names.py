@@ -104,6 +104,22 @@ class GitUrl(str):
         return cls(text)
 
 
+def parse_branch(text: str, *, where: str) -> str:
+    """Return a branch's name, without `refs/heads/`; its grammar is that of tags.
+
+    Raises:
+        InvalidInputError: It is outside the grammar.
+    """
+    problem = _tag_problem(text)
+    if problem:
+        raise InvalidInputError(
+            f"the branch name {text[:60]!r} {problem}",
+            where=where,
+            hint="ASCII letters, digits and _ . + - /",
+        )
+    return text
+
+
 def parse_object_id(text: str, *, where: str) -> str:
     """Return a full object id of git.
 

@@ -52,6 +52,26 @@ class Repository(Protocol):
         """
         ...
 
+    def fetch_commits(self, commits: Sequence[tuple[str, str]]) -> None:
+        """Bring commits into their mirrors, several repositories at a time.
+
+        Args:
+            commits: Pairs of URL and full commit id; those that are there are not asked for.
+
+        Raises:
+            UnavailableError: A repository or commit cannot be had.
+            IntegrityError: What the server sent is broken.
+        """
+        ...
+
+    def commit_trees(self, commits: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
+        """Return the tree ids of fetched commits.
+
+        Raises:
+            UnavailableError: One was not fetched.
+        """
+        ...
+
     def tag(self, url: str, tag: str) -> TagObject:
         """Return what a fetched tag is.
 

@@ -1,0 +1,7 @@
+"""The Forge: modules by OWNER/NAME and version, as archives.
+
+decides: `names`, `versions`.
+acts: `archive`, `metadata`, `tar`.
+touches the world: `client`, `directory`, `transfer`.
+ports: `ports`.
+"""

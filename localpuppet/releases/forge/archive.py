@@ -1,0 +1,85 @@
+"""An archive of a module: unpacked by the suspicious reader, and whose it says it is.
+
+Owns: what such an archive must look like. Refuses to know: where it came from.
+"""
+
+import hashlib
+import re
+from pathlib import Path
+
+from localpuppet.errors import IntegrityError, InvalidInputError
+from localpuppet.formats.strict_json import loads
+from localpuppet.releases.forge.ports import ForgeRelease
+from localpuppet.releases.forge.tar import Rules, unpack
+from localpuppet.releases.limits import Limits
+
+METADATA = "metadata.json"
+MAX_METADATA = 1024 * 1024
+LIMITS = Limits(file=256 * 1024**2, unpacked=1024**3, members=100_000)
+_RULES = Rules(
+    top=re.compile(rb"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}\Z"),
+    hint="archives of modules are made by 'pdk build'",
+    foreign=True,
+)
+
+
+def unpack_module(archive: Path, target: Path, *, release: ForgeRelease) -> Path:
+    """Unpack a module's archive into an empty directory.
+
+    Args:
+        archive: The file.
+        target: The directory.
+        release: What it must be.
+
+    Returns:
+        The module's directory, below `target`.
+
+    Raises:
+        IntegrityError: It is damaged, holds what must not be in one, or is another module.
+        StateError: The disk refused.
+    """
+    try:
+        top = unpack(archive, target, rules=_RULES, limits=LIMITS)
+    except IntegrityError as error:
+        raise error.at(str(release)) from error
+    said = _metadata(top / METADATA, release)
+    name = str(said.get("name", "")).replace("/", "-", 1)
+    if (name.lower(), said.get("version")) != (release.slug.dashed.lower(), release.version):
+        raise IntegrityError(
+            f"its metadata.json names {name[:120]!r} {str(said.get('version'))[:60]!r}",
+            where=str(release),
+            hint="the forge gave another module's archive",
+        )
+    return top
+
+
+def _metadata(file: Path, release: ForgeRelease) -> dict[str, object]:
+    if file.is_symlink() or not file.is_file() or file.stat().st_size > MAX_METADATA:
+        raise IntegrityError("has no metadata.json of at most 1 MiB at its top", where=str(release))
+    try:
+        return read_metadata(file.read_bytes())
+    except InvalidInputError as error:
+        raise IntegrityError(
+            f"its metadata.json is refused: {error}", where=str(release)
+        ) from error
+
+
+def read_metadata(data: bytes) -> dict[str, object]:
+    """Return what a `metadata.json` says; whatever Puppet reads is read.
+
+    Raises:
+        InvalidInputError: It is not a JSON object.
+    """
+    try:
+        found = loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError("is not JSON", where=METADATA) from error
+    if not isinstance(found, dict):
+        raise InvalidInputError("is not a JSON object", where=METADATA)
+    return found
+
+
+def sha256_of(file: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -1,0 +1,92 @@
+"""A directory of archives as a forge: the mirror of a site without a way out.
+
+forge: {url: file:///srv/forge}      # puppetlabs-stdlib-9.4.1.tar.gz, …
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+
+from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.releases.forge.archive import sha256_of
+from localpuppet.releases.forge.names import Slug
+from localpuppet.releases.forge.ports import ForgeRelease, other_archive
+from localpuppet.releases.forge.versions import Version
+
+
+class DirectoryForge:
+    """Archives in a directory, named OWNER-NAME-VERSION.tar.gz.
+
+    Args:
+        directory: The directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[Version]]:
+        """Return the versions of modules; see `releases.forge.ports.ModuleForge`.
+
+        Raises:
+            InvalidInputError: A module is not there.
+            UnavailableError: The directory is not there.
+        """
+        return {slug: self._versions(slug) for slug in slugs}
+
+    def _versions(self, slug: Slug) -> list[Version]:
+        self._look()
+        found = []
+        for file in sorted(self._directory.glob(f"{slug.dashed}-*.tar.gz")):
+            text = file.name.removeprefix(f"{slug.dashed}-").removesuffix(".tar.gz")
+            try:
+                found.append(Version.parse(text, where=str(file)))
+            except InvalidInputError:
+                continue
+        if not found:
+            raise InvalidInputError(
+                f"the forge has no module {slug}",
+                where=str(self._directory),
+                hint=f"put {slug.dashed}-VERSION.tar.gz there",
+            )
+        return found
+
+    def digests(self, releases: Sequence[ForgeRelease]) -> Mapping[ForgeRelease, str]:
+        """Return digests of archives; see `releases.forge.ports.ModuleForge`.
+
+        Raises:
+            InvalidInputError: A release is not there.
+            UnavailableError: The directory is not there.
+        """
+        self._look()
+        return {release: sha256_of(self._file(release)) for release in releases}
+
+    def archives(
+        self, wanted: Mapping[ForgeRelease, str]
+    ) -> Generator[tuple[ForgeRelease, Path, str], None, None]:
+        """Bring archives; see `releases.forge.ports.ModuleForge`.
+
+        Raises:
+            InvalidInputError: A release is not there.
+            IntegrityError: An archive is not what it was pinned as.
+            UnavailableError: The directory is not there.
+        """
+        self._look()
+        for release, pinned in wanted.items():
+            file = self._file(release)
+            found = sha256_of(file)
+            if pinned and found != pinned:
+                raise other_archive(release, pinned=pinned, now=found)
+            yield release, file, found
+
+    def _look(self) -> None:
+        if not self._directory.is_dir():
+            raise UnavailableError("the forge's directory is not there", where=str(self._directory))
+
+    def _file(self, release: ForgeRelease) -> Path:
+        file = self._directory / release.file
+        if not file.is_file():
+            raise InvalidInputError(
+                f"the forge has no archive of {release}",
+                where=str(self._directory),
+                hint=f"put {release.file} there",
+            )
+        return file

@@ -1,0 +1,180 @@
+"""Composed releases: directories of links into the store.
+
+A composed release has the entries of the app's own tree, and each single module that its lock pins:
+at its top, or in the directory that the manifest names (`moduledir: modules`, as r10k leaves it).
+There the tree's own entries of that directory stay beside them.
+
+Owns: what such a directory looks like, whether it still does, and which directories of it are
+modulepath: its top, or in a control repository those of `environment.conf`. Refuses to know: who
+stages.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.machine.files import make_private, read_user_file, remove_tree, sync_directory
+from localpuppet.releases.staged import Staged
+from localpuppet.releases.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Where things are in a release.
+
+    Attributes:
+        modulepath: Directories inside the release; empty text for its top.
+        site_manifest: The release's own site manifest, inside it; empty for the site's.
+        config_version: Whether `environment.conf` names a command for it: the release's name is it.
+        notes: What r10k and Puppet would use, and a release does not.
+    """
+
+    modulepath: tuple[str, ...]
+    site_manifest: str = ""
+    config_version: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def layout(directory: Path, moduledir: str) -> Layout:
+    """Return where things are in a release.
+
+    Args:
+        directory: The release.
+        moduledir: Where its manifest puts single modules; empty for its top.
+
+    Raises:
+        InvalidInputError: `environment.conf` cannot be read.
+    """
+    file = directory / "environment.conf"
+    if not file.exists() and not moduledir:
+        return Layout(modulepath=("",))
+    from localpuppet.releases.layout.environment import BASE, MODULEDIR, parse_environment
+
+    text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
+    said = parse_environment(text, moduledir=moduledir or MODULEDIR)
+    notes = list(said.notes)
+    found: list[str] = []
+    for entry in said.modulepath:
+        if entry == BASE:
+            if file.exists():
+                notes.append(f"{BASE} is not used: a release has all its modules")
+        elif (directory / entry).is_dir():
+            found.append("" if entry == "." else entry)
+        elif entry != moduledir:  # staging makes that one
+            notes.append(f"modulepath: there is no directory {entry}")
+    if moduledir and moduledir not in said.modulepath:
+        notes.append(f"moduledir {moduledir} is not on the modulepath")
+    manifest = said.manifest if (directory / said.manifest).exists() else ""
+    return Layout(
+        modulepath=tuple(found) or ("",),
+        site_manifest=manifest,
+        config_version=said.config_version,
+        notes=tuple(notes),
+    )
+
+
+class Compositions:
+    """Directories of links.
+
+    Args:
+        directory: Where they are: `STATE/releases`.
+        store: Trees.
+    """
+
+    def __init__(self, directory: Path, store: Store) -> None:
+        self._directory = directory
+        self._store = store
+
+    def links(self, staged: Staged) -> dict[str, str]:
+        """Return the names in the composed release, and what each points at.
+
+        Raises:
+            InvalidInputError: Two things in it have one name.
+        """
+        own = self._store.path(staged.pin.tree_sha256)
+        parts = staged.moduledir.split("/") if staged.moduledir else []
+        links: dict[str, str] = {}
+        # The directories on the way to the modules are real ones; all else in them is linked.
+        for depth in range(len(parts) + 1 if staged.modules else 1):
+            before = "".join(f"{part}/" for part in parts[:depth])
+            links.pop(before.rstrip("/"), None)
+            up = "../" * (depth + 2)
+            for name in _names(own / before):
+                links[f"{before}{name}"] = f"{up}objects/{own.name}/{before}{name}"
+        inner = "".join(f"{part}/" for part in parts)
+        up = "../" * (len(parts) + 2)
+        for name, sha256 in staged.modules.items():
+            if f"{inner}{name}" in links:
+                raise InvalidInputError(
+                    f"the release has a directory {inner + name!r}, and its manifest a module of"
+                    " that name",
+                    where=str(staged.app),
+                    hint="keep one of them",
+                )
+            links[f"{inner}{name}"] = f"{up}objects/{sha256}"
+        return links
+
+    def whole(self, staged: Staged) -> bool:
+        """Return whether the directory is there, with its links and nothing else."""
+        directory = self._directory / staged.composition
+        links = self.links(staged)
+        inside: dict[str, set[str]] = {"": set()}
+        for path in links:
+            before, _, name = path.rpartition("/")
+            inside.setdefault(before, set()).add(name)
+            while before:
+                before, _, name = before.rpartition("/")
+                inside.setdefault(before, set()).add(name)
+        try:
+            return all(
+                set(os.listdir(directory / before)) == names  # noqa: PTH208 - names only
+                and not (before and (directory / before).is_symlink())
+                for before, names in inside.items()
+            ) and all(
+                (directory / name).readlink() == Path(target) for name, target in links.items()
+            )
+        except OSError:
+            return False
+
+    def modulepath(self, staged: Staged, name: Path) -> dict[str, Path]:
+        """Return the directories of a composed release that are modulepath.
+
+        Args:
+            staged: The release.
+            name: What it is called on the node.
+
+        Returns:
+            What each is called, and where it is.
+
+        Raises:
+            InvalidInputError: Its `environment.conf` cannot be read.
+        """
+        directory = self._directory / staged.composition
+        inner = layout(directory, staged.moduledir).modulepath
+        return {str(name / part): directory / part for part in inner}
+
+    def make(self, staged: Staged) -> None:
+        """Make the directory.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        final = self._directory / staged.composition
+        remove_tree(final)
+        new = self._directory / f".new-{os.urandom(4).hex()}"
+        make_private(new)
+        for name, target in self.links(staged).items():
+            (new / name).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            (new / name).symlink_to(target)
+        for directory in [path for path in new.rglob("*") if not path.is_symlink()]:
+            sync_directory(directory)
+        sync_directory(new)
+        new.rename(final)
+        sync_directory(self._directory)
+
+
+def _names(directory: Path) -> list[str]:
+    if directory.is_symlink() or not directory.is_dir():
+        return []
+    return sorted(os.listdir(directory))  # noqa: PTH208 - names only

@@ -1,0 +1,50 @@
+# Reads a Puppetfile from standard input, runs it, and prints its modules as JSON.
+#
+# The limits (no network, another user, time, memory) are set by whoever starts this.
+require 'json'
+
+# What a Puppetfile may call; r10k offers the same.
+class Reader
+  attr_reader :said
+
+  def initialize
+    @said = { 'modules' => [], 'moduledir' => '', 'forge' => '' }
+  end
+
+  def mod(name, args = nil, **options)
+    options = args if args.is_a?(Hash)
+    version = args.is_a?(Hash) ? '' : args.to_s
+    line = caller_locations.find { |place| place.path == 'Puppetfile' }&.lineno || 0
+    kept = options.to_h { |key, value| [key.to_s, value.to_s] }
+    @said['modules'] << { 'name' => name.to_s, 'line' => line, 'version' => version, 'options' => kept }
+  end
+
+  def moduledir(path)
+    @said['moduledir'] = path.to_s
+  end
+
+  def forge(url)
+    @said['forge'] = url.to_s
+  end
+
+  def environment_name
+    'production'
+  end
+
+  def basedir
+    '/'
+  end
+end
+
+reader = Reader.new
+result = $stdout.dup
+$stdout.reopen($stderr)
+begin
+  reader.instance_eval($stdin.read.force_encoding('UTF-8'), 'Puppetfile')
+rescue Exception => e # rubocop:disable Lint/RescueException
+  warn "#{e.class}: #{e.message.lines.first.to_s.strip}"
+  exit!(1)
+end
+result.write(JSON.generate(reader.said))
+result.flush
+exit!(0)

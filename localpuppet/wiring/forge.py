@@ -1,0 +1,47 @@
+"""From the settings to the forge that modules come from."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.machine.files import read_user_file
+from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.releases.forge.ports import ModuleForge
+
+MAX_TOKEN = 4096
+
+
+def site_forge(node: NodeWiring) -> "ModuleForge":
+    """Return the forge of the site: a directory of archives, or a server.
+
+    Raises:
+        InvalidInputError: The file of its token, or its CA, cannot be read.
+    """
+    settings = node.settings
+    forge = settings.forge
+    if forge.url.startswith("file:"):
+        from localpuppet.releases.forge.directory import DirectoryForge
+
+        return DirectoryForge(Path(unquote(urlsplit(forge.url).path)))
+    from localpuppet.releases.forge.client import Forge
+    from localpuppet.releases.forge.transfer import Access, Transfer
+
+    access = Access(
+        url=forge.url,
+        ca=forge.ca,
+        proxy=forge.proxy,
+        token=_token(forge.token_file) if forge.token_file else "",
+        timeout=settings.https_timeout,
+        total=settings.git_timeout,
+    )
+    return Forge(url=forge.url, transfer=Transfer(access), cache=settings.state / "forge")
+
+
+def _token(file: Path) -> str:
+    token = read_user_file(file).decode("utf-8", "replace").strip()
+    if not token or len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
+        raise InvalidInputError("is not a token: one line of ASCII", where=str(file))
+    return token

@@ -1,0 +1,262 @@
+"""Modules of the Forge: locked, staged, applied; what a forge may do wrong."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.forge import Forge, klass, make
+from tests.rigs.module_forge import ModuleForge, archive, serve
+from tests.rigs.node import Node
+from tests.rigs.tls import Authority
+
+NEEDS = {"name": "puppetlabs/stdlib", "version_requirement": ">= 9.0.0 < 10.0.0"}
+STDLIB = "puppetlabs-stdlib-9.4.1.tar.gz"
+
+
+@pytest.fixture
+def modules() -> ModuleForge:
+    forge = ModuleForge()
+    for version in ("9.0.0", "9.4.0", "9.4.1", "10.0.0"):
+        forge.publish("puppetlabs/stdlib", version)
+    forge.publish("acme/ntp", "1.0.0", dependencies=[NEEDS])
+    return forge
+
+
+@pytest.fixture
+def server(modules: ModuleForge, tmp_path: Path) -> Iterator[str]:
+    with serve(modules, Authority(tmp_path)) as url:
+        yield url
+
+
+@pytest.fixture
+def site(node: Node, forge: Forge, server: str, tmp_path: Path) -> Node:
+    """A node whose source `web` has modules of the Forge."""
+    settings(node, forge, {"url": server, "ca": str(tmp_path / "ca.pem")})
+    forge.repo("web").commit({"web/manifests/init.pp": klass("web", "web")})
+    return node
+
+
+def settings(node: Node, forge: Forge, place: dict[str, str], **more: object) -> None:
+    node.settings(
+        allow_file_urls=True,
+        sources={"web": {"git": forge.repo("web").url}},
+        forge=place,
+        **more,
+    )
+
+
+def manifest(forge: Forge, *lines: str) -> None:
+    forge.repo("web").write({"manifest.yaml": "modules:\n" + "".join(f"  {x}\n" for x in lines)})
+
+
+STDLIB_9 = "stdlib: {forge: puppetlabs/stdlib, version: '>= 9.0.0 < 10.0.0'}"
+NTP = "ntp: {forge: acme/ntp, version: latest}"
+
+
+def lock(site: Node, forge: Forge, *options: str) -> dict[str, dict[str, str]]:
+    done = make(site, "lock", str(forge.repo("web").path), "--json", *options)
+    assert done.code == 0, done.err
+    pins: dict[str, dict[str, str]] = done.json["modules"]
+    return pins
+
+
+def test_locked_staged_and_applied(site: Node, forge: Forge, modules: ModuleForge) -> None:
+    manifest(forge, STDLIB_9, NTP)
+    pins = lock(site, forge)
+    assert pins["stdlib"]["version"] == "9.4.1"
+    assert pins["stdlib"]["archive_sha256"] == hashlib.sha256(modules.files[STDLIB]).hexdigest()
+    forge.repo("web").commit({}, "r1")
+    site.write("input.yaml", "app: web/tags/r1\nclasses: [web, ntp, stdlib]\n")
+    applied = site.run("apply")
+    assert applied.code == 0, applied.err
+    assert "stdlib 9.4.1" in applied.out
+    assert "ntp 1.0.0" in applied.out
+    modules.asked.clear()
+    assert site.run("stage").code == 0
+    assert modules.asked == []
+
+
+def test_what_is_locked_stays_until_it_is_updated(
+    site: Node, forge: Forge, modules: ModuleForge
+) -> None:
+    manifest(forge, STDLIB_9, NTP)
+    first = lock(site, forge)
+    modules.publish("puppetlabs/stdlib", "9.9.0")
+    modules.publish("acme/ntp", "2.0.0")
+    assert lock(site, forge) == first
+    web = str(forge.repo("web").path)
+    found = make(site, "lock", web, "--outdated", "--json").json["outdated"]
+    assert [(item["name"], item["old"], item["new"]) for item in found] == [
+        ("ntp", "1.0.0", "2.0.0"),
+        ("stdlib", "9.4.1", "10.0.0"),
+    ]
+    moved = make(site, "lock", web, "stdlib", "--update")
+    assert moved.out.splitlines()[1].split() == ["stdlib", "9.4.1", "->", "9.9.0"]
+    assert lock(site, forge)["ntp"] == first["ntp"]
+    assert lock(site, forge, "--update")["ntp"]["version"] == "2.0.0"
+    assert make(site, "lock", web, "nope", "--update").code == 2
+
+
+def test_a_version_with_other_bytes_is_an_alarm(
+    site: Node, forge: Forge, modules: ModuleForge
+) -> None:
+    manifest(forge, NTP)
+    first = lock(site, forge)
+    modules.publish("acme/ntp", "1.0.0", text=" again")
+    web = str(forge.repo("web").path)
+    alarm = make(site, "lock", web)
+    assert alarm.code == 3
+    assert "acme/ntp 1.0.0" in alarm.err
+    assert "other bytes" in alarm.err
+    assert make(site, "check", web).code == 3
+    forge.repo("web").commit({}, "r1")
+    staged = site.run("stage", "web/tags/r1")
+    assert staged.code == 3, staged.err
+    assert not (site.root / "modules/web").exists()
+    assert lock(site, forge, "--accept-moved")["ntp"] != first["ntp"]
+
+
+def test_a_download_that_breaks_off_is_resumed(
+    site: Node, forge: Forge, modules: ModuleForge
+) -> None:
+    name = "acme-ntp-1.0.0.tar.gz"
+    modules.cut.add(name)
+    manifest(forge, NTP)
+    lock(site, forge)
+    asked = [headers for path, headers in modules.asked if path.endswith(name)]
+    half = len(modules.files[name]) // 2
+    assert [headers.get("Range") for headers in asked] == [None, f"bytes={half}-"]
+
+
+@pytest.mark.parametrize(
+    ("release", "what"),
+    [
+        (archive("acme/other", "1.0.0", {}), "names 'acme-other' '1.0.0'"),
+        (archive("acme/ntp", "1.0.1", {}), "names 'acme-ntp' '1.0.1'"),
+        (archive("acme/ntp", "1.0.0", {"../evil": "x"}), "a file's name is not allowed"),
+        (archive("acme/ntp", "1.0.0", {"a": "x", "a/b": "y"}), "is there twice"),
+        (b"no archive" * 60, "is not a tar file"),
+        (archive("acme/ntp", "1.0.0", {"a": "x" * 5000})[:-40], "is damaged"),
+    ],
+)
+def test_an_archive_that_is_refused(
+    site: Node, forge: Forge, modules: ModuleForge, release: bytes, what: str
+) -> None:
+    modules.files["acme-ntp-1.0.0.tar.gz"] = release
+    manifest(forge, NTP)
+    refused = make(site, "lock", str(forge.repo("web").path))
+    assert refused.code == 3, refused.err
+    assert what in refused.err
+    assert refused.err.count("\n") == 1
+
+
+def test_the_digest_of_the_api_counts(site: Node, forge: Forge, modules: ModuleForge) -> None:
+    modules.lies["acme-ntp-1.0.0.tar.gz"] = "a" * 64
+    manifest(forge, NTP)
+    assert make(site, "lock", str(forge.repo("web").path)).code == 3
+
+
+def test_an_api_without_sha256_pins_what_came(
+    site: Node, forge: Forge, modules: ModuleForge
+) -> None:
+    modules.silent = True
+    manifest(forge, NTP)
+    data = modules.files["acme-ntp-1.0.0.tar.gz"]
+    assert lock(site, forge)["ntp"]["archive_sha256"] == hashlib.sha256(data).hexdigest()
+
+
+def test_the_token_goes_to_the_forge_alone(
+    node: Node, forge: Forge, modules: ModuleForge, tmp_path: Path
+) -> None:
+    mirror = ModuleForge(files=modules.files)
+    node.write("token", "s3cret\n", 0o600)
+    first, second = (Authority(_made(tmp_path / name)) for name in ("first", "second"))
+    both = node.write("both.pem", first.path.read_text() + second.path.read_text())
+    with (
+        serve(modules, first) as url,
+        serve(mirror, None) as plain,
+        serve(mirror, second) as other,
+    ):
+        place = {"url": url, "ca": str(both), "token_file": str(node.root / "token")}
+        settings(node, forge, place)
+        manifest(forge, NTP)
+        web = str(forge.repo("web").path)
+        modules.elsewhere = plain
+        refused = make(node, "lock", web)
+        assert refused.code == 69
+        assert "not https" in refused.err
+        assert "s3cret" not in refused.err
+        modules.elsewhere = other
+        done = make(node, "lock", web)
+        assert done.code == 0, done.err
+    assert {headers.get("Authorization") for _, headers in modules.asked} == {"Bearer s3cret"}
+    assert {headers.get("Authorization") for _, headers in mirror.asked} == {None}
+
+
+def _made(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def test_a_directory_of_archives_is_a_forge(
+    node: Node, forge: Forge, modules: ModuleForge, tmp_path: Path
+) -> None:
+    settings(node, forge, {"url": modules.write(tmp_path / "mirror")})
+    manifest(forge, STDLIB_9, NTP)
+    pins = lock(node, forge)
+    assert pins["stdlib"]["version"] == "9.4.1"
+    modules.publish("acme/ntp", "1.0.0", text=" again")
+    modules.write(tmp_path / "mirror")
+    assert make(node, "lock", str(forge.repo("web").path)).code == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("x: {forge: acme/x, version: latest}", "the forge has no module acme/x"),
+        ("ntp: {forge: acme/ntp, version: 7.0.0}", "the forge has no release acme/ntp 7.0.0"),
+        ("ntp: {forge: acme/ntp, version: '>= 7.0.0'}", "the newest there is 1.0.0"),
+        ("clock: {forge: acme/ntp, version: latest}", "name it so: 'ntp: …'"),
+        ("ntp: {forge: acme/ntp}", "forge and version go together"),
+        ("ntp: {forge: ntp, version: latest}", "is not a module of the Forge"),
+        ("ntp: {forge: acme/ntp, version: next}", "is not a version or a range"),
+        ("ntp: {git: 'https://x.example/y', tag: v1, branch: b}", "one of tag, commit, branch"),
+        ("ntp: {version: latest}", "names neither git nor forge"),
+    ],
+)
+def test_what_a_manifest_cannot_name(site: Node, forge: Forge, line: str, what: str) -> None:
+    manifest(forge, line)
+    refused = make(site, "lock", str(forge.repo("web").path))
+    assert refused.code == 2, refused.err
+    assert what in refused.err
+
+
+def test_a_forge_that_does_not_answer(node: Node, forge: Forge) -> None:
+    settings(node, forge, {"url": "https://127.0.0.1:9"}, timeouts={"https": 5})
+    manifest(forge, NTP)
+    refused = make(node, "lock", str(forge.repo("web").path))
+    assert refused.code == 69
+    assert "cannot be fetched" in refused.err
+
+
+def test_tags_only_is_the_strict_form(site: Node, forge: Forge) -> None:
+    manifest(forge, NTP)
+    lock(site, forge)
+    web = forge.repo("web")
+    web.commit({}, "r1")
+    text = (site.root / "localpuppet.yaml").read_text()
+    site.write("localpuppet.yaml", text[:-1] + ', "tags_only": true}')
+    for refused in (make(site, "lock", str(web.path)), site.run("stage", "web/tags/r1")):
+        assert refused.code == 2
+        assert "localpuppet.yaml says tags_only" in refused.err
+
+
+@pytest.mark.parametrize("url", ["http://forge.example.com", "https://a:b@forge.example.com", "x"])
+def test_a_url_that_is_not_a_forge(node: Node, forge: Forge, url: str) -> None:
+    settings(node, forge, {"url": url})
+    refused = node.run("release", "list")
+    assert refused.code == 2
+    assert "forge.url" in refused.err
+    assert "a:b" not in refused.err

@@ -1,0 +1,108 @@
+"""A control repository as it stands is a release: environment.conf, site modules, site manifest."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.rigs.forge import Forge, klass, make
+from tests.rigs.module_forge import ModuleForge
+from tests.rigs.node import Node
+
+CONF = """\
+# as people have it
+modulepath = site-modules:modules:$basemodulepath
+manifest = manifests/site.pp
+environment_timeout = 0
+config_version = 'scripts/config_version.sh $environmentpath $environment'
+"""
+
+
+@pytest.fixture
+def control(node: Node, forge: Forge, tmp_path: Path) -> Path:
+    """A control repository, and a node whose source `control` it is."""
+    modules = ModuleForge()
+    needs = {"name": "puppetlabs/stdlib", "version_requirement": ">= 9.0.0"}
+    modules.publish("acme/ntp", "1.0.0", dependencies=[needs])
+    repo = forge.repo("control")
+    node.settings(
+        allow_file_urls=True,
+        sources={"control": {"git": repo.url}},
+        forge={"url": modules.write(tmp_path / "archives")},
+    )
+    repo.commit(
+        {
+            "Puppetfile": "# time\nmod 'acme/ntp', '1.0.0'\n",
+            "environment.conf": CONF,
+            "site-modules/profile/manifests/init.pp": klass("profile", "from site-modules"),
+            "manifests/site.pp": "notify { 'own site manifest': }\n",
+            "data/common.yaml": "--- {}\n",
+            "scripts/config_version.sh": "#!/bin/sh\n",
+        }
+    )
+    return repo.path
+
+
+def test_from_a_puppetfile_to_a_run(node: Node, forge: Forge, control: Path) -> None:
+    done = make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
+    assert done.code == 0, done.err
+    text = (control / "manifest.yaml").read_text()
+    assert text.startswith('moduledir: "modules"\nmodules:\n  # time\n  ntp:\n')
+    assert make(node, "lock", str(control)).code == 0
+    checked = make(node, "check", str(control), "--json")
+    assert checked.code == 0, checked.err
+    assert checked.json["warnings"] == [
+        "environment_timeout is not needed: each run reads the release anew",
+        "$basemodulepath is not used: a release has all its modules",
+        "ntp needs puppetlabs/stdlib >= 9.0.0, which is not there",
+    ]
+    forge.repo("control").commit({}, "r1")
+    node.write("input.yaml", "app: control/tags/r1\nclasses: [profile, ntp]\n")
+    applied = node.run("apply")
+    assert applied.code == 0, applied.err
+    for said in (
+        "from site-modules",
+        "ntp 1.0.0",
+        "own site manifest",
+        "'/bin/echo control/tags/r1'",
+    ):
+        assert said in applied.out
+    (report,) = node.state.glob("runs/*/report.json")
+    assert json.loads(report.read_text())["configuration_version"] == "control/tags/r1"
+    assert "control/tags/r1/site-modules:" in node.run("check").out.replace(", ", ":")
+    assert node.run("release", "verify", "--all").code == 0
+
+
+def test_what_leaves_the_release_is_named_and_not_used(
+    node: Node, forge: Forge, control: Path
+) -> None:
+    conf = "modulepath = ../other:/etc/puppet/modules:site-modules:gone\nmanifest = /etc/site.pp\n"
+    (control / "environment.conf").write_text(conf)
+    (control / "manifest.yaml").write_text("modules: {}\n")
+    assert make(node, "lock", str(control)).code == 0
+    warnings = make(node, "check", str(control), "--json").json["warnings"]
+    assert warnings == [
+        "modulepath: '../other' leaves the release",
+        "modulepath: '/etc/puppet/modules' leaves the release",
+        "manifest: '/etc/site.pp' leaves the release",
+        "modulepath: there is no directory gone",
+    ]
+
+
+def test_a_module_that_is_there_twice_is_refused(node: Node, forge: Forge, control: Path) -> None:
+    make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
+    assert make(node, "lock", str(control)).code == 0
+    forge.repo("control").commit({"modules/ntp/manifests/init.pp": klass("ntp", "own")}, "r1")
+    refused = node.run("stage", "control/tags/r1")
+    assert refused.code == 2
+    assert "has a directory 'modules/ntp', and its manifest a module of that name" in refused.err
+
+
+def test_own_modules_beside_those_of_the_lock(node: Node, forge: Forge, control: Path) -> None:
+    make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
+    assert make(node, "lock", str(control)).code == 0
+    forge.repo("control").commit({"modules/own/manifests/init.pp": klass("own", "own one")}, "r1")
+    assert node.run("stage", "control/tags/r1").code == 0
+    names = sorted(path.name for path in (node.root / "modules/control/tags/r1/modules").iterdir())
+    assert names == ["ntp", "own"]
+    assert not (node.root / "modules/control/tags/r1/modules").is_symlink()
