@@ -58,7 +58,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             check_kept(releases.interfaces, partial(elsewhere, node), document, release, ())
         except LocalpuppetError as error:
             raise error.at(loaded.name) from error
-    rollback = node.ledger.in_force(node.settings.input) if source is None else None
+    rollback = node.rollback() if source is None else None
     if rollback is not None:
         warnings.append(f"{rollback}; 'localpuppet rollback --end' follows the input")
     if as_json:

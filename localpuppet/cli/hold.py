@@ -89,7 +89,7 @@ def disable_command(
 Examples:
   localpuppet enable                       end yours, and name the others
   localpuppet enable --owner release-bot   end another's
-  localpuppet enable --all                 end every hold, also a Puppet agent's
+  localpuppet enable --all                 end every hold
   localpuppet enable --node web01.example.com    end yours there
 """,
 )
@@ -154,7 +154,7 @@ def refresh_metrics(node: NodeWiring) -> None:
             settings.metrics,
             None,
             holds=len(node.holds(ask=False).active()),
-            rollback=node.ledger.in_force(settings.input),
+            rollback=node.rollback(),
             now=node.clock.now(),
         )
     except StateError as error:

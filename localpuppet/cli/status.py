@@ -76,7 +76,7 @@ def status_command(
                 records, directory, seconds, sleep=node.processes.sleep, clock=node.clock
             )
     holds = node.holds(ask=False).active()
-    rollback = node.ledger.in_force(node.settings.input)
+    rollback = node.rollback()
     attempt = None if run is not None else _later(node, status)
     if as_json:
         render.emit_json(

@@ -5,7 +5,6 @@ forward by itself, by the times in its tags where they are known (`releases.tag_
 is somebody's decision, which holds until the input says something new.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -188,6 +187,8 @@ class Ledger:
         rollback = self.rollback()
         if rollback is None:
             return None
+        import hashlib  # not paid for where nobody rolled back
+
         try:
             digest = hashlib.sha256(input_file.read_bytes()).hexdigest()
         except OSError:

@@ -75,7 +75,7 @@ def run_parts(
         holds=holds,
         records=node.records,
         modules=node.settings.modules,
-        rollback=lambda: node.ledger.in_force(node.settings.input),
+        rollback=node.rollback,
         clock=node.clock,
     )
     desk = _desk(fleet, log, agent, describer, holds)

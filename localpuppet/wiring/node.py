@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from localpuppet.machine.ports import Progress
     from localpuppet.machine.processes import SystemProcesses
     from localpuppet.puppet.installation import Installation
-    from localpuppet.releases.ledger import Ledger
+    from localpuppet.releases.ledger import Ledger, Rollback
     from localpuppet.runs.attempts import Attempts
     from localpuppet.runs.holds import Holds
     from localpuppet.runs.records import Records
@@ -120,6 +120,17 @@ class NodeWiring:
         from localpuppet.releases.ledger import Ledger
 
         return Ledger(self.settings.state)
+
+    def rollback(self) -> "Rollback | None":
+        """Return the rollback in force, if there is one.
+
+        Raises:
+            StateError: The decision is damaged.
+        """
+        # Most nodes have none, and `status` does not pay for the ledger then.
+        if not (self.settings.state / "rollback.json").exists():
+            return None
+        return self.ledger.in_force(self.settings.input)
 
     def fetch(self) -> "Fetch":
         """Return the https client."""

@@ -82,6 +82,7 @@ class ReleaseWiring:
             allow_file=settings.allow_file_urls,
             timeout=settings.git_timeout,
             progress=progress or (lambda _done, _all: None),
+            names={source.url: name for name, source in settings.sources.items()},
         )
 
     @contextmanager

@@ -99,6 +99,14 @@ class Ca:
             .not_valid_after(self.until)
             .add_extension(constraints, critical=True)
             .add_extension(usage(signs=False, authority=True, lists=self.lists), critical=True)
+            # Python from 3.13 on refuses a chain without these.
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), critical=False
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.key.public_key()),
+                critical=False,
+            )
             .sign(issuer.key, hashes.SHA256())
         )
 

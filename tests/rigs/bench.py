@@ -35,6 +35,13 @@ class Applied:
         status: dict[str, Any] = self.report["resource_statuses"][reference]
         return status
 
+    def was_left_alone(self, reference: str) -> bool:
+        """Return whether a resource was seen and not changed; Puppet 8 reports no such resource."""
+        if reference not in self.report["resource_statuses"]:
+            return int(self.report["puppet_version"].split(".")[0]) >= 8
+        found = self.resource(reference)
+        return not found["changed"] and not found["failed"] and not found["skipped"]
+
 
 @dataclass
 class Bench:

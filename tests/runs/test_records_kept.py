@@ -84,10 +84,10 @@ def test_a_run_is_found_by_the_beginning_of_its_id_when_only_one_has_it(site: Re
     assert site.records.get("20261122").id == ids[1]
     for name, problem in (
         ("2026", "means 3 runs"),
-        ("20271122", "is no run"),
-        ("", "is no run"),
-        ("..", "is no run"),
-        ("1122", "is no run"),
+        ("20271122", "is not a run"),
+        ("", "is not a run"),
+        ("..", "is not a run"),
+        ("1122", "is not a run"),
     ):
         with pytest.raises(InvalidInputError, match=problem):
             site.records.get(name)

@@ -102,6 +102,7 @@ def test_puppet_gets_the_lock_its_run_and_its_node_document(site: Site) -> None:
     assert started.group == f"localpuppet-{run.id}"
     assert started.env == {
         "PATH": "/bin",
+        "LC_ALL": "C.UTF-8",
         "LOCALPUPPET_SOCKET": "/run/localpuppet",
         "LOCALPUPPET_RUN": run.id,
         "LOCALPUPPET_NODE_DOCUMENT": str(site.root / "node.yaml"),

@@ -109,7 +109,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 Examples:
   localpuppet logs                   of the newest run
   localpuppet logs -f                until it has ended
-  localpuppet logs 7f3a              a run by the end of its id, or by its beginning
+  localpuppet logs 7f3a              a run by the end of its id
   localpuppet logs -1                the run before the newest
 """,
 )

@@ -4,20 +4,22 @@ Owns: how a mirror is made, what a git that was killed left in one, fetching ref
 it. Refuses to know: what the refs are for. Commits are kept by refs of ours, `refs/commits/ID`.
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.errors import IntegrityError, LocalpuppetError, UnavailableError
 from localpuppet.machine.files import make_private
 from localpuppet.releases.git.program import GitProgram, make_bare
 
-_MISSING = re.compile(r"couldn't find remote ref refs/tags/(\S+)")
-
 
 def fetch(
-    program: GitProgram, mirror: Path, url: str, refspecs: Sequence[str], *, what: str
+    program: GitProgram,
+    mirror: Path,
+    url: str,
+    refspecs: Sequence[str],
+    *,
+    failure: Callable[[str], Exception],
 ) -> None:
     """Fetch refs into a mirror, without their history.
 
@@ -26,7 +28,7 @@ def fetch(
         mirror: The mirror; made when it is not there.
         url: The repository.
         refspecs: Git's own.
-        what: What they are, for messages.
+        failure: From what git said to the error to raise.
 
     Raises:
         InvalidInputError: The repository has no such tag.
@@ -34,7 +36,7 @@ def fetch(
         IntegrityError: What the server sent is broken.
     """
     _ready(mirror)
-    _run(program, mirror, url, refspecs, depth=("--depth=1",), what=what)
+    _run(program, mirror, url, refspecs, depth=("--depth=1",), failure=failure)
 
 
 def fetch_commits(program: GitProgram, mirror: Path, url: str, commits: Sequence[str]) -> None:
@@ -46,15 +48,21 @@ def fetch_commits(program: GitProgram, mirror: Path, url: str, commits: Sequence
         UnavailableError: The repository or a commit cannot be had.
         IntegrityError: What the server sent is broken.
     """
+
+    def failure(said: str) -> LocalpuppetError:
+        if "fsck" in said:
+            return IntegrityError(f"the repository holds what git refuses: {said}", where=url)
+        return UnavailableError(f"cannot fetch commits: {said}", where=url)
+
     refspecs = [f"+{commit}:refs/commits/{commit}" for commit in commits]
     with suppress(UnavailableError):
-        fetch(program, mirror, url, refspecs, what="commits")
+        fetch(program, mirror, url, refspecs, failure=failure)
         return
     everything = ["+refs/heads/*:refs/all/heads/*", "+refs/tags/*:refs/all/tags/*"]
     _ready(mirror)
     shallow = (mirror / "shallow").exists()
     depth = ("--unshallow",) if shallow else ()
-    _run(program, mirror, url, everything, depth=depth, what="commits")
+    _run(program, mirror, url, everything, depth=depth, failure=failure)
     for commit in commits:
         gone = UnavailableError(
             f"has no commit {commit}", where=url, hint="does a branch or tag still have it?"
@@ -102,20 +110,8 @@ def _run(
     refspecs: Sequence[str],
     *,
     depth: Sequence[str],
-    what: str,
+    failure: Callable[[str], Exception],
 ) -> None:
-    def failure(said: str) -> LocalpuppetError:
-        if "fsck" in said:
-            return IntegrityError(f"the repository holds what git refuses: {said}", where=url)
-        missing = _MISSING.search(said)
-        if missing:
-            return InvalidInputError(
-                f"has no tag {missing.group(1)}",
-                where=url,
-                hint=f"list its tags: git ls-remote --tags {url}",
-            )
-        return UnavailableError(f"cannot fetch {what}: {said}", where=url)
-
     program.run(
         mirror,
         "fetch",

@@ -20,6 +20,7 @@ from localpuppet.releases.git import mirror
 from localpuppet.releases.git.listing import weigh
 from localpuppet.releases.git.program import GitProgram, make_bare
 from localpuppet.releases.git.tags import TagObject, judge
+from localpuppet.releases.git.words import ask_failure, fetch_failure
 from localpuppet.releases.limits import Budget
 
 MAX_FILE = 1024 * 1024
@@ -38,6 +39,7 @@ class Git:
         timeout: Seconds for one git command.
         parallel: How many fetches at a time.
         progress: Called with the number of repositories that are done and of all.
+        names: What the site calls repositories, by URL, for messages.
     """
 
     def __init__(
@@ -49,11 +51,13 @@ class Git:
         timeout: float,
         parallel: int = 4,
         progress: Callable[[int, int], None] = lambda _done, _all: None,
+        names: Mapping[str, str] | None = None,
     ) -> None:
         self._mirrors = mirrors
         self._program = GitProgram(env=env, allow_file=allow_file, timeout=timeout)
         self._parallel = parallel
         self._progress = progress
+        self._names = names or {}
 
     def fetch(self, tags: Sequence[tuple[str, str]], *, refresh: bool) -> None:
         """Bring tags into their mirrors; see `releases.git.repository.Repository`.
@@ -156,7 +160,7 @@ class Git:
             "--quiet",
             "--end-of-options",
             url,
-            failure=lambda said: UnavailableError(f"cannot be asked: {said}", where=url),
+            failure=lambda said: ask_failure(url, said, name=self._names.get(url, "")),
         )
         refs = {}
         for line in said.decode("utf-8", "replace").splitlines():
@@ -178,7 +182,13 @@ class Git:
     def _fetch_one(self, url: str, tags: Iterable[str]) -> None:
         # Forced: whether a tag has moved is for the caller to judge, who knows what was pinned.
         refspecs = [f"+refs/tags/{tag}:refs/tags/{tag}" for tag in tags]
-        mirror.fetch(self._program, self._mirror(url), url, refspecs, what=", ".join(tags))
+        mirror.fetch(
+            self._program,
+            self._mirror(url),
+            url,
+            refspecs,
+            failure=lambda said: fetch_failure(url, tags, said, name=self._names.get(url, "")),
+        )
 
     def fetch_commits(self, commits: Sequence[tuple[str, str]]) -> None:
         """Bring commits into their mirrors; see `releases.git.repository.Repository`.
