@@ -57,11 +57,11 @@ def parse_lease_name(text: str) -> str:
     """Return the name of a lease.
 
     Raises:
-        InvalidInputError: It is none.
+        InvalidInputError: The text is not a lease name.
     """
     if not _LEASE_NAME.match(text):
         raise InvalidInputError(
-            f"{text[:60]!r} is no name of a lease",
+            f"{text[:60]!r} is not a lease name",
             hint="up to 100 letters, digits and '_ . -', the first no '.' or '-'",
         )
     return text

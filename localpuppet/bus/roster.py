@@ -139,7 +139,7 @@ def _named(names: Sequence[str], nodes: Sequence[NodeName], where: str) -> tuple
     for name in names:
         if name not in nodes:
             raise InvalidInputError(
-                f"{name!r} is no node of this file",
+                f"{name!r} is not a node of this file",
                 where=where,
                 hint=did_you_mean(name, [*nodes]) if nodes else "",
             )

@@ -29,7 +29,7 @@ def interpolate(value: Json, lookup: Callable[[str, str], str], *, where: str) -
         where: The breadcrumb of `value`.
 
     Raises:
-        InvalidInputError: What stands between the braces is no name, or `lookup` refused it.
+        InvalidInputError: What stands between the braces is not a name, or `lookup` refused it.
     """
     if isinstance(value, str):
         return _interpolate_text(value, lookup, where) if "%{" in value else value

@@ -1,6 +1,6 @@
 """A JSON object that another program sent, read field by field.
 
-Owns: how strictly. Refuses to know: what the fields mean. Invariants: a boolean is no integer,
+Owns: how strictly. Refuses to know: what the fields mean. Invariants: a boolean is not an integer,
 nothing is converted, and a refusal names the field's place: `request.args.tags[1]`.
 """
 
@@ -34,7 +34,7 @@ class Fields:
         """Return the fields of an object in JSON; see `strict_json.parse_object`.
 
         Raises:
-            InvalidInputError: There is none.
+            InvalidInputError: The bytes are not a JSON object.
         """
         return cls(parse_object(data, where=where, limit=limit), where=where)
 

@@ -89,7 +89,7 @@ class SignerName(str):
         """
         if len(text) > 251 or not _SIGNER.match(text):
             raise InvalidInputError(
-                f"{text[:60]!r} is no name of a signer",
+                f"{text[:60]!r} is not a signer's name",
                 hint="a node's name, or a-z 0-9 _ . @ - in lower case, at most 251 of them",
             )
         return cls(text)
@@ -99,11 +99,11 @@ class SignerName(str):
         """Return the name in a caller id, `alice` of `choria=alice`.
 
         Raises:
-            InvalidInputError: It is no caller id.
+            InvalidInputError: It is not a caller id.
         """
         if not text.startswith(cls.CALLER):
             raise InvalidInputError(
-                f"{text[:60]!r} is no caller id", hint=f"write {cls.CALLER}NAME"
+                f"{text[:60]!r} is not a caller id", hint=f"write {cls.CALLER}NAME"
             )
         return cls.parse(text.removeprefix(cls.CALLER))
 
@@ -244,7 +244,7 @@ def parse_tags(text: str) -> str:
     """Return a list of Puppet's tags, `a,b`.
 
     Raises:
-        InvalidInputError: It is empty, or an element is no tag; Puppet would apply everything.
+        InvalidInputError: It is empty, or an element is not a tag; Puppet would apply everything.
     """
     for tag in text.split(","):
         parse_tag(tag, where="--tags", hint="write a,b: names without spaces")
@@ -255,10 +255,10 @@ def parse_tag(text: str, *, where: str = "", hint: str = "a name without spaces"
     """Return one of Puppet's tags.
 
     Raises:
-        InvalidInputError: It is none, or longer than 1 KiB.
+        InvalidInputError: The text is not a tag, or is longer than 1 KiB.
     """
     if len(text) > MAX_LINE_BYTES or not _PUPPET_TAG.match(text):
-        raise InvalidInputError(f"{text[:40]!r} is no tag", where=where, hint=hint)
+        raise InvalidInputError(f"{text[:40]!r} is not a tag", where=where, hint=hint)
     return text
 
 
@@ -266,11 +266,11 @@ def parse_uuid(text: str, *, where: str = "") -> str:
     """Return a UUID that is in its canonical form: it may become a key or a file's name.
 
     Raises:
-        InvalidInputError: It is none, or written in another way (upper case, braces, no dashes).
+        InvalidInputError: The text is not a UUID, or is written in another way (upper case).
     """
     if not _UUID.match(text):
         raise InvalidInputError(
-            f"{text[:60]!r} is no uuid in canonical form",
+            f"{text[:60]!r} is not a uuid in canonical form",
             where=where,
             hint="lower-case hexadecimal digits, 8-4-4-4-12",
         )
@@ -302,7 +302,7 @@ def check_class_parameter(name: str, *, where: str) -> None:
     """Refuse what cannot be a parameter of a class.
 
     Raises:
-        InvalidInputError: It is no parameter name.
+        InvalidInputError: It is not a parameter name.
     """
     if not _CLASS_PARAMETER.match(name):
         raise InvalidInputError(

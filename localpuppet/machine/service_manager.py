@@ -96,12 +96,12 @@ def given_socket(environment: MutableMapping[str, str] | None = None) -> socket.
         given = socket.socket(fileno=_FIRST)
     except OSError as error:
         raise InvalidInputError(
-            f"descriptor {_FIRST} is no socket: {error.strerror}", where="LISTEN_FDS"
+            f"descriptor {_FIRST} is not a socket: {error.strerror}", where="LISTEN_FDS"
         ) from error
     given.set_inheritable(False)
     listens = given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     if given.family != socket.AF_UNIX or given.type != socket.SOCK_STREAM or not listens:
         raise InvalidInputError(
-            f"descriptor {_FIRST} is no listening UNIX socket", where="LISTEN_FDS"
+            f"descriptor {_FIRST} is not a listening UNIX socket", where="LISTEN_FDS"
         )
     return given

@@ -159,7 +159,8 @@ def check_extra(extra: Sequence[str]) -> None:
     """
     if extra and not extra[0].startswith("-"):
         raise InvalidInputError(
-            f"{extra[0]!r} is no option of puppet apply", hint="behind '--' come Puppet's options"
+            f"{extra[0]!r} is not an option of puppet apply",
+            hint="behind '--' come Puppet's options",
         )
     for word in extra:
         # Ruby's OptionParser takes any case and any unique beginning of a name.

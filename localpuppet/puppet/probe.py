@@ -70,7 +70,7 @@ class PuppetProbe:
         """Return the installed Puppet, asking it if need be.
 
         Raises:
-            PuppetMissingError: There is none, or it does not answer.
+            PuppetMissingError: No Puppet was found, or it does not answer.
             StateError: The answer cannot be kept.
         """
         known = self.known()

@@ -246,7 +246,7 @@ class ReleaseChecker:
                 )
             if source is None:
                 raise InvalidInputError(
-                    f"cannot look into {entry}: {entry.source!r} is no source",
+                    f"cannot look into {entry}: {entry.source!r} is not a source",
                     where=f"{chain}: {MANIFEST}",
                     hint="declare it in localpuppet.yaml: 'sources: {NAME: {git: URL}}'",
                 )

@@ -114,7 +114,7 @@ class Interface:
             modulepath: How the directories are called in messages.
 
         Raises:
-            StateError: It is none, or one that another version wrote.
+            StateError: It is not an interface, or another version wrote it.
         """
         try:
             if raw.get("schema", SCHEMA) != SCHEMA:

@@ -311,7 +311,7 @@ class Staging:
         source = self._sources.get(app.source)
         if source is None:
             raise InvalidInputError(
-                f"{app.source!r} is no source",
+                f"{app.source!r} is not a source",
                 where="localpuppet.yaml: sources",
                 hint=did_you_mean(app.source, list(self._sources)),
             )

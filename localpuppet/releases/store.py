@@ -266,7 +266,7 @@ def _entries(
         try:
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
-                raise IntegrityError("something that is no file, link or directory", where=where)
+                raise IntegrityError("something that is not a file, link or directory", where=where)
             executable = bool(status.st_mode & stat.S_IXUSR)
             content = _hash(fd, status.st_size)
             if sealed is not None:

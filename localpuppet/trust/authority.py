@@ -136,7 +136,7 @@ def read_certificate(path: Path) -> "Certificate":
     """Return the certificate in a file: the first, where its CA's follow it.
 
     Raises:
-        InvalidInputError: There is none.
+        InvalidInputError: The file holds no certificate.
     """
     from cryptography.x509 import load_pem_x509_certificate
 
@@ -208,7 +208,7 @@ def certificate_name(certificate: "Certificate") -> SignerName:
 
 
 def _check_leaf(certificate: "Certificate", name: str) -> None:
-    """Refuse what is no certificate for signing as a client: a CA, a server, odd extensions."""
+    """Refuse what is not a certificate for signing as a client: a CA, a server, odd extensions."""
     from cryptography.x509 import (
         BasicConstraints,
         ExtendedKeyUsage,

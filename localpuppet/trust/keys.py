@@ -78,7 +78,7 @@ def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
         where: The file's name, for messages.
 
     Raises:
-        InvalidInputError: It is no Ed25519 public key.
+        InvalidInputError: It is not an Ed25519 public key.
     """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -100,16 +100,16 @@ def parse_public(data: bytes, *, where: str) -> "Ed25519PublicKey":
         )
     if block is None or label != b"PUBLIC KEY":
         raise InvalidInputError(
-            "is no public key: one PEM block is needed",
+            "is not a public key: one PEM block is needed",
             where=where,
             hint="'localpuppet keys show' on the other node prints it",
         )
     try:
         key = load_pem_public_key(block.group())
     except ValueError as error:
-        raise InvalidInputError("is no public key that can be read", where=where) from error
+        raise InvalidInputError("is not a public key that can be read", where=where) from error
     if not isinstance(key, Ed25519PublicKey):
-        raise InvalidInputError("is no Ed25519 key", where=where, hint="others are not pinned")
+        raise InvalidInputError("is not an Ed25519 key", where=where, hint="others are not pinned")
     return key
 
 
@@ -143,7 +143,7 @@ def parse_private(pem: bytes, *, where: str) -> "PrivateKeyTypes":
     """Return a private key.
 
     Raises:
-        InvalidInputError: It is none, or it has a password.
+        InvalidInputError: The PEM is not a private key, or it has a password.
     """
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -153,7 +153,7 @@ def parse_private(pem: bytes, *, where: str) -> "PrivateKeyTypes":
     except (ValueError, TypeError, UnsupportedAlgorithm):
         # Without its cause: the library's text is about bytes that are secret.
         raise InvalidInputError(
-            "is no private key that can be read without a password", where=where
+            "is not a private key that can be read without a password", where=where
         ) from None
 
 
@@ -171,7 +171,7 @@ class OwnKey:
         """Return the key.
 
         Raises:
-            InvalidInputError: There is none, others could read it, or it is no Ed25519 key.
+            InvalidInputError: There is no key, others could read it, or it is not an Ed25519 key.
         """
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -182,7 +182,7 @@ class OwnKey:
             )
         key = parse_private(read_private(self.path), where=where)
         if not isinstance(key, Ed25519PrivateKey):
-            raise InvalidInputError("is no Ed25519 key", where=where)
+            raise InvalidInputError("is not an Ed25519 key", where=where)
         return key
 
     def make(self, *, replace: bool = False) -> "Ed25519PrivateKey":
@@ -335,7 +335,7 @@ class TrustedKeys:
         remove(path)
 
     def _make_directory(self) -> None:
-        """Make it, readable by all: an agent's network side is no root."""
+        """Make it, readable by all: an agent's network side is not root."""
         if self.directory.is_dir():
             return
         try:

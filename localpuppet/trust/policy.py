@@ -127,7 +127,7 @@ def _parse_line(line: str, number: int) -> Rule | bool | None:
     columns = re.split("\t+", line)
     if len(columns) != 5 or columns[0] not in ("allow", "deny"):
         raise InvalidInputError(
-            "is no line of a policy", hint=f"five columns with tabs between them: {_COLUMNS}"
+            "is not a line of a policy", hint=f"five columns with tabs between them: {_COLUMNS}"
         )
     verdict, callers, actions, facts, classes = columns
     for name, column in (("facts", facts), ("classes", classes)):

@@ -207,7 +207,7 @@ def claimed_payload(token: bytes) -> bytes:
     What is acted upon comes from `Verifier.verify`.
 
     Raises:
-        IntegrityError: It is no message.
+        IntegrityError: It is not a message.
     """
     raw = _parts(token)[1]
     try:

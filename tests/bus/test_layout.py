@@ -8,5 +8,5 @@ from localpuppet.errors import InvalidInputError
 
 @pytest.mark.parametrize("name", ["", "a/b", ".x", "-x", "a b", "x" * 101, "ä", "a\n"])
 def test_names_of_leases(name: str) -> None:
-    with pytest.raises(InvalidInputError, match="is no name of a lease"):
+    with pytest.raises(InvalidInputError, match="is not a lease name"):
         layout.parse_lease_name(name)

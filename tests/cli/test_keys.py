@@ -158,17 +158,17 @@ def test_a_fingerprint_that_was_told_is_held_against_the_file(web: Node) -> None
         (["show"], "there is no key yet ('localpuppet keys init' makes it)"),
         (["trust"], "NAME"),
         (["trust", "alice"], "FILE"),
-        (["trust", "../alice", "input.yaml"], "'../alice' is no name of a signer"),
-        (["trust", "Alice", "input.yaml"], "is no name of a signer"),
-        (["trust", "*", "input.yaml"], "is no name of a signer"),
-        (["trust", "a\x1bb", "input.yaml"], "is no name of a signer"),
+        (["trust", "../alice", "input.yaml"], "'../alice' is not a signer's name"),
+        (["trust", "Alice", "input.yaml"], "is not a signer's name"),
+        (["trust", "*", "input.yaml"], "is not a signer's name"),
+        (["trust", "a\x1bb", "input.yaml"], "is not a signer's name"),
         (["trust", "alice", "missing.pem"], "missing.pem: cannot be read"),
-        (["trust", "alice", "input.yaml"], "input.yaml: is no public key"),
+        (["trust", "alice", "input.yaml"], "input.yaml: is not a public key"),
         (["trust", "alice", "/dev/zero"], "not a regular file"),
         (["trust", "alice", "node.pem"], "is a private key: it must not leave its node"),
         (["trust", "alice", "open.pem"], "writable by others"),
         (["revoke", "alice"], "no key of alice is pinned"),
-        (["revoke", "../../etc/passwd"], "is no name of a signer"),
+        (["revoke", "../../etc/passwd"], "is not a signer's name"),
         (["frobnicate"], "unknown command 'frobnicate'"),
         (["init", "extra"], "extra"),
     ],
@@ -192,7 +192,7 @@ def test_refusals_are_one_line_and_leave_nothing(
 def test_standard_input_without_a_key_is_refused(web: Node) -> None:
     done = fed(web, "", "keys", "trust", "alice", "-")
     assert done.code == 2
-    assert "standard input: is no public key" in done.err
+    assert "standard input: is not a public key" in done.err
 
 
 def test_a_private_key_that_others_could_read_is_refused(web: Node) -> None:
@@ -235,7 +235,7 @@ def test_a_person_has_a_name_of_their_own(node: Node) -> None:
         ({"node": "WEB01.example.com"}, "localpuppet.yaml: node: node name"),
         ({"node": "*"}, "localpuppet.yaml: node: node name"),
         ({"node": 7}, "node: must be a string"),
-        ({"identity": {"name": "Alice"}}, "identity.name: 'Alice' is no name of a signer"),
+        ({"identity": {"name": "Alice"}}, "identity.name: 'Alice' is not a signer's name"),
         ({"identity": {"certificate": "c.pem"}}, "identity: certificate needs key, too"),
         ({"identity": {"certificate": "c.pem", "key": "k.pem"}}, "certificate needs ca, too"),
         ({"identity": {"crl": "crl.pem"}}, "identity: crl needs ca, too"),

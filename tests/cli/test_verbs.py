@@ -41,8 +41,8 @@ from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node
         (["apply", "https://[x"], "is not a URL"),
         (["apply", "https://h:abc/"], "is not a URL"),
         (["apply", ""], "the input's name is empty"),
-        (["apply", "--tags", ""], "is no tag"),
-        (["apply", "--tags", "a,"], "is no tag"),
+        (["apply", "--tags", ""], "is not a tag"),
+        (["apply", "--tags", "a,"], "is not a tag"),
         (["apply", "--timeout", ""], "timeout"),
         (["check", "/etc"], "not a regular file"),
         (["disable", "-m", "x", "--for", ""], "length of a hold"),
@@ -55,7 +55,7 @@ from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY, Node
         (["apply", "--", "--modulep", "x"], "localpuppet sets it itself"),
         (["apply", "--", "--statedir", "x"], "localpuppet sets it itself"),
         (["apply", "--", "--config=x"], "localpuppet sets it itself"),
-        (["apply", "--", "extra.pp"], "no option"),
+        (["apply", "--", "extra.pp"], "not an option"),
     ],
 )
 def test_misuse_is_one_line_and_exit_code_2(node: Node, arguments: list[str], message: str) -> None:

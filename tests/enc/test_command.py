@@ -45,7 +45,7 @@ def test_an_answer_of_the_largest_size_is_taken(script: Path) -> None:
         ("os.write(1, b'x' * 2_000_000); sys.exit(3)", "answered more than 1048576 bytes"),
         ("os.kill(os.getpid(), 9)", "was killed by signal 9"),
         ("os.write(2, b'no such node'); sys.exit(3)", "exited 3: no such node"),
-        ("os.write(2, b'x' * 3_000_000 + b' the reason'); sys.exit(3)", "exited 3: x"),
+        ("os.write(2, b'x' * 3_000_000 + b' the reason'); sys.exit(3)", "exited 3: …x"),
     ],
 )
 def test_what_went_wrong_is_said(script: Path, body: str, message: str) -> None:

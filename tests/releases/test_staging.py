@@ -249,7 +249,7 @@ def test_a_directory_in_the_way_of_a_name_is_kept(site: ReleaseSite) -> None:
 
 
 def test_an_unknown_source_is_named_with_the_one_that_may_be_meant(site: ReleaseSite) -> None:
-    with pytest.raises(InvalidInputError, match=r"'wbe' is no source .*did you mean 'web'"):
+    with pytest.raises(InvalidInputError, match=r"'wbe' is not a source .*did you mean 'web'"):
         site.staging().stage(ReleasePath("wbe/tags/r1"))
 
 

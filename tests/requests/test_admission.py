@@ -217,7 +217,7 @@ def test_a_clock_that_is_set_back_brings_nothing_back(desk: Desk, back: int) -> 
 def test_no_policy_and_a_bad_policy_deny(desk: Desk) -> None:
     _, token = desk.ask()
     write(desk.policy, POLICY + b"allow everything\n")
-    desk.refused(token, r"puppet\.policy: line 3: is no line of a policy")
+    desk.refused(token, r"puppet\.policy: line 3: is not a line of a policy")
     write(desk.policy, POLICY, mode=0o666)
     desk.refused(token, "writable by others")
     write(desk.policy, POLICY)

@@ -116,11 +116,14 @@ def private(key: Ed25519PrivateKey | Ed448PrivateKey, password: bytes = b"") -> 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (lambda: b"", "no private key"),
-        (lambda: b"-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----\n", "no private"),
-        (lambda: public_pem(new()), "no private key"),
-        (lambda: pem(rsa_key()), "is no Ed25519 key"),
-        (lambda: private(Ed448PrivateKey.generate()), "is no Ed25519 key"),
+        (lambda: b"", "not a private key"),
+        (
+            lambda: b"-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----\n",
+            "not a private",
+        ),
+        (lambda: public_pem(new()), "not a private key"),
+        (lambda: pem(rsa_key()), "is not an Ed25519 key"),
+        (lambda: private(Ed448PrivateKey.generate()), "is not an Ed25519 key"),
         (lambda: private(Ed25519PrivateKey.generate(), b"secret"), "without a password"),
     ],
 )
@@ -160,8 +163,8 @@ def test_public_keys_with_comments_before_them() -> None:
         (lambda: public_pem(new()) + b"more", "one PEM block"),
         (lambda: b"more\n" + public_pem(new()), "one PEM block"),
         (lambda: public_pem(new())[:40], "one PEM block"),
-        (lambda: public_pem(rsa_key().public_key()), "no Ed25519 key"),
-        (lambda: public_pem(Ed448PrivateKey.generate().public_key()), "no Ed25519 key"),
+        (lambda: public_pem(rsa_key().public_key()), "not an Ed25519 key"),
+        (lambda: public_pem(Ed448PrivateKey.generate().public_key()), "not an Ed25519 key"),
         (lambda: Ca().text, "is a certificate.*identity.ca"),
         (lambda: new().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH), "one PEM block"),
         (lambda: b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", "can be read"),
@@ -240,7 +243,7 @@ def test_files_that_no_signer_could_mean_are_named(trusted: TrustedKeys) -> None
         (trusted.directory / name).write_text("x")
     assert trusted.names() == [ALICE]
     (trusted.directory / "Web01.pem").write_text("x")
-    with pytest.raises(InvalidInputError, match=r"trusted: 'Web01' is no name of a signer"):
+    with pytest.raises(InvalidInputError, match=r"trusted: 'Web01' is not a signer's name"):
         trusted.names()
 
 
@@ -252,7 +255,7 @@ def test_a_directory_that_cannot_be_read_is_not_an_empty_one(trusted: TrustedKey
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../a", "-a", "A", "ä", "a b", "a\n", "a*"])
 def test_names_that_are_no_names(name: str) -> None:
-    with pytest.raises(InvalidInputError, match="no name of a signer"):
+    with pytest.raises(InvalidInputError, match="not a signer's name"):
         SignerName.parse(name)
 
 

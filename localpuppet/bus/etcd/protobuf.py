@@ -33,7 +33,7 @@ def decode(data: bytes) -> Fields:
     """Return the fields of a message, each with all its values in order.
 
     Raises:
-        ValueError: It is no message.
+        ValueError: It is not a message.
     """
     fields: Fields = {}
     at = 0
@@ -57,11 +57,11 @@ def number(fields: Fields, key: int) -> int:
     """Return the last value of an integer field, 0 when it is missing.
 
     Raises:
-        ValueError: It is no integer.
+        ValueError: It is not an integer.
     """
     value = fields.get(key, [0])[-1]
     if not isinstance(value, int):
-        raise ValueError(f"field {key} is no integer")
+        raise ValueError(f"field {key} is not an integer")
     return value
 
 

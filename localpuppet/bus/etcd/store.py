@@ -98,7 +98,7 @@ async def open_etcd(
         version = None
     except ValueError as error:
         connection.close()
-        raise UnavailableError("is no server of etcd", where=connection.where) from error
+        raise UnavailableError("is not an etcd server", where=connection.where) from error
     except BaseException:
         connection.close()
         raise

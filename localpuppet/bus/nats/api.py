@@ -77,7 +77,7 @@ class JetStream:
         """Return what an answer says, `None` for an error that is expected.
 
         Raises:
-            UnavailableError: It is no answer of JetStream's, or another error.
+            UnavailableError: It is not an answer of JetStream's, or another error.
         """
         try:
             result = _read(answer.data)
@@ -96,7 +96,7 @@ def _read(data: bytes) -> dict[str, Any]:
     """Read an answer of JetStream; what we look at in it has its type.
 
     Raises:
-        ValueError: It is none: whoever answers is no server of NATS.
+        ValueError: The answer has another form: whoever answers is not a NATS server.
     """
     if len(data) > MAX_ANSWER:
         raise ValueError(f"an answer of {len(data)} bytes")

@@ -52,7 +52,7 @@ class _BoundedParser(Parser):
 
 
 class TolerantClient(Client):
-    """What is no text is kept as it is: no key of ours has such bytes, so nobody looks for it."""
+    """Keeps undecodable subjects as they are; our own keys never contain such bytes."""
 
     def __init__(self) -> None:
         super().__init__()

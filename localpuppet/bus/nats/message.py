@@ -49,7 +49,7 @@ class ServerClock:
         return self._told is not None
 
     def learn(self, text: str) -> None:
-        """Take a time that the server has just stamped; what is no time is passed over."""
+        """Take a time that the server has just stamped; what is not a time is passed over."""
         with suppress(ValueError):
             self._told = (seconds(text), time.monotonic())
 

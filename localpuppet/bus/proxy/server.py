@@ -113,7 +113,7 @@ def entry_from(fields: Fields) -> Entry:
     """Return the entry in a line.
 
     Raises:
-        InvalidInputError: There is none.
+        InvalidInputError: The line holds no entry.
     """
     return Entry(
         key=fields.text("key"),
@@ -135,4 +135,4 @@ def _bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text.encode(), validate=True)
     except ValueError as error:
-        raise InvalidInputError("is no base64") from error
+        raise InvalidInputError("is not base64") from error

@@ -356,7 +356,7 @@ class SqliteFile:
 
 def _unavailable(error: sqlite3.Error, code: int, path: Path) -> UnavailableError:
     what, hint = {
-        sqlite3.SQLITE_NOTADB: ("is no SQLite database", "name another path, or move it away"),
+        sqlite3.SQLITE_NOTADB: ("is not a SQLite database", "name another path, or move it away"),
         sqlite3.SQLITE_CORRUPT: ("is damaged", "move it away: a new one is made"),
         sqlite3.SQLITE_READONLY: ("cannot be written", "is the disk read-only, the file ours?"),
         sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "is the disk read-only, the file ours?"),

@@ -213,7 +213,7 @@ class _Unpacking:
             name = block[345:500].partition(b"\0")[0] + b"/" + name
         mode, size = (block[start:end].rstrip(b" \0") for start, end in ((100, 108), (124, 136)))
         if not _OCTAL.match(mode) or not _OCTAL.match(size):
-            raise self._refuse("too large, or its header is no header", name)
+            raise self._refuse("too large, or its header is not a header", name)
         return _Member(
             name=name,
             kind=kind,

@@ -329,7 +329,7 @@ class Git:
         """Return files at the top of a commit; see `releases.git.repository.Repository`.
 
         Raises:
-            IntegrityError: One is no ordinary file, or larger than 1 MiB.
+            IntegrityError: One is not an ordinary file, or larger than 1 MiB.
         """
         place = self._mirror(url)
         listing = self._program.run(place, "ls-tree", "-l", "-z", commit, "--", *names).decode()

@@ -135,7 +135,7 @@ class Repository(Protocol):
         """Return the bytes of files at the top of a fetched commit; those that are there.
 
         Raises:
-            IntegrityError: One is no ordinary file, or larger than 1 MiB.
+            IntegrityError: One is not an ordinary file, or larger than 1 MiB.
         """
         ...
 

@@ -220,7 +220,7 @@ def copy_tree(source: Path, target: Path, *, link: bool) -> None:
                         Path(path).chmod(0o555 if mode & stat.S_IXUSR else 0o444)
                 else:
                     raise IntegrityError(
-                        "something that is no file, link or directory", where=entry.path
+                        "something that is not a file, link or directory", where=entry.path
                     )
 
 

@@ -115,7 +115,7 @@ def parse_version(text: str) -> str:
     """
     if not _VERSION.match(text):
         raise InvalidInputError(
-            f"{text[:60]!r} is no version for a package",
+            f"{text[:60]!r} is not a version for a package",
             where="--version",
             hint="a digit, then ASCII letters, digits and . + ~, at most 60 characters",
         )

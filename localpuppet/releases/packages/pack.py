@@ -83,8 +83,8 @@ def unpack(pack: Path, target: Path, *, limits: Limits = LIMITS) -> Path:
         limits: What it may take.
 
     Raises:
-        InvalidInputError: It cannot be read, is no regular file, or others could write it.
-        IntegrityError: It is no pack, is damaged or too large, or holds what must not be in one.
+        InvalidInputError: It cannot be read, is not a regular file, or others could write it.
+        IntegrityError: It is not a pack, is damaged or too large, or holds what must not be in one.
         StateError: The disk refused.
     """
     return unpack_tar(pack, target, rules=_RULES, limits=limits)

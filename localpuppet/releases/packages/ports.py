@@ -43,8 +43,8 @@ class PackageTools(Protocol):
         """Install a package of a release on this machine; again is fine.
 
         Raises:
-            InvalidInputError: It is no regular file, others could write it, or it is no package of
-                a release.
+            InvalidInputError: The file is not a regular one, others could write it, or it is not a
+                package of a release.
             StateError: dpkg or rpm is not there, or failed.
         """
         ...

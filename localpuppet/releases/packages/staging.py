@@ -146,7 +146,7 @@ class PackageStaging:
             if pack is not None:
                 return self._packed(app, known, pack, accept_moved=accept_moved)
             raise InvalidInputError(
-                f"{app.source!r} is no source that localpuppet.yaml declares, and no package or"
+                f"{app.source!r} is not a source that localpuppet.yaml declares, and no package or"
                 f" pack of {app} is there"
                 if app.source not in self._sources
                 else f"no package or pack of {app} is there",

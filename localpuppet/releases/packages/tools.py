@@ -96,8 +96,8 @@ class SystemPackageTools:
         """Install a package; see `releases.packages.ports.PackageTools`.
 
         Raises:
-            InvalidInputError: It is no regular file, others could write it, or it is no package of
-                a release.
+            InvalidInputError: The file is not a regular one, others could write it, or it is not a
+                package of a release.
             StateError: dpkg or rpm is not there, or failed.
         """
         # Absolute, so that no name can be taken for an option.

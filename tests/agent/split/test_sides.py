@@ -211,8 +211,8 @@ def test_the_service_manager_may_make_the_socket(split: Split) -> None:
 def test_what_is_given_and_is_no_socket_is_refused(split: Split) -> None:
     command = " ".join((*COMMAND, "agent", "--side", "run"))
     for before, count, what in (
-        ("exec 3</dev/null;", 1, "descriptor 3 is no socket"),
-        ("exec 3<&-;", 1, "descriptor 3 is no socket"),
+        ("exec 3</dev/null;", 1, "descriptor 3 is not a socket"),
+        ("exec 3<&-;", 1, "descriptor 3 is not a socket"),
         ("", 2, "2 sockets were given"),
     ):
         script = f"{before} LISTEN_PID=$$ LISTEN_FDS={count} exec {command}"

@@ -81,7 +81,7 @@ async def test_a_directory_that_others_can_write_is_refused(path: Path) -> None:
 async def test_a_file_that_is_no_database(path: Path) -> None:
     path.parent.mkdir(mode=0o700)
     path.write_bytes(b"not a database, but long enough to look like one" * 100)
-    assert "is no SQLite database" in await refused(path)
+    assert "is not a SQLite database" in await refused(path)
 
 
 async def test_the_database_of_another_program_is_left_alone(path: Path) -> None:
