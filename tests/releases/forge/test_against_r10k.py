@@ -5,8 +5,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from localpuppet.releases.store import entries
 from localpuppet.releases.tree import digest
 from tests.rigs.forge import Forge, make
@@ -21,8 +19,8 @@ mod 'apt', :git => '{apt}', :branch => 'main'
 """
 
 
-@pytest.mark.skipif(shutil.which("r10k") is None, reason="r10k is not installed")
 def test_the_same_puppetfile_gives_the_same_bytes(node: Node, forge: Forge, tmp_path: Path) -> None:
+    assert shutil.which("r10k"), "scripts/setup test installs r10k"
     modules = ModuleForge()
     for slug, version in (
         ("puppetlabs/stdlib", "9.4.1"),
