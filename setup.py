@@ -16,7 +16,9 @@ class BuildPy(build_py):  # type: ignore[misc]  # setuptools is not typed
     """Copies what lives at the top of the repository into the package."""
 
     def run(self) -> None:
-        """Build as usual, then copy."""
+        """Build as usual, then copy; what an older build left is no part of the new one."""
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)
         super().run()
         if self.editable_mode:
             return

@@ -26,7 +26,7 @@ from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Pin
 from localpuppet.releases.source import Source, refuse_other_source
 from localpuppet.releases.store import Store
-from localpuppet.releases.verified import Verified
+from localpuppet.releases.verified import Verified, rules_digest
 
 if TYPE_CHECKING:
     # Protocols cost 4 ms to make, and a type needs none of them at run time.
@@ -70,6 +70,7 @@ class Fetcher:
         self._repository = repository
         self._store = store
         self._verified = Verified(store.directory)
+        self._rules: dict[str, str] = {}  # of each source, before its first check
 
     def judge(self, wanted: Wanted, *, refresh: bool) -> TagObject:
         """Return what a tag is, after it passed every check that needs no tree.
@@ -120,7 +121,7 @@ class Fetcher:
         for key in digests:
             source = wanted[key].source
             if source is not None:
-                self._verified.note(source, pins[key])
+                self._verified.note(source, pins[key], rules=self._rules.get(source.name, ""))
         return pins
 
     def _write(self, arrivals: Batches, wanted: Mapping[str, Wanted]) -> dict[str, str]:
@@ -165,6 +166,8 @@ class Fetcher:
         if item.pinned is not None:
             refuse_moved(item.pinned, found, where=item.where)
         if item.source is not None and item.source.signers is not None:
+            # Before the check: a signers file that changes meanwhile voids what is noted.
+            self._rules.setdefault(item.source.name, rules_digest(item.source))
             self._repository.verify_signature(item.url, item.tag, signers=item.source.signers)
             refuse_other_source(item.source, found, where=item.where)
 

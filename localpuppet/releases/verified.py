@@ -55,8 +55,13 @@ class Verified:
             for key, value in self._read().items()
         )
 
-    def note(self, source: Source, pin: Pin) -> None:
+    def note(self, source: Source, pin: Pin, *, rules: str) -> None:
         """Write down that a pin was verified: its tag, its signature, and its tree by git.
+
+        Args:
+            source: The source.
+            pin: What was verified.
+            rules: `rules_digest` of the source, taken before the verification began.
 
         Raises:
             StateError: The disk refused, or the signers file cannot be read.
@@ -64,8 +69,9 @@ class Verified:
         if source.signers is None:
             return
         entries = self._read()
-        if entries.get(_key(source, pin)) != _value(source, pin):
-            entries[_key(source, pin)] = _value(source, pin)
+        value = {**_value(source, pin), "rules": rules}
+        if entries.get(_key(source, pin)) != value:
+            entries[_key(source, pin)] = value
             make_private(self._file.parent)
             write_json(self._file, {"schema": SCHEMA, "verified": entries})
 

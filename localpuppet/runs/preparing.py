@@ -30,6 +30,8 @@ class PreparedRun:
         loaded: The input.
         release: The release that it names, on the node.
         options: How it is run.
+        ends_rollback: Whether an operator's rollback is over when this run begins: the input has
+            changed. What is refused before that leaves the rollback as it is.
         document: The node document; `None` where the site's own ENC command is asked for a part
             of it, which the supervisor does when the run is on record.
     """
@@ -38,6 +40,7 @@ class PreparedRun:
     release: Release
     options: RunOptions
     document: NodeDocument | None
+    ends_rollback: bool = False
 
 
 class RunPreparation:
@@ -117,7 +120,14 @@ class RunPreparation:
         document = options.document
         if document is None and not self._asks_enc:
             document = node_document(loaded, release.enc, answer=None)
-        return PreparedRun(loaded=loaded, release=release, options=options, document=document)
+        rolled_back = source is None and self._ledger.rollback() is not None
+        return PreparedRun(
+            loaded=loaded,
+            release=release,
+            options=options,
+            document=document,
+            ends_rollback=rolled_back and options.document is None and not options.noop,
+        )
 
     def _overruled(
         self, loaded: LoadedInput, options: RunOptions, *, own: bool, allow_rollback: bool
@@ -149,9 +159,6 @@ class RunPreparation:
                 input=replace(loaded.input, app=rollback.app, layers=()),
             )
             return rolled_back, replace(options, document=document)
-        if rollback is not None:
-            if not options.noop:
-                self._ledger.end_rollback()
-        elif not allow_rollback:
+        if rollback is None and not allow_rollback:
             self._ledger.check_forward(loaded.input.app)
         return loaded, options

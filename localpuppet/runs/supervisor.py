@@ -157,6 +157,8 @@ class Supervisor:
                 seconds = self._clock.monotonic() - begun
                 return self._never_started(run, status, prepared, error, seconds)
             run.open(request, status)
+            if prepared.ends_rollback:
+                self._ledger.end_rollback()
             if detach is not None:
                 ready = detach(run.id)
                 status = replace(status, supervisor=asdict(self._processes.me()))

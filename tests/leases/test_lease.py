@@ -123,7 +123,7 @@ async def test_waiting_for_a_lease_ends_when_it_is_free() -> None:
 async def test_what_is_no_lease_is_an_error(value: bytes) -> None:
     site = Site()
     await site.client().put(f"{layout.BASE}/leases/db", value)
-    with pytest.raises(UnavailableError, match="no lease"):
+    with pytest.raises(UnavailableError, match="not a lease"):
         await site.leases(A).holder("db")
 
 

@@ -129,7 +129,12 @@ def test_signers_that_others_could_write_vouch_for_nobody(
         check=True,
     )
     signers = tmp_path / "allowed_signers"
-    source = {"git": f"file://{tmp_path}/up", "require_signed": True, "signers": str(signers)}
+    source = {
+        "git": f"file://{tmp_path}/up",
+        "require_signed": True,
+        "signers": str(signers),
+        "unnamed_tags": "accept",
+    }
     node.settings(allow_file_urls=True, sources={"up": source})
     node.write("work/manifest.yaml", "modulepath: [up/tags/r1]\n")
     signers.chmod(0o666)

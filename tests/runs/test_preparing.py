@@ -253,25 +253,26 @@ def test_a_rollback_wins_over_the_sites_own_enc(site: Site) -> None:
     assert document_of(site.preparation(asks_enc=True).prepare(OPTIONS).document) == THEN
 
 
-def test_a_changed_input_ends_a_rollback(site: Site) -> None:
+def test_a_changed_input_lets_the_run_end_a_rollback(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2"))
     site.write("app/tags/r3")
     prepared = site.preparation().prepare(OPTIONS)
     assert (prepared.release.app, prepared.options.document) == ("app/tags/r3", None)
-    assert (site.ledger.rollback(), site.notes) == (None, [])
+    assert (prepared.ends_rollback, site.notes) == (True, [])
+    assert site.ledger.rollback() is not None, "until the record of the run is open"
 
 
 def test_a_noop_run_of_a_changed_input_leaves_the_rollback_in_force(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2"))
     site.write("app/tags/r3")
-    assert site.preparation().prepare(NOOP).release.app == "app/tags/r3"
-    assert site.ledger.rollback() is not None
+    prepared = site.preparation().prepare(NOOP)
+    assert (prepared.release.app, prepared.ends_rollback) == ("app/tags/r3", False)
 
 
 def test_a_rollback_is_ended_by_whoever_allows_what_the_input_says(site: Site) -> None:
     site.rolled_back(site.write("app/tags/r2"))
     prepared = site.preparation().prepare(OPTIONS, allow_rollback=True)
-    assert (prepared.release.app, site.ledger.rollback()) == ("app/tags/r2", None)
+    assert (prepared.release.app, prepared.ends_rollback) == ("app/tags/r2", True)
 
 
 def test_a_rollback_is_of_the_nodes_own_input_and_not_of_another(site: Site) -> None:

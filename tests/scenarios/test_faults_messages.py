@@ -87,7 +87,7 @@ def test_duplicates_and_a_wrong_order(any_fleet: Fleet) -> None:
 POISON: dict[str, tuple[Callable[[Member, Member], bytes], str]] = {
     "empty": (lambda _a, _b: b"", "no signed message"),
     "no JWS": (lambda _a, _b: b"reboot\n\x1b[31m\xff", "no signed message"),
-    "huge": (lambda _a, _b: b"A" * MAX_VALUE, "no signed message"),
+    "huge": (lambda _a, _b: b"A" * layout.MAX_ASKING, "no signed message"),
     "dots": (lambda _a, _b: b"." * 100_000, "no signed message"),
     "unsigned": (
         lambda a, b: forge(person("x").key, {"alg": "none"}, trigger(a, b)),
@@ -135,6 +135,7 @@ POISON: dict[str, tuple[Callable[[Member, Member], bytes], str]] = {
 def test_poison_is_one_line_each_and_stops_nothing(fleet: Fleet) -> None:
     a, b, c = fleet.add("a", "b", "c")
     fleet.start()
+    put(fleet, a, b, b"A" * MAX_VALUE)  # more than a trigger can be: passed over where it is read
     for number, (make, reason) in enumerate(POISON.values(), 1):
         put(fleet, a, b, make(a, b))
         b.wait_log("^<[47]>dropped a trigger", number)

@@ -222,6 +222,11 @@ class _Unpacking:
             target=block[157:257].partition(b"\0")[0],
         )
 
+    def _refuse_content(self, member: "_Member", name: bytes) -> None:
+        """Refuse a directory or link with content, which would be taken for headers."""
+        if member.size:
+            raise self._refuse("is not an ordinary file, directory or symlink", name)
+
     def _make(self, member: "_Member") -> None:
         is_directory = member.kind == tarfile.DIRTYPE
         name = member.name.removesuffix(b"/") if is_directory else member.name
@@ -229,6 +234,7 @@ class _Unpacking:
             name = name.removeprefix(b"./")
             # Directories are made for what is in them: a tree has no empty ones.
             if is_directory or member.kind == SYMLINK:
+                self._refuse_content(member, name)
                 return
         check_path(name, where=self._where)
         top, _, inside = name.partition(b"/")

@@ -52,7 +52,8 @@ def verify(
         InvalidInputError: The file of keys is refused.
     """
     kind = signature_kind(program.run(mirror, "cat-file", "tag", tag_object), where=where)
-    openpgp = b"BEGIN PGP PUBLIC KEY" in read_anchor(signers)
+    keys = read_anchor(signers)
+    openpgp = b"BEGIN PGP PUBLIC KEY" in keys
     wanted = OPENPGP if openpgp else OPENSSH
     if kind != wanted:
         raise IntegrityError(
@@ -61,12 +62,15 @@ def verify(
             hint=f"tag the release anew, with a key of {signers}",
         )
     with tempfile.TemporaryDirectory(prefix="localpuppet-signers-") as home:
+        # The very bytes that were looked at: a file can be replaced between two looks.
+        copy = Path(home) / "signers"
+        copy.write_bytes(keys)
         if openpgp:
-            _import_keys(program, Path(home), signers)
+            _import_keys(program, Path(home), copy, where=str(signers))
             # Keys in a home of their own: who is in it is trusted, nobody else.
             settings = ["gpg.openpgp.program=gpg", "gpg.minTrustLevel=undefined"]
         else:
-            settings = ["gpg.ssh.program=ssh-keygen", f"gpg.ssh.allowedSignersFile={signers}"]
+            settings = ["gpg.ssh.program=ssh-keygen", f"gpg.ssh.allowedSignersFile={copy}"]
         _verify(program, mirror, tag_object, where, Path(home), settings)
 
 
@@ -101,7 +105,7 @@ def signature_kind(body: bytes, *, where: str) -> str:
     return kind
 
 
-def _import_keys(program: GitProgram, home: Path, keys: Path) -> None:
+def _import_keys(program: GitProgram, home: Path, keys: Path, *, where: str) -> None:
     done = subprocess.run(
         ["gpg", "--batch", "--quiet", "--homedir", home, "--import", "--", keys],  # noqa: S607
         env={**program.env, "HOME": str(home)},
@@ -111,7 +115,7 @@ def _import_keys(program: GitProgram, home: Path, keys: Path) -> None:
     )
     if done.returncode != 0:
         said = last_words(done.stderr, most=200)
-        raise IntegrityError(f"the keys cannot be read: {said}", where=str(keys))
+        raise IntegrityError(f"the keys cannot be read: {said}", where=where)
 
 
 def _verify(

@@ -1,13 +1,15 @@
 """A Puppetfile that is a program: run by Ruby, in a child that can do little.
 
-The child is another user, without network, without new privileges, and may use so much time, memory
-and output and no more. What it prints is data like a Puppetfile that was read. Whoever can start no
-such child gets a refusal, not a weaker one.
+The child is another user (so only root can start one), without network, without new privileges and
+without processes that outlive it, and may use so much time, memory and output and no more. What it
+prints is data like a Puppetfile that was read. Whoever cannot start such a child gets a refusal and
+not a weaker child.
 """
 
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +23,8 @@ SECONDS = 20
 CPU_SECONDS = 10
 MEMORY = 1024**3
 MAX_OUTPUT = 8 * 1024 * 1024
+MAX_WORDS = 65536
+MAX_PROCESSES = 64
 MAX_MODULES = 10_000
 USER = "nobody"
 _PROGRAMS = ("unshare", "prlimit", "setpriv", "ruby")
@@ -38,24 +42,30 @@ def evaluate(text: bytes, *, path: str) -> Puppetfile:
         StateError: A program for the child is missing, or the child cannot be shut in.
     """
     argv = _argv(path)
-    try:
-        done = subprocess.run(
-            argv,
-            input=text,
-            capture_output=True,
-            timeout=SECONDS,
-            env={"PATH": path, "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"},
-            cwd="/",
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise InvalidInputError(f"did not end within {SECONDS} s when Ruby ran it") from error
-    if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it was killed"]
-        raise InvalidInputError(f"Ruby refuses it: {one_line(said[0])[:300]}")
-    if len(done.stdout) > MAX_OUTPUT:
-        raise InvalidInputError("names more modules than anybody has")
-    return _puppetfile(done.stdout)
+    # Files, whose size the kernel limits: a pipe would be read into our own memory.
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        try:
+            done = subprocess.run(
+                argv,
+                input=text,
+                stdout=output,
+                stderr=errors,
+                timeout=SECONDS,
+                env={"PATH": path, "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"},
+                cwd="/",
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise InvalidInputError(f"did not end within {SECONDS} s when Ruby ran it") from error
+        if done.returncode != 0:
+            errors.seek(0)
+            lines = errors.read(MAX_WORDS).decode("utf-8", "replace").strip().splitlines()
+            # unshare complains of its own signal mask when its child is killed.
+            words = [line for line in lines if not line.startswith("unshare: ")]
+            first = one_line(words[0])[:300] if words else "it was killed"
+            raise InvalidInputError(f"Ruby refuses it: {first}")
+        output.seek(0)
+        return _puppetfile(output.read(MAX_OUTPUT))
 
 
 def _argv(path: str) -> list[str]:
@@ -63,16 +73,19 @@ def _argv(path: str) -> list[str]:
     missing = [name for name, place in found.items() if place is None]
     if missing:
         raise StateError(f"{missing[0]} is not installed", hint="apt-get install util-linux ruby")
-    root = os.geteuid() == 0
-    # A network namespace of its own: for others than root one of a user namespace.
-    shut_in = [str(found["unshare"]), "--net", *([] if root else ["--map-current-user"]), "--"]
+    if os.geteuid() != 0:
+        raise InvalidInputError(
+            "--evaluate runs Ruby as another user, which only root can",
+            hint="run it with sudo, or write the modules without Ruby",
+        )
+    # No network, and no process of the child that outlives it.
+    shut_in = [str(found["unshare"]), "--net", "--ipc", "--pid", "--fork", "--kill-child", "--"]
     limits = [
-        *(str(found["prlimit"]), f"--cpu={CPU_SECONDS}", f"--as={MEMORY}", "--fsize=0"),
-        *("--core=0", "--nofile=64", "--"),
+        *(str(found["prlimit"]), f"--cpu={CPU_SECONDS}", f"--as={MEMORY}"),
+        *(f"--fsize={MAX_OUTPUT}", "--core=0", "--nofile=64", f"--nproc={MAX_PROCESSES}", "--"),
     ]
     somebody = [str(found["setpriv"]), "--no-new-privs"]
-    if root:
-        somebody += [f"--reuid={USER}", "--regid=nogroup", "--clear-groups"]
+    somebody += [f"--reuid={USER}", "--regid=nogroup", "--clear-groups"]
     ruby = [str(found["ruby"]), "--disable=gems,did_you_mean", "-e", _script()]
     return [*shut_in, *somebody, "--", *limits, *ruby]
 
