@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localpuppet.errors import BusyError, InvalidInputError, OnHoldError, StateError
-from localpuppet.formats.names import RunId
+from localpuppet.formats.names import ReleasePath, RunId
 from localpuppet.formats.times import show_time
 from localpuppet.machine.flock import Flock
 from localpuppet.machine.ports import Ended, ProcessId
+from localpuppet.releases.ledger import Ledger, Rollback
 from localpuppet.releases.release import Release
 from localpuppet.runs.hold import Hold
 from localpuppet.runs.records import RunDirectory
@@ -216,6 +219,28 @@ def test_a_detached_run_names_the_process_that_goes_on_before_puppet_starts(site
         {"pid": 77, "boot_id": "b", "started": 7},
     )
     assert site.free
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_rollback_ends_with_a_run_that_begins_and_not_with_one_refused(
+    site: Site, refused: bool
+) -> None:
+    ledger = Ledger(site.state)
+    ledger.roll_back(
+        Rollback(
+            app=ReleasePath(APP),
+            run=RunId("20261120T140312.482913Z-7f3a"),
+            node_document={"classes": {"app": {"port": 80}}},
+            input_sha256="0" * 64,
+            user="bob",
+            since="2026-11-20T14:00:00Z",
+        )
+    )
+    site.change(min_free=2**62 if refused else 0)
+    prepared = replace(site.prepared(), ends_rollback=True)
+    with pytest.raises(StateError) if refused else nullcontext():
+        site.supervisor().apply(prepared)
+    assert (ledger.rollback() is not None) == refused
 
 
 def test_the_ledger_moves_when_puppet_starts_and_not_when_it_succeeds(site: Site) -> None:
