@@ -8,6 +8,7 @@ otherwise; a file that somebody else could change is never read as root.
 import errno
 import json
 import os
+import re
 import stat
 from collections.abc import Collection
 from contextlib import suppress
@@ -312,6 +313,12 @@ def replace_file(path: Path, data: bytes, *, mode: int) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise state_problem(error, path) from error
+
+
+def half_written(path: Path) -> list[Path]:
+    """Return what writers of `path` that died left beside it; call it where nobody else writes."""
+    temporary = re.compile(rf"\.{re.escape(path.name[:200])}\.[0-9a-f]{{12}}")
+    return [other for other in path.parent.glob(".*") if temporary.fullmatch(other.name)]
 
 
 def add_durably(path: Path, data: bytes, *, mode: int = 0o600) -> bool:

@@ -386,5 +386,6 @@ class Staging:
     def _sweep(self, app: ReleasePath) -> None:
         """Remove what a process that died here left half made."""
         rubbish = [*self._repository.rubbish(), *self._records.rubbish()]
+        rubbish += [*self._memory.rubbish(), *self._verified.rubbish()]
         rubbish += [*self._releases.glob(".new-*"), *(self._modules / app).parent.glob(".*")]
         self._store.sweep(rubbish)

@@ -14,7 +14,7 @@ from typing import Any
 from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath
-from localpuppet.machine.files import make_private, write_json
+from localpuppet.machine.files import half_written, make_private, write_json
 from localpuppet.releases.lock import Pin
 
 SCHEMA = 1
@@ -36,13 +36,7 @@ class TagMemory:
         Raises:
             StateError: The memory is damaged.
         """
-        raw = self._read()["pins"].get(app)
-        if raw is None:
-            return None
-        try:
-            return Pin.from_dict(raw, where=app, allow_file=True)
-        except (KeyError, TypeError, InvalidInputError) as error:
-            raise self._damaged() from error
+        return self._pin(self._read(), app)
 
     def tagged_at(self, app: ReleasePath) -> int | None:
         """Return when the tag of a release says that it was made, in seconds since 1970.
@@ -52,8 +46,9 @@ class TagMemory:
         Raises:
             StateError: The memory is damaged.
         """
-        pin = self.pin(app)
-        time = None if pin is None else self._read()["times"].get(pin.tag_object)
+        raw = self._read()
+        pin = self._pin(raw, app)
+        time = None if pin is None else raw["times"].get(pin.tag_object)
         return time if isinstance(time, int) else None
 
     def note_pin(self, app: ReleasePath, pin: Pin) -> None:
@@ -75,6 +70,19 @@ class TagMemory:
         raw = self._read()
         if time is not None and raw["times"].get(tag_object) != time:
             self._write(raw, times={**raw["times"], tag_object: time})
+
+    def rubbish(self) -> list[Path]:
+        """Return what a process that died left half written. Call it with the store's lock only."""
+        return half_written(self._file)
+
+    def _pin(self, raw: Mapping[str, Any], app: ReleasePath) -> Pin | None:
+        found = raw["pins"].get(app)
+        if found is None:
+            return None
+        try:
+            return Pin.from_dict(found, where=app, allow_file=True)
+        except (KeyError, TypeError, InvalidInputError) as error:
+            raise self._damaged() from error
 
     def _write(self, raw: Mapping[str, Any], **changed: Mapping[str, Any]) -> None:
         make_private(self._file.parent)

@@ -13,7 +13,7 @@ from typing import Any
 from localpuppet.errors import StateError
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath
-from localpuppet.machine.files import make_private, state_problem, write_json
+from localpuppet.machine.files import half_written, make_private, state_problem, write_json
 from localpuppet.releases.lock import Pin
 from localpuppet.releases.source import Source
 
@@ -74,6 +74,10 @@ class Verified:
             entries[_key(source, pin)] = value
             make_private(self._file.parent)
             write_json(self._file, {"schema": SCHEMA, "verified": entries})
+
+    def rubbish(self) -> list[Path]:
+        """Return what a process that died left half written. Call it with the store's lock only."""
+        return half_written(self._file)
 
     def _read(self) -> dict[str, dict[str, Any]]:
         try:

@@ -11,7 +11,7 @@ from localpuppet.bus.client_sockets import tls_context
 from localpuppet.enc.https import Https
 from localpuppet.errors import InvalidInputError
 from localpuppet.machine.anchors import open_anchor
-from localpuppet.machine.files import is_file
+from localpuppet.machine.files import half_written, is_file
 from tests.doubles.certificates import Ca
 from tests.rigs.tls import Authority
 
@@ -124,3 +124,11 @@ def test_an_optional_file_in_a_directory_that_is_a_dangling_link(tmp_path: Path)
     with pytest.raises(InvalidInputError, match="manifests: is a link that leads nowhere"):
         is_file(tmp_path / "manifests" / "default.pp")
     assert not is_file(tmp_path / "none" / "default.pp")
+
+
+def test_what_a_dead_writer_left_is_found_and_nothing_else(tmp_path: Path) -> None:
+    others = ("tags.json", ".tags.json", ".tags.json.1.0123456789ab", ".tagsXjson.0123456789ab")
+    left = tmp_path / ".tags.json.0123456789ab"
+    for other in (left, *(tmp_path / name for name in others)):
+        other.touch()
+    assert half_written(tmp_path / "tags.json") == [left]
