@@ -16,7 +16,7 @@ from localpuppet.enc.input import Fetch, LoadedInput, read_input
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
-from localpuppet.releases.ledger import Ledger
+from localpuppet.releases.ledger import Ledger, Rollback
 from localpuppet.releases.provider import ReleaseProvider
 from localpuppet.releases.release import Release
 from localpuppet.runs.options import RunOptions
@@ -104,13 +104,18 @@ class RunPreparation:
             fetch=self._fetch,
         )
         self._named(loaded.input.app)
+        rollback = self._ledger.rollback() if source is None else None
+        stands = (
+            rollback is not None and rollback.input_sha256 == loaded.sha256 and not allow_rollback
+        )
         # Who rolled back lets the next input decide, whichever way it goes.
-        decided = allow_rollback or (source is None and self._ledger.rollback() is not None)
+        decided = allow_rollback or rollback is not None
         try:
-            loaded, options = self._overruled(
-                loaded, options, own=source is None, allow_rollback=allow_rollback
-            )
-            self._named(loaded.input.app)
+            if rollback is not None and stands:
+                loaded, options = self._overruled(loaded, options, rollback)
+                self._named(loaded.input.app)
+            if not decided:
+                self._ledger.check_forward(loaded.input.app)
             release = self._releases.provide(loaded.input.app, package=package)
             if not decided:
                 # A release that came only now brought the time of its tag with it.
@@ -120,45 +125,29 @@ class RunPreparation:
         document = options.document
         if document is None and not self._asks_enc:
             document = node_document(loaded, release.enc, answer=None)
-        rolled_back = source is None and self._ledger.rollback() is not None
         return PreparedRun(
             loaded=loaded,
             release=release,
             options=options,
             document=document,
-            ends_rollback=rolled_back and options.document is None and not options.noop,
+            ends_rollback=rollback is not None and not stands and not options.noop,
         )
 
     def _overruled(
-        self, loaded: LoadedInput, options: RunOptions, *, own: bool, allow_rollback: bool
+        self, loaded: LoadedInput, options: RunOptions, rollback: Rollback
     ) -> tuple[LoadedInput, RunOptions]:
-        """Return what is to be run: the input, or what an operator rolled back to.
+        """Return what an operator rolled back to, in the place of the input.
 
-        A rollback holds until the node's own input changes; then it is over. Without one, a source
-        only goes forward.
-
-        Args:
-            loaded: The input.
-            options: How it is to be run.
-            own: Whether it is the node's own input, and not another that somebody named.
-            allow_rollback: Whether the input may go back.
-
-        Raises:
-            InvalidInputError: The input goes back, and nobody allowed it.
+        A rollback holds until the node's own input changes; then it is over.
         """
-        rollback = self._ledger.rollback() if own else None
-        if rollback is not None and rollback.input_sha256 == loaded.sha256 and not allow_rollback:
-            self._note(
-                f"rolled back to {rollback.app} by {rollback.user} (run {rollback.run});"
-                " a changed input ends that"
-            )
-            document = NodeDocument.from_dict(rollback.node_document)
-            rolled_back = replace(
-                loaded,
-                name=f"rollback to run {rollback.run}",
-                input=replace(loaded.input, app=rollback.app, layers=()),
-            )
-            return rolled_back, replace(options, document=document)
-        if rollback is None and not allow_rollback:
-            self._ledger.check_forward(loaded.input.app)
-        return loaded, options
+        self._note(
+            f"rolled back to {rollback.app} by {rollback.user} (run {rollback.run});"
+            " a changed input ends that"
+        )
+        document = NodeDocument.from_dict(rollback.node_document)
+        rolled_back = replace(
+            loaded,
+            name=f"rollback to run {rollback.run}",
+            input=replace(loaded.input, app=rollback.app, layers=()),
+        )
+        return rolled_back, replace(options, document=document)
