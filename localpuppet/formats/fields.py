@@ -115,6 +115,13 @@ class Fields:
             else self.integer(key, minimum=minimum, maximum=maximum)
         )
 
+    def number(self, key: str) -> float:
+        """Return a number, whole or not."""
+        value = self._required(key)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise self.wrong(key, "a number")
+        return float(value)
+
     def seconds_or_none(self, key: str) -> float | None:
         """Return a positive number; `None` where there is none."""
         value = self._raw.get(key)
@@ -145,6 +152,25 @@ class Fields:
     def inner_or_none(self, key: str) -> "Fields | None":
         """Return the fields of an object; `None` where there is none."""
         return None if self._raw.get(key) is None else self.inner(key)
+
+    def inner_list(self, key: str, *, maximum: int) -> "tuple[Fields, ...]":
+        """Return the fields of each of up to `maximum` objects in a list."""
+        value = self._required(key)
+        if not isinstance(value, list):
+            raise self.wrong(key, "a list")
+        place = at(self._where, key)
+        if len(value) > maximum:
+            raise InvalidInputError(
+                f"has {len(value)} elements; at most {maximum} are allowed", where=place
+            )
+        for index, item in enumerate(value):
+            if not isinstance(item, dict):
+                raise _wrong(item, "a mapping", at(place, index))
+        return tuple(
+            Fields(item, where=at(place, index))
+            for index, item in enumerate(value)
+            if isinstance(item, dict)
+        )
 
     def wrong(self, key: str, wanted: str) -> InvalidInputError:
         """Return the refusal of a field that is there and is not `wanted`."""

@@ -1,4 +1,4 @@
 """Who is there, and what the nodes say of themselves.
 
-decides: `presence`.
+decides: `entry`, `presence`, `reading`.
 """

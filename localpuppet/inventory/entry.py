@@ -1,0 +1,279 @@
+"""An inventory entry: what a node says of its last good run, as it stands on the bus.
+
+Owns: the fields, their strict reading, the packed form, and what an entry's digest is over. Refuses
+to know: signatures, which facts a node tells of (`facts`), who may claim what (`claims`).
+
+- An entry is JSON, packed with zlib: at most `MAX_PACKED` bytes on the bus and `MAX_INFLATED` bytes
+  unpacked; nothing larger is ever unpacked whole.
+- Each list has a limit of its own. A field that this version does not know is passed over, so that
+  a newer node stays in the views of older ones.
+- The digest is over what the entry says: not over when and in which run it was found, nor over the
+  chains that led there, nor over the answers that a catalog got. It is the signer's own word.
+
+Example: `InventoryEntry.parse(entry.to_payload()) == entry`.
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.fields import Fields
+from localpuppet.formats.names import ClassName, Environment, NodeName, RunId
+from localpuppet.formats.strict_json import parse_object
+from localpuppet.formats.text import parse_line
+from localpuppet.formats.values import Json
+
+# What a signature is over; base64 and the signature make up to 512 KiB of it on the bus.
+MAX_PACKED = 360 * 1024
+MAX_INFLATED = 4 * 1024 * 1024
+MAX_ROLES = 64
+MAX_CLASSES = 10_000
+MAX_COMPONENTS = 256
+MAX_CAPABILITIES = 64
+MAX_KICKS = 256
+MAX_QUERIES = 256
+MAX_PATHS = 32
+# A trigger is refused after 8 hops; this is only so much work for a bad entry.
+MAX_STEPS = 18
+
+_WHERE = "inventory entry"
+# Not part of what an entry says, or its very digest.
+_NOT_DIGESTED = ("at", "run", "paths", "digest")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """A part of an application on the node.
+
+    Attributes:
+        name: Its reference: `Lamp::Mysql[app1]`.
+        produces: The capabilities that others may consume.
+        consumes: The capabilities that it needs.
+    """
+
+    name: str
+    produces: tuple[str, ...]
+    consumes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedQuery:
+    """A question that the node's catalog asked of the inventory.
+
+    Attributes:
+        text: The question.
+        digest: The digest of the answer that it got.
+    """
+
+    text: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportsSummary:
+    """What the node exports, in short.
+
+    Attributes:
+        count: How many resources.
+        digest: The digest over them; `None` where there are none.
+    """
+
+    count: int
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryEntry:
+    """What one node says of its last good run.
+
+    Attributes:
+        node: The node.
+        at: When the run had ended, by the node's clock: seconds since 1970, UTC.
+        run: The run.
+        release: The release that was applied, `foo/tags/r1`; `None` where the input named none.
+        environment: Puppet's environment; `None` where the input named none.
+        facts: Facts by name, structured as Facter has them.
+        roles: What the node is for; at most `MAX_ROLES`.
+        classes: The classes in its catalog.
+        components: The parts of applications on it.
+        kicks: The roles and queries that its catalog kicks.
+        queries: What its catalog asked.
+        exports: What it exports.
+        paths: The chains of nodes that led to the run, each with the first cause first; an empty
+            one where the run began on the node itself. At most `MAX_PATHS`.
+        digest: SHA-256 over what the entry says, hexadecimal; see `digested`.
+    """
+
+    node: NodeName
+    at: float
+    run: RunId
+    release: str | None
+    environment: Environment | None
+    facts: Mapping[str, Json]
+    roles: tuple[str, ...]
+    classes: tuple[ClassName, ...] = ()
+    components: tuple[Component, ...] = ()
+    kicks: tuple[str, ...] = ()
+    queries: tuple[AskedQuery, ...] = ()
+    exports: ExportsSummary = field(default=ExportsSummary(count=0, digest=None))
+    paths: tuple[tuple[NodeName, ...], ...] = ()
+    digest: str = ""
+
+    @classmethod
+    def parse(cls, payload: bytes) -> "InventoryEntry":
+        """Return the entry in a payload.
+
+        Args:
+            payload: Packed JSON, see `inflate`.
+
+        Raises:
+            InvalidInputError: The bytes are not an entry.
+        """
+        return cls.from_dict(parse_object(inflate(payload), where=_WHERE, limit=MAX_INFLATED))
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json]) -> "InventoryEntry":
+        """Return the entry.
+
+        Args:
+            raw: The fields; those that this version does not know are passed over.
+
+        Raises:
+            InvalidInputError: A field is missing, or not what it must be.
+        """
+        fields = Fields(raw, where=_WHERE)
+        exports = fields.inner("exports")
+        return cls(
+            node=fields.parsed("node", NodeName.parse),
+            at=fields.number("at"),
+            run=fields.parsed("run", RunId.parse),
+            release=fields.text_or_none("release"),
+            environment=_environment(fields),
+            facts=fields.mapping("facts"),
+            roles=fields.parsed_list("roles", parse_role, maximum=MAX_ROLES),
+            classes=fields.parsed_list("classes", _class_name, maximum=MAX_CLASSES),
+            components=tuple(
+                _component(one) for one in fields.inner_list("components", maximum=MAX_COMPONENTS)
+            ),
+            kicks=fields.parsed_list("kicks", _text, maximum=MAX_KICKS),
+            queries=tuple(
+                AskedQuery(text=one.text("text"), digest=one.text("digest"))
+                for one in fields.inner_list("queries", maximum=MAX_QUERIES)
+            ),
+            exports=ExportsSummary(
+                count=exports.integer("count", minimum=0), digest=exports.text_or_none("digest")
+            ),
+            paths=tuple(
+                one.parsed_list("nodes", NodeName.parse, maximum=MAX_STEPS)
+                for one in fields.inner_list("paths", maximum=MAX_PATHS)
+            ),
+            digest=fields.text("digest"),
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "node": str(self.node),
+            "at": self.at,
+            "run": str(self.run),
+            "release": self.release,
+            "environment": None if self.environment is None else str(self.environment),
+            "facts": dict(self.facts),
+            "roles": list(self.roles),
+            "classes": [str(name) for name in self.classes],
+            "components": [
+                {"name": one.name, "produces": list(one.produces), "consumes": list(one.consumes)}
+                for one in self.components
+            ],
+            "kicks": list(self.kicks),
+            "queries": [{"text": one.text, "digest": one.digest} for one in self.queries],
+            "exports": {"count": self.exports.count, "digest": self.exports.digest},
+            "paths": [{"nodes": [str(name) for name in path]} for path in self.paths],
+            "digest": self.digest,
+        }
+
+    def digested(self) -> "InventoryEntry":
+        """Return the entry with the digest of what it says now."""
+        said = {key: value for key, value in self.to_dict().items() if key not in _NOT_DIGESTED}
+        said["queries"] = [query.text for query in self.queries]
+        canonical = json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")
+        return replace(self, digest=hashlib.sha256(canonical).hexdigest())
+
+    def to_payload(self) -> bytes:
+        """Return the bytes that are signed: JSON, packed.
+
+        Raises:
+            InvalidInputError: They are more than a receiver would take.
+        """
+        data = json.dumps(self.to_dict(), separators=(",", ":")).encode("ascii")
+        packed = zlib.compress(data)
+        for found, limit, form in (
+            (len(data), MAX_INFLATED, "as JSON"),
+            (len(packed), MAX_PACKED, "packed"),
+        ):
+            if found > limit:
+                raise InvalidInputError(
+                    f"is too large: {found} bytes {form}, the limit is {limit}",
+                    where=_WHERE,
+                    hint="leave facts out with 'inventory: {hide: [NAME]}' in localpuppet.yaml",
+                )
+        return packed
+
+
+def inflate(payload: bytes) -> bytes:
+    """Return what was packed, without ever holding more than `MAX_INFLATED` bytes of it.
+
+    Raises:
+        InvalidInputError: The bytes are not one whole zlib stream, or too many come out of them.
+    """
+    if len(payload) > MAX_PACKED:
+        raise InvalidInputError(
+            f"is too large: {len(payload)} bytes packed, the limit is {MAX_PACKED}", where=_WHERE
+        )
+    stream = zlib.decompressobj()
+    try:
+        data = stream.decompress(payload, MAX_INFLATED)
+    except zlib.error as error:
+        raise InvalidInputError("is malformed: not packed with zlib", where=_WHERE) from error
+    if stream.unconsumed_tail:
+        raise InvalidInputError(
+            f"is too large: more than {MAX_INFLATED} bytes come out of {len(payload)}",
+            where=_WHERE,
+        )
+    if not stream.eof or stream.unused_data:
+        raise InvalidInputError("is malformed: not one whole zlib stream", where=_WHERE)
+    return data
+
+
+def parse_role(text: str) -> str:
+    """Return a role: one plain line.
+
+    Raises:
+        InvalidInputError: The text is empty, longer than 1 KiB, or has a control character.
+    """
+    return parse_line(text, what="role")
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def _class_name(text: str) -> ClassName:
+    return ClassName.parse(text, where="")
+
+
+def _environment(fields: Fields) -> Environment | None:
+    if fields.text_or_none("environment") is None:
+        return None
+    return fields.parsed("environment", lambda text: Environment.parse(text, where=""))
+
+
+def _component(fields: Fields) -> Component:
+    return Component(
+        name=fields.text("name"),
+        produces=fields.parsed_list("produces", _text, maximum=MAX_CAPABILITIES),
+        consumes=fields.parsed_list("consumes", _text, maximum=MAX_CAPABILITIES),
+    )
