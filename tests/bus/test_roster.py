@@ -79,7 +79,10 @@ def test_keyprefix_and_stream() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("nodes: {web01: {triggers: [lb1]}, lb01: {}}", r"'lb1' is not a node .*did you mean 'lb01'"),
+        (
+            "nodes: {web01: {triggers: [lb1]}, lb01: {}}",
+            r"'lb1' is not a node .*did you mean 'lb01'",
+        ),
         ("nodes: {web01: {asks: [alice]}}\npeople: {alice: {}}", "not a node of this file"),
         ("nodes: {web01: {trigger: []}}", "trigger"),
         ("nodes: {Web01: {}}", "nodes"),
