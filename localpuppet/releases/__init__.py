@@ -2,8 +2,8 @@
 
 decides: `difference`, `interface`, `limits`, `lock`, `manifest`, `module`, `source`, `staged`,
     `tree`.
-acts: `catalogs`, `checking`, `classifier`, `comparing`, `fetch`, `garbage`, `interfaces`, `ledger`,
-    `locker`, `lockfile`, `lookup`, `provider`, `reading`, `release`, `staged_records`, `staging`,
-    `store`, `tag_memory`, `tagging`, `verified`.
-inner rooms: `forge`, `git`, `layout`, `packages`, `puppetfile`, `single`.
+acts: `catalogs`, `classifier`, `comparing`, `fetch`, `garbage`, `interfaces`, `ledger`,
+    `lockfile`, `lookup`, `provider`, `reading`, `release`, `release_files`, `staged_records`,
+    `staging`, `store`, `tag_memory`, `verified`.
+inner rooms: `forge`, `git`, `layout`, `making`, `packages`, `puppetfile`, `single`.
 """

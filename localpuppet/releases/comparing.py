@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from localpuppet.enc.document import NodeDocument
-from localpuppet.formats.documents import Documents
 from localpuppet.formats.values import Json
-from localpuppet.machine.files import read_user_file
 from localpuppet.releases.interface import Interface
-from localpuppet.releases.lockfile import LOCK, parse_lock
+from localpuppet.releases.lockfile import EMPTY
 from localpuppet.releases.release import Release
+from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.store import entries
 
 
@@ -64,18 +63,13 @@ def only_in_other(
     return replace(document, classes=classes), left
 
 
-def pins(release: Release, *, documents: Documents, allow_file: bool) -> dict[str, str]:
+def pins(release: Release, *, files: ReleaseFiles) -> dict[str, str]:
     """Return what a release's lock pins: name → tag and commit; empty without a lock.
 
     Raises:
         InvalidInputError: The lock is refused.
     """
-    path = release.directory / LOCK
-    if not path.exists():
-        return {}
-    lock = parse_lock(
-        read_user_file(path), documents=documents, where=str(path), allow_file=allow_file
-    )
+    lock = files.lock(release.directory) or EMPTY
     found = {f"module {name}": f"{pin.name} ({pin.short})" for name, pin in lock.modules.items()}
     for name, pin in lock.sources.items():
         found[f"source {name.source}"] = f"{pin.tag} ({pin.commit[:12]})"

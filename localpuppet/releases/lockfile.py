@@ -6,24 +6,19 @@ alarm.
 """
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
-from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.git.names import Tag
 from localpuppet.releases.lock import AnyPin, CommitPin, ForgePin, Lock, Pin
-from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
+from localpuppet.releases.manifest import Manifest
 from localpuppet.releases.module import ForgeModule, GitModule, Module
 from localpuppet.releases.source import split
 
 MANIFEST = "manifest.yaml"
 LOCK = "manifest.lock"
-SITE_SAYS = "localpuppet.yaml says tags_only"
 EMPTY = Lock(modules={}, sources={})
-# What a working copy is called where rules need a release's name.
-ITSELF = ReleasePath("the-release/tags/itself")
 
 
 def parse_manifest(data: bytes, *, documents: Documents, where: str, allow_file: bool) -> Manifest:
@@ -70,50 +65,6 @@ def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: boo
         return Lock.from_dict(raw, allow_file=allow_file)
     except LocalpuppetError as error:
         raise error.at(where) from error
-
-
-def read_lock(
-    app: ReleasePath,
-    read: Callable[[str], bytes | None],
-    *,
-    documents: Documents,
-    allow_file: bool,
-    tags_only: bool = False,
-) -> Lock:
-    """Return the lock of a release, that fits its manifest.
-
-    Args:
-        app: The release.
-        read: Returns the bytes of a file at the top of its own tree; `None` when there is none.
-        documents: Reads manifests and locks.
-        allow_file: Whether `file://` URLs are allowed.
-        tags_only: Whether the site takes single modules at tags only.
-
-    Raises:
-        InvalidInputError: There is no manifest, or no lock for its dependencies; one of the two is
-            refused, or they disagree.
-    """
-    data = read(MANIFEST)
-    if data is None:
-        raise InvalidInputError(f"there is no {MANIFEST}", where=app, hint="an empty one will do")
-    manifest = parse_manifest(
-        data, documents=documents, where=f"{app}/{MANIFEST}", allow_file=allow_file
-    )
-    check_modulepath(app, manifest, tags_only=True)
-    if tags_only:
-        refuse_untagged(manifest, because=SITE_SAYS)
-    locked = read(LOCK)
-    if locked is None:
-        if manifest.modulepath or manifest.modules:
-            raise InvalidInputError(
-                f"there is no {LOCK}, and the manifest has dependencies",
-                where=app,
-                hint="run 'localpuppet release lock', commit, tag",
-            )
-        return EMPTY
-    lock = parse_lock(locked, documents=documents, where=f"{app}/{LOCK}", allow_file=allow_file)
-    check_complete(manifest, lock, where=str(app))
-    return lock
 
 
 def check_complete(manifest: Manifest, lock: Lock, *, where: str) -> None:

@@ -14,9 +14,10 @@ from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.files import is_file, read_user_file, refuse_foreign
 from localpuppet.releases.layout.composing import Layout, layout
-from localpuppet.releases.lockfile import LOCK, MANIFEST, SITE_SAYS, parse_manifest
-from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
+from localpuppet.releases.lockfile import LOCK, MANIFEST
+from localpuppet.releases.manifest import Manifest
 from localpuppet.releases.module import GitModule
+from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staged_records import StagedRecords
 
@@ -56,10 +57,8 @@ def resolve(
     *,
     modules: Path,
     store: Path,
-    documents: Documents,
+    files: ReleaseFiles,
     immutable_only: bool,
-    allow_file: bool,
-    tags_only: bool = False,
 ) -> Release:
     """Return the release `app`.
 
@@ -67,10 +66,8 @@ def resolve(
         app: Its name, relative to `modules`.
         modules: The directory of all modules.
         store: The state directory, where links of staged releases lead.
-        documents: Reads `manifest.yaml` and `enc.yaml`.
+        files: Reads `manifest.yaml`.
         immutable_only: Refuse `trunk` and every other thing that is not a tag.
-        allow_file: Whether `file://` URLs are allowed in manifests.
-        tags_only: Refuse single modules that are not tags.
 
     Raises:
         InvalidInputError: It is not there, leaves `modules`, or breaks a rule for manifests.
@@ -91,16 +88,8 @@ def resolve(
         )
         raise InvalidInputError("there is no manifest.yaml", where=str(directory), hint=hint)
     try:
-        manifest = parse_manifest(
-            read_user_file(manifest_file),
-            documents=documents,
-            where=str(manifest_file),
-            allow_file=allow_file,
-        )
         locked = is_file(directory / LOCK)
-        check_modulepath(app, manifest, tags_only=immutable_only or locked)
-        if tags_only:
-            refuse_untagged(manifest, because=SITE_SAYS)
+        manifest = files.manifest(directory, app, immutable=immutable_only or locked)
         _check_modules(manifest, directory, locked=locked)
         found_layout = layout(directory, manifest.moduledir)
         directories = [_inner(directory, part, inside) for part in found_layout.modulepath]
@@ -126,7 +115,7 @@ def resolve(
         directory=directory,
         modulepath=tuple(directories),
         names=tuple(names),
-        enc=read_enc(directory / ENC, documents),
+        enc=read_enc(directory / ENC, files.documents),
         hiera_config=hiera if is_file(hiera) else None,
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not entry.is_tag),
         site_manifest=_site_manifest(directory, found_layout, inside),

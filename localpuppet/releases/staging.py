@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
-from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath, did_you_mean
 from localpuppet.machine.files import (
     make_private,
@@ -26,7 +25,8 @@ from localpuppet.machine.files import (
 from localpuppet.releases.fetch import Fetcher, Wanted
 from localpuppet.releases.layout.composing import Compositions
 from localpuppet.releases.lock import Lock, Pin
-from localpuppet.releases.lockfile import LOCK, MANIFEST, parse_manifest, read_lock
+from localpuppet.releases.lockfile import LOCK, MANIFEST
+from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.single.fetching import ModuleFetcher
 from localpuppet.releases.source import Source, split
 from localpuppet.releases.staged import Staged, composition
@@ -54,13 +54,11 @@ class Staging:
         store: Trees.
         repository: Git.
         sources: The site's sources by name.
-        documents: Reads manifests and locks.
-        allow_file: Whether `file://` URLs are allowed.
+        files: Reads manifests and locks.
         approve: Called before a release gets its name, with its record and with its modulepath:
             names as the node will know them, and where they are meanwhile. It refuses by raising.
             `None` approves everything.
         forge: Returns the forge; called when something must come from there.
-        tags_only: Whether the site takes single modules at tags only.
     """
 
     def __init__(
@@ -71,14 +69,11 @@ class Staging:
         store: Store,
         repository: "Repository",
         sources: Mapping[str, Source],
-        documents: Documents,
-        allow_file: bool,
+        files: ReleaseFiles,
         approve: Approve | None,
         forge: "Callable[[], ModuleForge]",
-        tags_only: bool,
     ) -> None:
         self._approve = approve
-        self._tags_only = tags_only
         self._fetch_modules = ModuleFetcher(repository=repository, forge=forge, store=store)
         self._releases = state / "releases"
         self._compositions = Compositions(state / "releases", store)
@@ -90,8 +85,7 @@ class Staging:
         self._repository = repository
         self._fetcher = Fetcher(repository=repository, store=store)
         self._sources = sources
-        self._documents = documents
-        self._allow_file = allow_file
+        self._files = files
 
     def known(self, app: ReleasePath) -> Staged | None:
         """Return what is recorded of a release; `None` when it was never staged here.
@@ -252,14 +246,8 @@ class Staging:
         self._memory.note_time(found.id, found.tagged_at)
         if known is not None and known.pin.commit == found.commit:
             own = replace(own, tree_sha256=known.pin.tree_sha256)
-        files = self._repository.files(source.url, found.commit, [MANIFEST, LOCK])
-        lock = read_lock(
-            app,
-            files.get,
-            documents=self._documents,
-            allow_file=self._allow_file,
-            tags_only=self._tags_only,
-        )
+        own_files = self._repository.files(source.url, found.commit, [MANIFEST, LOCK])
+        lock = self._files.locked(app, own_files.get)
         key = f"{app} itself"  # no pin's key has a space
         pins = self._fetcher.bring({key: own, **self._wanted(app, lock)}, judged={key: found})
         self._fetch_modules.bring(lock.pins, file=f"{app}/{LOCK}")
@@ -299,13 +287,8 @@ class Staging:
     def _moduledir(self, pin: Pin) -> str:
         """Return where the manifest in a release's own tree puts single modules."""
         file = self._store.path(pin.tree_sha256) / MANIFEST
-        manifest = parse_manifest(
-            file.read_bytes() if file.is_file() else b"",
-            documents=self._documents,
-            where=MANIFEST,
-            allow_file=self._allow_file,
-        )
-        return manifest.moduledir
+        data = file.read_bytes() if file.is_file() else b""
+        return self._files.parse_manifest(data, MANIFEST).moduledir
 
     def _source(self, app: ReleasePath) -> Source:
         source = self._sources.get(app.source)

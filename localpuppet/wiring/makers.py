@@ -7,11 +7,11 @@ from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.releases import ReleaseWiring
 
 if TYPE_CHECKING:
-    from localpuppet.releases.checking import ReleaseChecker
     from localpuppet.releases.garbage import Garbage
     from localpuppet.releases.git.repository import Repository
     from localpuppet.releases.git.work_tree import WorkTree
-    from localpuppet.releases.locker import LockWriter
+    from localpuppet.releases.making.checking import ReleaseChecker
+    from localpuppet.releases.making.locker import LockWriter
     from localpuppet.releases.packages.building import Packager
 
 
@@ -29,17 +29,14 @@ class MakerWiring:
 
     def locker(self, repository: "Repository") -> "LockWriter":
         """Return what writes locks."""
-        from localpuppet.releases.locker import LockWriter
+        from localpuppet.releases.making.locker import LockWriter
 
-        settings = self._node.settings
         return LockWriter(
             repository=repository,
             store=self._releases.store,
-            sources=settings.sources,
-            documents=self._node.documents,
-            allow_file=settings.allow_file_urls,
+            sources=self._node.settings.sources,
+            files=self._releases.files,
             forge=self._releases.forge,
-            tags_only=settings.tags_only,
         )
 
     def checker(self, repository: "Repository") -> "ReleaseChecker":
@@ -48,7 +45,7 @@ class MakerWiring:
         Raises:
             PuppetMissingError: There is no Puppet, or no interpreter for it.
         """
-        from localpuppet.releases.checking import ReleaseChecker
+        from localpuppet.releases.making.checking import ReleaseChecker
 
         settings = self._node.settings
         return ReleaseChecker(
@@ -56,11 +53,9 @@ class MakerWiring:
             store=self._releases.store,
             state=settings.state,
             sources=settings.sources,
-            documents=self._node.documents,
+            files=self._releases.files,
             parser=self._releases.parser(self._node.installed()),
-            allow_file=settings.allow_file_urls,
             forge=self._releases.forge,
-            tags_only=settings.tags_only,
         )
 
     def work_tree(self, directory: Path) -> "WorkTree":

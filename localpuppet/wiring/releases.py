@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.provider import ReleaseProvider
     from localpuppet.releases.reading import InterfaceReader
     from localpuppet.releases.release import Release
+    from localpuppet.releases.release_files import ReleaseFiles
     from localpuppet.releases.staging import Approve, Staging
 
 # What every Puppet run of ours finds behind the release: types, functions, classes.
@@ -52,6 +53,18 @@ class ReleaseWiring:
 
         return Interfaces(self._node.settings.state)
 
+    @cached_property
+    def files(self) -> "ReleaseFiles":
+        """Reads manifests and locks."""
+        from localpuppet.releases.release_files import ReleaseFiles
+
+        settings = self._node.settings
+        return ReleaseFiles(
+            documents=self._node.documents,
+            allow_file=settings.allow_file_urls,
+            tags_only=settings.tags_only,
+        )
+
     def resolve(self, path: "ReleasePath") -> "Release":
         """Return a release that is on this node.
 
@@ -65,10 +78,8 @@ class ReleaseWiring:
             path,
             modules=settings.modules,
             store=settings.state,
-            allow_file=settings.allow_file_urls,
-            documents=self._node.documents,
+            files=self.files,
             immutable_only=settings.immutable_only,
-            tags_only=settings.tags_only,
         )
 
     def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
@@ -116,11 +127,9 @@ class ReleaseWiring:
             store=self.store,
             repository=repository,
             sources=settings.sources,
-            documents=self._node.documents,
-            allow_file=settings.allow_file_urls,
+            files=self.files,
             approve=approve,
             forge=self.forge,
-            tags_only=settings.tags_only,
         )
 
     def package_staging(
@@ -135,8 +144,7 @@ class ReleaseWiring:
             store=self.store,
             directories=settings.packages,
             sources=settings.sources,
-            documents=self._node.documents,
-            allow_file=settings.allow_file_urls,
+            files=self.files,
         )
 
     def package_tools(self) -> "SystemPackageTools":

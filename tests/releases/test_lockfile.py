@@ -18,10 +18,10 @@ from localpuppet.releases.lockfile import (
     check_complete,
     parse_lock,
     parse_manifest,
-    read_lock,
     to_text,
 )
 from localpuppet.releases.manifest import Manifest
+from localpuppet.releases.release_files import ReleaseFiles
 
 APP = ReleasePath("web/tags/r1")
 DIST = ReleasePath("dist/tags/r7")
@@ -74,7 +74,7 @@ def manifest_of(text: str) -> Manifest:
 def read(manifest: str | None, lock: str | None) -> Lock:
     files = {MANIFEST: manifest, LOCK: lock}
     there = {name: text.encode() for name, text in files.items() if text is not None}
-    return read_lock(APP, there.get, documents=Documents(None), allow_file=False)
+    return ReleaseFiles(documents=Documents(None), allow_file=False).locked(APP, there.get)
 
 
 def test_a_lock_is_written_one_field_a_line_in_a_fixed_order() -> None:

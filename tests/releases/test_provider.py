@@ -92,9 +92,8 @@ class Provided:
             path,
             modules=self.site.modules,
             store=self.site.state,
-            documents=self.site.documents,
+            files=self.site.release_files,
             immutable_only=False,
-            allow_file=False,
         )
 
     @contextmanager
@@ -112,8 +111,7 @@ class Provided:
             store=self.site.store,
             directories=[],
             sources=self.site.sources,
-            documents=self.site.documents,
-            allow_file=False,
+            files=self.site.release_files,
         )
 
     def _tools(self) -> Any:

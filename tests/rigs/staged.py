@@ -11,6 +11,7 @@ from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.tags import TagObject
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import to_text
+from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.source import Source
 from localpuppet.releases.staging import Approve, Staging
 from localpuppet.releases.store import Store
@@ -61,7 +62,7 @@ class ReleaseSite:
         self.servers = FakeServers()
         self.repository = FakeRepository(self.servers)
         self.store = Store(self.state)
-        self.documents = Documents(None)
+        self.release_files = ReleaseFiles(documents=Documents(None), allow_file=False)
         self.sources = {name: self.source(name) for name in ("web", "dist")}
         self.ntp = {"manifests/init.pp": b"class ntp {}\n"}
         self.dist = {"platform/manifests/init.pp": b"class platform {}\n"}
@@ -102,11 +103,9 @@ class ReleaseSite:
             store=self.store,
             repository=self.repository,
             sources=self.sources,
-            documents=self.documents,
-            allow_file=False,
+            files=self.release_files,
             approve=approve,
             forge=_no_forge,
-            tags_only=False,
         )
 
     def says(self, app: ReleasePath) -> str:

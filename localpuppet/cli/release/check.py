@@ -9,7 +9,7 @@ from localpuppet.cli import render
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.releases.checking import Checked
+    from localpuppet.releases.making.checking import Checked
 
 
 @click.command(

@@ -44,13 +44,11 @@ def diff_command(
     """
     from localpuppet.releases.comparing import files, pins
 
-    provider = ReleaseWiring(node).provider()
+    wiring = ReleaseWiring(node)
+    provider = wiring.provider()
     paths = [ReleasePath.parse(name, where="app") for name in (before, after)]
     releases = [provider.provide(path) for path in paths]
-    pinned = [
-        pins(release, documents=node.documents, allow_file=node.settings.allow_file_urls)
-        for release in releases
-    ]
+    pinned = [pins(release, files=wiring.files) for release in releases]
     differences = {"dependencies": compare(*pinned), "files": compare(*map(files, releases))}
     if catalog is not None:
         differences["resources"] = compare_catalogs(*_catalogs(node, catalog, releases))

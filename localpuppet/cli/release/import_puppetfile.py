@@ -110,14 +110,10 @@ def _read(node: NodeWiring, file: Path, *, evaluate: bool) -> "Puppetfile":
 
 
 def _existing(node: NodeWiring, file: Path) -> "Manifest":
-    from localpuppet.releases.lockfile import parse_manifest
+    from localpuppet.wiring.releases import ReleaseWiring
 
-    return parse_manifest(
-        read_user_file(file) if file.exists() else b"",
-        documents=node.documents,
-        where=str(file),
-        allow_file=node.settings.allow_file_urls,
-    )
+    data = read_user_file(file) if file.exists() else b""
+    return ReleaseWiring(node).files.parse_manifest(data, str(file))
 
 
 def _with_moduledir(

@@ -48,6 +48,7 @@ def lock_command(
     A tag is a commit, a branch is the commit that it is now, a range of versions is the newest in
     it. What is locked stays so until --update; a tag or version with other bytes is an alarm.
     """
+    from localpuppet.releases.lockfile import EMPTY
     from localpuppet.releases.single.moves import moves
     from localpuppet.releases.single.outdated import outdated as find_outdated
     from localpuppet.wiring.makers import MakerWiring
@@ -61,16 +62,17 @@ def lock_command(
         raise click.UsageError("--update moves, --outdated only looks: choose one")
     releases = ReleaseWiring(node)
     with releases.repository("locking") as repository:
-        locker = MakerWiring(node, releases).locker(repository)
-        old = locker.pinned(directory)
+        old = releases.files.lock(directory) or EMPTY
         if outdated:
             _show_outdated(
                 find_outdated(old, repository=repository, forge=releases.forge),
                 as_json=options["as_json"],
             )
             return
-        lock = locker.lock(
-            directory, accept_moved=options["accept_moved"], update=names if update else None
+        lock = (
+            MakerWiring(node, releases)
+            .locker(repository)
+            .lock(directory, accept_moved=options["accept_moved"], update=names if update else None)
         )
     changed = moves(old, lock)
     if options["as_json"]:

@@ -10,7 +10,7 @@ from localpuppet.formats.text import parse_line
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.releases.checking import Checked
+    from localpuppet.releases.making.checking import Checked
 
 
 @click.command(
@@ -53,7 +53,7 @@ def tag_command(
     which source it is for; nodes ask for that where they ask for signatures.
     """
     from localpuppet.cli.release.check import as_dict, show
-    from localpuppet.releases.tagging import (
+    from localpuppet.releases.making.tagging import (
         message_for,
         parse_release_tag,
         source_of_tag,

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError, StateError
-from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath, did_you_mean
 from localpuppet.machine.files import read_user_file
 from localpuppet.releases.git.names import parse_digest
 from localpuppet.releases.lock import Pin
-from localpuppet.releases.lockfile import read_lock
+from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.source import Source, split
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staging import Staging
@@ -36,8 +35,7 @@ class PackageStaging:
         store: Trees.
         directories: Where installed packages are looked for, in this order.
         sources: The site's sources by name.
-        documents: Reads manifests, locks and records.
-        allow_file: Whether `file://` URLs are allowed.
+        files: Reads manifests and locks.
     """
 
     def __init__(
@@ -47,15 +45,13 @@ class PackageStaging:
         store: Store,
         directories: Sequence[Path],
         sources: Mapping[str, Source],
-        documents: Documents,
-        allow_file: bool,
+        files: ReleaseFiles,
     ) -> None:
         self._staging = staging
         self._store = store
         self._directories = directories
         self._sources = sources
-        self._documents = documents
-        self._allow_file = allow_file
+        self._files = files
         self._verified = Verified(store.directory)
 
     def stage(
@@ -196,12 +192,8 @@ class PackageStaging:
 
     def _described(self, app: ReleasePath, said: Staged, package: "Package") -> Staged:
         """Return the record of a release whose trees are in the store; its own lock decides."""
-        lock = read_lock(
-            app,
-            lambda name: _own_file(self._store.path(said.pin.tree_sha256) / name),
-            documents=self._documents,
-            allow_file=self._allow_file,
-        )
+        own = self._store.path(said.pin.tree_sha256)
+        lock = self._files.locked(app, lambda name: _own_file(own / name))
         staged = self._staging.describe(app, said.pin, lock)
         if staged != said:
             raise IntegrityError(
@@ -213,7 +205,7 @@ class PackageStaging:
 
     def _record(self, app: ReleasePath, package: "Package") -> Staged:
         try:
-            raw = self._documents.parse(package.data, schema="package", where=package.file)
+            raw = self._files.documents.parse(package.data, schema="package", where=package.file)
             said = Staged.from_dict(raw)
             for name, sha256 in [*said.modules.items(), *said.sources.items()]:
                 parse_digest(sha256, where=name)

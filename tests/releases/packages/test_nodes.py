@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.forge import Forge, klass, licensed
+from tests.rigs.forge import Forge, klass, licensed, make
 from tests.rigs.node import Node
 from tests.rigs.packages import Scratch, build, run, without_git
 
@@ -200,6 +200,27 @@ def test_a_source_that_wants_signatures_takes_no_package(
     done = bare.run("stage", "--pack", str(pack), PATH=without_git(bare))
     assert done.code == 3
     assert "asks for signed tags" in done.err
+
+
+def test_a_site_of_tags_takes_no_pack_with_a_commit(site: Node, forge: Forge, bare: Node) -> None:
+    web, ntp = forge.repo("web"), forge.repo("ntp")
+    commit = ntp.git("rev-parse", "HEAD")
+    module = f"{{git: '{ntp.url}', commit: {commit}}}"
+    web.write({"manifest.yaml": f"modules:\n  ntp: {module}\n"})
+    assert make(site, "lock", str(web.path)).code == 0
+    web.commit({}, "r2")
+    pack = build(site, "tar", site.root / "out", "web/tags/r2")
+    path = without_git(bare)
+    bare.settings(allow_file_urls=True, tags_only=True)
+    refused = bare.run("stage", "web/tags/r2", "--pack", str(pack), "--no-parse", PATH=path)
+    assert refused.code == 2, refused.out
+    assert "modules.ntp: is not a tag of a repository, and localpuppet.yaml says tags_only" in (
+        refused.err
+    )
+    assert not (bare.root / "modules/web/tags/r2").exists()
+    assert list((bare.state / "objects").iterdir()) == []
+    bare.settings(allow_file_urls=True)
+    assert bare.run("stage", "web/tags/r2", "--pack", str(pack), PATH=path).code == 0
 
 
 def test_a_pack_is_staged_in_one_transfer(site: Node, forge: Forge, bare: Node) -> None:

@@ -12,23 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
-from localpuppet.formats.documents import Documents
-from localpuppet.machine.files import read_user_file, write_durably
+from localpuppet.machine.files import write_durably
 from localpuppet.releases.fetch import Fetcher, Wanted
 from localpuppet.releases.git.names import Tag
 from localpuppet.releases.lock import AnyPin, Lock, Pin
-from localpuppet.releases.lockfile import (
-    EMPTY,
-    ITSELF,
-    LOCK,
-    MANIFEST,
-    SITE_SAYS,
-    parse_lock,
-    parse_manifest,
-    to_text,
-)
-from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
+from localpuppet.releases.lockfile import EMPTY, LOCK, MANIFEST, to_text
+from localpuppet.releases.manifest import Manifest
 from localpuppet.releases.module import GitModule
+from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.single.fetching import ModuleFetcher
 from localpuppet.releases.single.resolving import (
     as_locked,
@@ -51,10 +42,8 @@ class LockWriter:
         repository: Git.
         store: Trees; what is locked is in it afterwards.
         sources: The site's sources by name.
-        documents: Reads manifests and locks.
-        allow_file: Whether `file://` URLs are allowed.
+        files: Reads manifests and locks.
         forge: Returns the forge; called when something must come from there.
-        tags_only: Whether the site takes single modules at tags only.
     """
 
     def __init__(
@@ -63,55 +52,14 @@ class LockWriter:
         repository: "Repository",
         store: Store,
         sources: Mapping[str, Source],
-        documents: Documents,
-        allow_file: bool,
+        files: ReleaseFiles,
         forge: "Callable[[], ModuleForge]",
-        tags_only: bool,
     ) -> None:
         self._repository = repository
         self._forge = forge
-        self._tags_only = tags_only
         self._store = store
         self._sources = sources
-        self._documents = documents
-        self._allow_file = allow_file
-
-    def manifest(self, directory: Path) -> Manifest:
-        """Return the manifest in `directory`.
-
-        Raises:
-            InvalidInputError: It is refused.
-        """
-        file = directory / MANIFEST
-        manifest = parse_manifest(
-            read_user_file(file),
-            documents=self._documents,
-            where=str(file),
-            allow_file=self._allow_file,
-        )
-        try:
-            check_modulepath(ITSELF, manifest, tags_only=True)
-            if self._tags_only:
-                refuse_untagged(manifest, because=SITE_SAYS)
-        except LocalpuppetError as error:
-            raise error.at(str(file)) from error
-        return manifest
-
-    def pinned(self, directory: Path) -> Lock:
-        """Return the lock that is in `directory`; an empty one where there is none.
-
-        Raises:
-            InvalidInputError: It is refused.
-        """
-        file = directory / LOCK
-        if not file.exists():
-            return EMPTY
-        return parse_lock(
-            read_user_file(file),
-            documents=self._documents,
-            where=str(file),
-            allow_file=self._allow_file,
-        )
+        self._files = files
 
     def lock(
         self, directory: Path, *, accept_moved: bool, update: Collection[str] | None = None
@@ -131,8 +79,8 @@ class LockWriter:
             UnavailableError: A repository or the forge cannot be had.
             StateError: The disk refused.
         """
-        manifest = self.manifest(directory)
-        old = self.pinned(directory)
+        manifest = self._files.manifest(directory)
+        old = self._files.lock(directory) or EMPTY
         file = str(directory / LOCK)
         refuse_unknown(update or (), manifest, where=str(directory / MANIFEST))
         try:

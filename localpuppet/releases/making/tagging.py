@@ -3,7 +3,7 @@
     committed? nothing ignored that matters? a new name? -> check -> still committed? -> tag, push
 
 Owns: what is refused, and in which order. Refuses to know: git (`WorkTree`), how a release is
-checked (`releases.checking`). Invariant: when a step fails, no tag is left.
+checked (`releases.making.checking`). Invariant: when a step fails, no tag is left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +13,9 @@ from typing import Protocol
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ReleasePath
-from localpuppet.releases.checking import Checked
 from localpuppet.releases.git.names import TRAILER, Tag
 from localpuppet.releases.lockfile import LOCK, MANIFEST
+from localpuppet.releases.making.checking import Checked
 from localpuppet.releases.source import Source
 
 # What Puppet would read here, and nodes would not get, if git ignores it.

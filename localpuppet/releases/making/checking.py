@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
-from localpuppet.formats.documents import Documents
-from localpuppet.machine.files import read_user_file
 from localpuppet.releases.fetch import Fetcher, Wanted
 from localpuppet.releases.forge.metadata import read_file, unmet
 from localpuppet.releases.git.names import GitUrl, Tag
@@ -22,18 +20,11 @@ from localpuppet.releases.interface import Interface, check_classes
 from localpuppet.releases.interfaces import Parser
 from localpuppet.releases.layout.composing import Layout, layout
 from localpuppet.releases.lock import Lock, Pin
-from localpuppet.releases.lockfile import (
-    ITSELF,
-    LOCK,
-    MANIFEST,
-    SITE_SAYS,
-    check_complete,
-    parse_lock,
-    parse_manifest,
-)
-from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
+from localpuppet.releases.lockfile import LOCK, MANIFEST, check_complete
+from localpuppet.releases.manifest import Manifest
 from localpuppet.releases.module import GitModule
 from localpuppet.releases.release import ENC, read_enc
+from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.single.fetching import ModuleFetcher
 from localpuppet.releases.source import Source, split
 from localpuppet.releases.store import Store
@@ -81,11 +72,9 @@ class ReleaseChecker:
         store: Trees; what is locked is in it afterwards.
         state: The state directory.
         sources: The site's sources by name.
-        documents: Reads manifests, locks and `enc.yaml`.
+        files: Reads manifests and locks.
         parser: Puppet's parser.
-        allow_file: Whether `file://` URLs are allowed.
         forge: Returns the forge; called when something must come from there.
-        tags_only: Whether the site takes single modules at tags only.
     """
 
     def __init__(
@@ -95,21 +84,17 @@ class ReleaseChecker:
         store: Store,
         state: Path,
         sources: Mapping[str, Source],
-        documents: Documents,
+        files: ReleaseFiles,
         parser: Parser,
-        allow_file: bool,
         forge: "Callable[[], ModuleForge]",
-        tags_only: bool,
     ) -> None:
         self._repository = repository
         self._forge = forge
-        self._tags_only = tags_only
         self._store = store
         self._state = state
         self._sources = sources
-        self._documents = documents
+        self._files = files
         self._parser = parser
-        self._allow_file = allow_file
 
     def check(self, directory: Path) -> Checked:
         """Check the release in a directory.
@@ -127,7 +112,7 @@ class ReleaseChecker:
             PuppetMissingError: Puppet's parser does not work.
             StateError: The disk refused.
         """
-        manifest = self._manifest(directory)
+        manifest = self._files.manifest(directory)
         lock = self._lock(directory, manifest)
         held = self._store.exclusively()
         try:
@@ -147,37 +132,15 @@ class ReleaseChecker:
             warnings=(*inner.notes, *self._unmet(directory, lock, inner)),
         )
 
-    def _manifest(self, directory: Path) -> Manifest:
-        file = directory / MANIFEST
-        manifest = self._parsed_manifest(read_user_file(file), str(file))
-        try:
-            check_modulepath(ITSELF, manifest, tags_only=True)
-            if self._tags_only:
-                refuse_untagged(manifest, because=SITE_SAYS)
-        except LocalpuppetError as error:
-            raise error.at(str(file)) from error
-        return manifest
-
-    def _parsed_manifest(self, data: bytes, where: str) -> Manifest:
-        return parse_manifest(
-            data, documents=self._documents, where=where, allow_file=self._allow_file
-        )
-
     def _lock(self, directory: Path, manifest: Manifest) -> Lock:
-        file = directory / LOCK
-        if not file.exists():
+        lock = self._files.lock(directory)
+        if lock is None:
             raise InvalidInputError(
                 f"there is no {LOCK}",
                 where=str(directory),
                 hint=f"run 'localpuppet release lock {directory}' and commit its result",
             )
-        lock = parse_lock(
-            read_user_file(file),
-            documents=self._documents,
-            where=str(file),
-            allow_file=self._allow_file,
-        )
-        check_complete(manifest, lock, where=str(file))
+        check_complete(manifest, lock, where=str(directory / LOCK))
         return lock
 
     def _bring(self, lock: Lock, file: Path) -> None:
@@ -230,7 +193,7 @@ class ReleaseChecker:
         if data is None:
             return []
         chain = " → ".join(item.chain)
-        manifest = self._parsed_manifest(data, f"{chain}: {MANIFEST}")
+        manifest = self._files.parse_manifest(data, f"{chain}: {MANIFEST}")
         found = [
             _Dependency(chain=(*item.chain, name), url=module.url, tag=Tag(module.ref))
             for name, module in manifest.modules.items()
@@ -293,7 +256,7 @@ class ReleaseChecker:
 
     def _check_enc(self, file: Path, interface: Interface) -> tuple[str, ...]:
         """Hold `enc.yaml` against the interface, as far as it goes without an input."""
-        enc = read_enc(file, self._documents)
+        enc = read_enc(file, self._files.documents)
         try:
             check_classes(enc.data.classes, interface)
             for name, layer in enc.layers.items():

@@ -1,0 +1,4 @@
+"""What the maker of a release does in a working copy: lock, check, tag.
+
+acts: `checking`, `locker`, `tagging`.
+"""
