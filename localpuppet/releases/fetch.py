@@ -70,7 +70,7 @@ class Fetcher:
         self._repository = repository
         self._store = store
         self._verified = Verified(store.directory)
-        self._rules: dict[str, str] = {}  # of each source, before its first check
+        self._rules: dict[Source, str] = {}  # before the first check by them
 
     def judge(self, wanted: Wanted, *, refresh: bool) -> TagObject:
         """Return what a tag is, after it passed every check that needs no tree.
@@ -121,7 +121,7 @@ class Fetcher:
         for key in digests:
             source = wanted[key].source
             if source is not None:
-                self._verified.note(source, pins[key], rules=self._rules.get(source.name, ""))
+                self._verified.note(source, pins[key], rules=self._rules.get(source, ""))
         return pins
 
     def _write(self, arrivals: Batches, wanted: Mapping[str, Wanted]) -> dict[str, str]:
@@ -167,7 +167,7 @@ class Fetcher:
             refuse_moved(item.pinned, found, where=item.where)
         if item.source is not None and item.source.signers is not None:
             # Before the check: a signers file that changes meanwhile voids what is noted.
-            self._rules.setdefault(item.source.name, rules_digest(item.source))
+            self._rules.setdefault(item.source, rules_digest(item.source))
             self._repository.verify_signature(item.url, item.tag, signers=item.source.signers)
             refuse_other_source(item.source, found, where=item.where)
 
