@@ -16,16 +16,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from localpuppet.agent.admission import SignedAdmission
 from localpuppet.agent.runner import Fate, Order, RunEnd, Runner
-from localpuppet.errors import IntegrityError, LocalpuppetError
+from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import NodeName
 from localpuppet.machine.ports import Clock, LineKind, Log
-from localpuppet.triggers.admission import Admission, Admitted, Dropped, Unsigned
+from localpuppet.triggers.admission import Admitted, Dropped
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.coalescing import Batch, Coalescer, Drop
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.triggers.outcome import DROPPED, MOST, TriggerOutcome, of_run
-from localpuppet.trust.signing import MessageKind, Verifier, claimed_payload
 
 # How soon a run is tried again while somebody else's has the node, and how soon a hold that
 # somebody ends is noticed, in seconds.
@@ -41,42 +41,31 @@ class Agent:
     """One node's agent.
 
     Args:
-        me: The node.
-        trigger_refusal: The local policy: why a sender may not trigger this node; `None` if it may.
-        verifier: Tells whose signatures hold.
+        admission: What the node accepts from the bus.
         inbox: The causes on disk.
         runner: Does runs.
         hold_reason: Returns why the node does not run for now, or `None`.
         clock: The node's clock.
         log: What it says.
-        alive: Called from the work loop: it goes on.
-        pulse: Seconds within which `alive` is to be called again, and holds are looked at.
     """
 
     def __init__(
         self,
         *,
-        me: NodeName,
-        trigger_refusal: Callable[[NodeName], str | None],
-        verifier: Verifier,
+        admission: SignedAdmission,
         inbox: Inbox,
         runner: Runner,
         hold_reason: Callable[[], str | None],
         clock: Clock,
         log: Log,
-        alive: Callable[[], None],
-        pulse: float = LONGEST_SLEEP,
     ) -> None:
-        self.me = me
-        self._verifier = verifier
+        self.me = admission.me
+        self._admission = admission
         self._inbox = inbox
         self._runner = runner
         self._hold_reason = hold_reason
         self._clock = clock
         self._log = log
-        self._alive = alive
-        self._pulse = pulse
-        self._admission = Admission(me=me, trigger_refusal=trigger_refusal, seen=inbox.seen)
         owed = inbox.causes()
         self._coalescer = Coalescer.restore(owed)
         if owed:
@@ -110,7 +99,7 @@ class Agent:
         """
         admitted: dict[str, Admitted] = {}
         for token in tokens:
-            verdict = self._admit(token)
+            verdict = self._admission.admit(token)
             if isinstance(verdict, Dropped):
                 say = self._log.debug if verdict.quiet else self._log.warning
                 trigger = verdict.trigger
@@ -125,23 +114,6 @@ class Agent:
                 else:
                     admitted[verdict.cause.id] = verdict
         self._accept([(verdict.cause, verdict.remember_until) for verdict in admitted.values()])
-
-    def _admit(self, token: bytes) -> Admitted | Dropped:
-        try:
-            payload = claimed_payload(token)
-        except IntegrityError as error:
-            return Dropped(reason=str(error))
-
-        def signer() -> str | Unsigned:
-            try:
-                signed = self._verifier.verify(token, MessageKind.TRIGGER)
-            except LocalpuppetError as error:
-                return Unsigned(reason=str(error))
-            if signed.payload != payload:
-                return Unsigned(reason="it is of other bytes")
-            return signed.signer
-
-        return self._admission.admit(payload, now=self._clock.now().timestamp(), signer=signer)
 
     def request_run(
         self,
@@ -207,8 +179,15 @@ class Agent:
         self._wake.set()
         self._tell()
 
-    async def work(self, stop: asyncio.Event) -> None:
+    async def work(
+        self, stop: asyncio.Event, *, alive: Callable[[], None], pulse: float = LONGEST_SLEEP
+    ) -> None:
         """Do runs until `stop` is set and the run that is on has ended.
+
+        Args:
+            stop: Ends it.
+            alive: Called again and again: the work goes on.
+            pulse: Seconds within which `alive` is called again, and holds are looked at.
 
         Raises:
             StateError: The inbox cannot be written: no promise could be kept.
@@ -217,7 +196,7 @@ class Agent:
         stopping = asyncio.create_task(stop.wait())
         try:
             while True:
-                self._alive()
+                alive()
                 held = self._look_at_holds()
                 if run is not None and run.done():
                     self._settle(run.result())
@@ -226,7 +205,7 @@ class Agent:
                     if stop.is_set():
                         return
                     run = self._step(held)
-                await self._sleep(run, stopping)
+                await self._sleep(run, stopping, pulse)
         finally:
             stopping.cancel()
 
@@ -311,7 +290,10 @@ class Agent:
             event.set()
 
     async def _sleep(
-        self, run: "asyncio.Task[RunEnd] | None", stopping: "asyncio.Task[bool]"
+        self,
+        run: "asyncio.Task[RunEnd] | None",
+        stopping: "asyncio.Task[bool]",
+        pulse: float,
     ) -> None:
         """Wait until there may be something to do."""
         # While something waits that could not start, look often: nobody tells when a hold ends or
@@ -323,7 +305,7 @@ class Agent:
             waits.add(stopping)
         await asyncio.wait(
             waits,
-            timeout=min(AGAIN, self._pulse) if blocked else self._pulse,
+            timeout=min(AGAIN, pulse) if blocked else pulse,
             return_when=asyncio.FIRST_COMPLETED,
         )
         wake.cancel()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.agent.agent import Agent
+from localpuppet.agent.agent import LONGEST_SLEEP, Agent
 from localpuppet.agent.noticing import Traces, notice
 from localpuppet.agent.puppet_calls import PuppetCalls
 from localpuppet.agent.run_side import LocalRunSide
@@ -112,7 +112,11 @@ class RunService:
                 others = [group.create_task(notice(*self._watched()))]
                 if parts.every is not None:
                     others.append(group.create_task(_tick(self._timer(parts.every), parts.clock)))
-                await agent.work(self._stop)
+                await agent.work(
+                    self._stop,
+                    alive=parts.manager.alive,
+                    pulse=min(parts.manager.pulse, LONGEST_SLEEP),
+                )
                 parts.manager.stopping()
                 idle.set()
                 await keeping  # gives back what it has, while the bus is there

@@ -10,7 +10,7 @@ not mistaken for one of this.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from localpuppet.machine.database import Database
 from localpuppet.machine.ports import ProcessId
@@ -144,24 +144,14 @@ class LeaseBook:
             return []  # most agents never have a lease
         with self._database.use() as connection:
             rows = connection.execute("SELECT * FROM leases ORDER BY name").fetchall()
-        return [self._noted(*row) for row in rows]
+        return [self._noted(row) for row in rows]
 
     def close(self) -> None:
         """Close the file; the next call opens it again."""
         self._database.close()
 
-    def _noted(
-        self,
-        name: str,
-        value: bytes,
-        ttl: float,
-        until: float,
-        boot: str,
-        asked: int,
-        run: str | None,
-        pid: int | None,
-        started: int | None,
-    ) -> Noted:
+    def _noted(self, row: tuple[Any, ...]) -> Noted:
+        name, value, ttl, until, boot, asked, run, pid, started = row
         process = None
         if pid is not None and started is not None:
             process = ProcessId(pid=pid, boot_id=boot, started=started)

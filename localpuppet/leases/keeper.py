@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import BusyError, InvalidInputError, StateError, UnavailableError
 from localpuppet.leases.book import Book, LockUser, Noted
 from localpuppet.leases.lease import Held, Leases, Use
@@ -61,11 +60,9 @@ class Keeper:
     """Keeps this node's leases.
 
     Args:
-        store: Returns the store, connected.
+        leases: Returns the leases of this node's session, on a store that is connected.
         clock: The node's clock.
         log: What it says.
-        holder: This node, as others are told.
-        session: Tells this agent from an earlier one.
         book: What is ours, on disk.
         relies: Whether somebody who asked for a lock goes on.
         lost: Called with whoever relied on a lost lock: it must end.
@@ -73,30 +70,22 @@ class Keeper:
 
     def __init__(
         self,
-        store: Callable[[], Awaitable[KeyValue]],
+        leases: Callable[[], Awaitable[Leases]],
         clock: Clock,
         log: Log,
         *,
-        holder: str,
-        session: str,
         book: Book,
         relies: Callable[[LockUser], bool],
         lost: Callable[[LockUser], None],
     ) -> None:
-        self._store = store
+        self._leases = leases
         self._clock = clock
         self._log = log
-        self._holder = holder
-        self._session = session
         self._book = book
         self._relies = relies
         self._lost = lost
         self._kept: dict[str, _Kept] = {}
         self._more = asyncio.Event()
-
-    async def _leases(self) -> Leases:
-        kv = await self._store()
-        return Leases(kv, self._clock, holder=self._holder, session=self._session)
 
     def resume(self) -> None:
         """Go on with what an earlier agent had; call it once, when no other agent can be there.
@@ -125,7 +114,7 @@ class Keeper:
         """
         kept = self._kept.get(name)
         if kept is not None and kept.user is None and self._valid(kept):
-            return self._holder
+            return kept.held.holder
         leases = await self._leases()
         if take and kept is None:
             held = await leases.take(name, ttl=ttl, use=Use.LEADER, over=True)
@@ -133,7 +122,7 @@ class Keeper:
                 self._keep(held, user=None)
                 self._note(self._kept[name])
                 self._log.info(f"took the lease {name}", kind=LineKind.LEASE)
-                return self._holder
+                return held.holder
         return await leases.leader(name)
 
     async def lock(self, name: str, *, wait: float, user: LockUser) -> int:

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 
-from localpuppet.bus.key_value import Entry, Gone, KeyValue, Listing
+from localpuppet.bus.key_value import Gone, KeyValue, Listing
 from localpuppet.bus.layout import LEASES, MAX_LEASE, parse_lease_name
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.strict_json import loads
@@ -46,6 +46,11 @@ class Held:
     until: float
     ttl: float
 
+    @property
+    def holder(self) -> str:
+        """Who we are, as others are told."""
+        return _said(_key(self.name), self.value)[0]
+
 
 class Leases:
     """Takes and gives back leases.
@@ -74,7 +79,7 @@ class Leases:
             UnavailableError: The store cannot be asked.
         """
         entry = await self._kv.get(_key(name))
-        return None if entry is None else _said(entry)[0]
+        return None if entry is None else _said(entry.key, entry.value)[0]
 
     async def leader(self, name: str) -> str | None:
         """Return who leads; `None` when nobody does, so also when a lock or a command has the name.
@@ -85,7 +90,7 @@ class Leases:
         entry = await self._kv.get(_key(name))
         if entry is None:
             return None
-        holder, use = _said(entry)
+        holder, use = _said(entry.key, entry.value)
         return holder if use == Use.LEADER else None
 
     async def take(
@@ -108,7 +113,7 @@ class Leases:
         revision = await self._kv.add_if_new(_key(name), value, ttl=ttl)
         if revision is None and over:
             entry = await self._kv.get(_key(name))
-            if entry is not None and _said(entry) == (self._holder, Use.LEADER):
+            if entry is not None and _said(entry.key, entry.value) == (self._holder, Use.LEADER):
                 revision = await self._kv.set_if_revision(entry.key, value, entry.revision, ttl=ttl)
         if revision is None:
             return None
@@ -198,12 +203,12 @@ def _key(name: str) -> str:
     return LEASES + parse_lease_name(name)
 
 
-def _said(entry: Entry) -> tuple[str, str]:
+def _said(key: str, value: bytes) -> tuple[str, str]:
     """Return who holds a lease and what for; the latter is empty where it is not said."""
     try:
-        raw = loads(entry.value)
+        raw = loads(value)
         return str(raw["holder"]), str(raw.get("use", ""))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnavailableError(
-            "holds something that is not a lease", where=entry.key, hint="who wrote it?"
+            "holds something that is not a lease", where=key, hint="who wrote it?"
         ) from error

@@ -6,7 +6,8 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
-from localpuppet.agent.agent import LONGEST_SLEEP, Agent
+from localpuppet.agent.admission import SignedAdmission
+from localpuppet.agent.agent import Agent
 from localpuppet.agent.command_runner import CommandRunner
 from localpuppet.agent.fork_runner import ForkRunner
 from localpuppet.agent.lock_users import LockUsers
@@ -21,12 +22,14 @@ from localpuppet.errors import BusyError
 from localpuppet.formats.names import NodeName
 from localpuppet.leases.book import LeaseBook
 from localpuppet.leases.keeper import Keeper
+from localpuppet.leases.lease import Leases
 from localpuppet.machine.files import make_private
 from localpuppet.machine.flock import Flock
 from localpuppet.machine.service_manager import ServiceManager
 from localpuppet.machine.unix_socket import listen
 from localpuppet.requests.handler import Actions, RequestHandler
 from localpuppet.runs.holds import Holds
+from localpuppet.triggers.admission import Admission
 from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.trust.policy_file import trigger_refusal
@@ -61,7 +64,7 @@ def run_parts(
     manager = ServiceManager.from_environment()
     runner = _runner(node)
     holds = _KnownHolds(node)
-    agent = _agent(fleet, log, runner, manager, holds)
+    agent = _agent(fleet, log, runner, holds)
     keeper = _keeper(node, log, agent, store)
 
     def paths(run: str | None) -> Iterable[tuple[NodeName, ...]]:
@@ -130,7 +133,6 @@ def _agent(
     fleet: FleetWiring,
     log: AgentLog,
     runner: Runner,
-    manager: ServiceManager,
     holds: Callable[[], Holds],
 ) -> Agent:
     node = fleet.node
@@ -139,17 +141,19 @@ def _agent(
         active = holds().active()
         return str(active[0]) if active else None
 
-    return Agent(
+    inbox = Inbox(node.settings.state / "agent" / "inbox.sqlite", node.clock)
+    admission = Admission(
         me=fleet.name,
         trigger_refusal=partial(trigger_refusal, node.settings.policy),
-        verifier=fleet.verifier,
-        inbox=Inbox(node.settings.state / "agent" / "inbox.sqlite", node.clock),
+        seen=inbox.seen,
+    )
+    return Agent(
+        admission=SignedAdmission(admission, fleet.verifier, node.clock),
+        inbox=inbox,
         runner=runner,
         hold_reason=hold_reason,
         clock=node.clock,
         log=log,
-        alive=manager.alive,
-        pulse=min(manager.pulse, LONGEST_SLEEP),
     )
 
 
@@ -157,12 +161,15 @@ def _keeper(
     node: NodeWiring, log: AgentLog, agent: Agent, store: Callable[[], Awaitable[KeyValue]]
 ) -> Keeper:
     users = LockUsers(node.records, node.processes, log, grace=node.settings.grace)
+    session = str(uuid.uuid4())
+
+    async def leases() -> Leases:
+        return Leases(await store(), node.clock, holder=agent.me, session=session)
+
     return Keeper(
-        store,
+        leases,
         node.clock,
         log,
-        holder=agent.me,
-        session=str(uuid.uuid4()),
         book=LeaseBook(
             node.settings.state / "agent" / "leases.sqlite",
             boot_id=node.processes.me().boot_id,

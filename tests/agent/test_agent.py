@@ -1,17 +1,20 @@
 """The agent's decisions, with a run, a hold and a clock of our own; the inbox is a real file."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from localpuppet.agent.admission import SignedAdmission
 from localpuppet.agent.agent import MANY, Agent
 from localpuppet.agent.runner import Fate, RunEnd
 from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
+from localpuppet.triggers.admission import Admission
 from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.triggers.trigger import Trigger
@@ -44,17 +47,23 @@ class Rig:
         self.stop = asyncio.Event()
         self.inbox = Inbox(self.directory / "inbox.sqlite", self.clock)
         self.agent = Agent(
-            me=B,
-            trigger_refusal=lambda sender: "not you" if sender == "c.example.com" else None,
-            verifier=verifier(self.directory, self.sender),
+            admission=SignedAdmission(
+                Admission(me=B, trigger_refusal=self.refusal, seen=self.inbox.seen),
+                verifier(self.directory, self.sender),
+                self.clock,
+            ),
             inbox=self.inbox,
             runner=self.runner,
             hold_reason=self.held,
             clock=self.clock,
             log=self.log,
-            alive=self.live,
-            pulse=self.pulse,
         )
+
+    def refusal(self, sender: NodeName) -> str | None:
+        return "not you" if sender == "c.example.com" else None
+
+    def work(self) -> Coroutine[Any, Any, None]:
+        return self.agent.work(self.stop, alive=self.live, pulse=self.pulse)
 
     def held(self) -> str | None:
         if self.hold == ["damaged"]:
@@ -84,7 +93,7 @@ class Rig:
 
     @asynccontextmanager
     async def working(self) -> AsyncGenerator[None, None]:
-        work = asyncio.create_task(self.agent.work(self.stop))
+        work = asyncio.create_task(self.work())
         try:
             yield
             self.stop.set()
@@ -253,7 +262,7 @@ async def test_after_term_the_agent_ends_with_its_run_and_not_at_its_next_look(
 
 async def test_an_inbox_that_cannot_be_written_ends_the_agent(directory: Path) -> None:
     rig = Rig(directory)
-    work = asyncio.create_task(rig.agent.work(rig.stop))
+    work = asyncio.create_task(rig.work())
     rig.agent.receive_triggers([rig.token(1)])
     await rig.runner.orders.get()
     for file in directory.glob("inbox.sqlite*"):
@@ -305,5 +314,5 @@ async def test_a_bug_in_a_run_is_not_hidden(directory: Path) -> None:
     rig.agent.receive_triggers([rig.token(1)])
     rig.runner.ends.put_nowait(RuntimeError("a bug"))
     with pytest.raises(RuntimeError):
-        await rig.agent.work(rig.stop)
+        await rig.work()
     assert rig.ids()

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.agent.admission import SignedAdmission
 from localpuppet.agent.agent import Agent
 from localpuppet.agent.runner import Order, RunEnd
 from localpuppet.formats.names import NodeName
 from localpuppet.machine.clock import SystemClock
 from localpuppet.machine.service_manager import ServiceManager
+from localpuppet.triggers.admission import Admission
 from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.trust.keys import TrustedKeys
@@ -135,21 +137,22 @@ def test_a_stuck_work_loop_gives_no_sign_of_life(tmp_path: Path, manager: Manage
     stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     async def work() -> None:
+        inbox = Inbox(tmp_path / "inbox.sqlite", clock)
         agent = Agent(
-            me=A,
-            trigger_refusal=lambda _: None,
-            verifier=Verifier(TrustedKeys(tmp_path / "trusted"), None, clock),
-            inbox=Inbox(tmp_path / "inbox.sqlite", clock),
+            admission=SignedAdmission(
+                Admission(me=A, trigger_refusal=lambda _: None, seen=inbox.seen),
+                Verifier(TrustedKeys(tmp_path / "trusted"), None, clock),
+                clock,
+            ),
+            inbox=inbox,
             runner=NoRunner(),
             hold_reason=stuck.held,
             clock=clock,
             log=FakeLog(),
-            alive=service.alive,
-            pulse=service.pulse,
         )
         stop.append((asyncio.get_running_loop(), asyncio.Event()))
         agent.request_run(CauseKind.MANUAL)
-        await agent.work(stop[0][1])
+        await agent.work(stop[0][1], alive=service.alive, pulse=service.pulse)
 
     thread = threading.Thread(target=asyncio.run, args=(work(),))
     thread.start()

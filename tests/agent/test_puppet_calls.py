@@ -12,6 +12,7 @@ from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.leases.keeper import Keeper
+from localpuppet.leases.lease import Leases
 from localpuppet.machine.ports import ProcessId
 from tests.doubles.identities import person
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -49,11 +50,9 @@ class Rig:
             RUN: [(NodeName("c.example.com"),)],
         }
         keeper = Keeper(
-            self.connection,
+            self.leases,
             self.clock,
             FakeLog(),
-            holder="a.example.com",
-            session="1",
             book=FakeBook(),
             relies=lambda user: user.process != GONE,
             lost=lambda _: None,
@@ -66,8 +65,9 @@ class Rig:
             clock=self.clock,
         )
 
-    async def connection(self) -> KeyValue:
-        return MemoryKeyValue(self.store)
+    async def leases(self) -> Leases:
+        kv = MemoryKeyValue(self.store)
+        return Leases(kv, self.clock, holder="a.example.com", session="1")
 
     @asynccontextmanager
     async def lend(self, engine: str | None) -> AsyncGenerator[KeyValue, None]:

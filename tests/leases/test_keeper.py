@@ -1,10 +1,10 @@
 """Leases that are kept: renewed, given back, fenced; a store in memory, a clock of our own."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
-from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import BusyError, InvalidInputError, StateError, UnavailableError
 from localpuppet.leases.book import LockUser, Noted
 from localpuppet.leases.keeper import GIVE_UP_AT, LOCK_TTL, LOOK_AGAIN, RENEW_AT, Keeper
@@ -45,11 +45,9 @@ class Rig:
     def start(self, session: str) -> Keeper:
         """Start an agent; the one before is no more."""
         self.keeper = Keeper(
-            self.connection,
+            partial(self.leases, session),
             self.clock,
             self.log,
-            holder="a.example.com",
-            session=session,
             book=self.book,
             relies=lambda user: user not in self.over,
             lost=self.lost.append,
@@ -57,10 +55,11 @@ class Rig:
         self.keeper.resume()
         return self.keeper
 
-    async def connection(self) -> KeyValue:
+    async def leases(self, session: str) -> Leases:
         if not self.connected:
             raise UnavailableError("there is no connection", where="bus")
-        return (SlowToAnswer if self.slow else MemoryKeyValue)(self.store)
+        kv = (SlowToAnswer if self.slow else MemoryKeyValue)(self.store)
+        return Leases(kv, self.clock, holder="a.example.com", session=session)
 
     async def rob(self, name: str) -> None:
         """Let somebody else have a lease, as after a pause of ours."""

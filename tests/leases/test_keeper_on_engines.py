@@ -4,9 +4,10 @@ import asyncio
 from contextlib import aclosing
 from pathlib import Path
 
-from localpuppet.bus.key_value import KeyValue, Put
+from localpuppet.bus.key_value import Put
 from localpuppet.leases.book import LockUser
 from localpuppet.leases.keeper import Keeper
+from localpuppet.leases.lease import Leases
 from localpuppet.machine.clock import SystemClock
 from tests.doubles.ports import FakeBook, FakeLog
 from tests.rigs.engines import SqliteEngine
@@ -18,16 +19,15 @@ def lost(user: LockUser) -> None:
 
 async def test_a_lease_that_is_taken_while_the_keeper_sleeps_is_renewed(tmp_path: Path) -> None:
     async with SqliteEngine(tmp_path).open() as kv:
+        clock = SystemClock()
 
-        async def store() -> KeyValue:
-            return kv
+        async def leases() -> Leases:
+            return Leases(kv, clock, holder="a", session="1")
 
         keeper = Keeper(
-            store,
-            SystemClock(),
+            leases,
+            clock,
             FakeLog(),
-            holder="a",
-            session="1",
             book=FakeBook(),
             relies=lambda _: True,
             lost=lost,
