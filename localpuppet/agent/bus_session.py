@@ -24,7 +24,7 @@ from localpuppet.inventory import presence
 from localpuppet.machine.ports import LineKind, Log
 from localpuppet.requests import exchange
 
-STEADY = 2.0  # seconds: a connection that lasted so long is no sign that the next will not
+STEADY = 2.0  # seconds: a connection that lasted so long is not a sign that the next will not
 RECONCILE = 300.0  # seconds at the most
 SPREAD = 2.0  # seconds within which a fleet that is back tells so
 # How many messages, of up to 128 KiB, may pile up between the connection and the disk; beyond that

@@ -8,7 +8,7 @@ Invariants: the child has none of the agent's connections, signal handlers or ev
 by `os._exit`, so nothing of the agent's is finished twice; a child that dies without a word is said
 to be over only when it had told that its run begins: its record says the rest; two commands never
 run at once, also when the agent that started the first was killed; a process that could not be made
-for want of memory or the like is no reason to give a run up.
+for want of memory or the like is not a reason to give a run up.
 """
 
 import asyncio

@@ -34,7 +34,7 @@ def enc_command(wiring: NodeWiring, node: str | None) -> None:
         if wiring.settings.inputs.is_dir():
             path = wiring.settings.inputs / f"{name}.yaml"
             if not path.exists():
-                raise InvalidInputError(f"there is no input for {name}", where=str(path))
+                raise InvalidInputError(f"there is not an input for {name}", where=str(path))
             source = str(path)
     document = RunWiring(wiring).classifier().classify(source, node).document
     wiring.documents.remember()

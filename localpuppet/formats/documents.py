@@ -95,7 +95,7 @@ class Documents:
     def remember(self) -> None:
         """Keep what was accepted so far. Called late: a refused input leaves nothing behind.
 
-        A disk that does not take it only makes the next start slower, so that is no error.
+        A disk that does not take it only makes the next start slower, so that is not an error.
         """
         try:
             for path, value in self._accepted.items():

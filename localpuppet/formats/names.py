@@ -231,7 +231,7 @@ class RunId(str):
             if _RUN_ID.match(text) and datetime.fromisoformat(text.partition("-")[0]).year < 9999:
                 return cls(text)
         except ValueError:
-            pass  # digits that are no time
+            pass  # digits that are not a time
         raise InvalidInputError(f"{text[:60]!r} is not a run id", hint="see 'localpuppet history'")
 
     @property

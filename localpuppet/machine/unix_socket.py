@@ -6,7 +6,7 @@ Refuses to know: what is said. A connection is one line, and one or more that an
 Invariants: nobody but the users named may connect, by the file's mode and by the kernel's word on
 who is there (SO_PEERCRED); a peer that says nothing, or too much, holds up nobody, and many such
 cost a bounded number of descriptors; a socket file of a dead agent is replaced, a living agent's is
-not; who asks can say whose socket it must be, since a file's name is no proof of that.
+not; who asks can say whose socket it must be, since a file's name is not a proof of that.
 """
 
 import asyncio

@@ -285,7 +285,7 @@ class Supervisor:
             if self._agent_lock:
                 self._agent_lock.hand_to(child.identity.pid)
             run.write_status(status)
-            # A rollback is no step forward: what was newest stays so.
+            # A rollback is not a step forward: what was newest stays so.
             if not (options.noop or status.partial or options.document):
                 self._ledger.note(ReleasePath(status.app))
             stopping = Stopping(started=begun, timeout=options.timeout, grace=self._node.grace)

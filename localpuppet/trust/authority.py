@@ -194,7 +194,7 @@ def certificate_name(certificate: "Certificate") -> SignerName:
     """Return whom a certificate names: its CN.
 
     Raises:
-        IntegrityError: It has no CN, several, or one that is no signer's name.
+        IntegrityError: It has no CN, several, or one that is not a signer's name.
     """
     from cryptography.x509.oid import NameOID
 

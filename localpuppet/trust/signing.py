@@ -158,7 +158,7 @@ class Verifier:
             kind: What it must be for.
 
         Raises:
-            IntegrityError: It is no such message, or not signed by somebody that we know.
+            IntegrityError: It is not such a message, or not signed by somebody that we know.
             InvalidInputError: A file on this machine is refused (a pinned key, the CA).
         """
         from joserfc import jws

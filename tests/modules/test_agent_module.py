@@ -38,7 +38,7 @@ def test_a_leader_that_is_not_known_compiles_no_catalog(bench: Bench) -> None:
     bench.listen(lambda _: {"ok": True, "holder": ["a"]})
     done = bench.apply("notify { \"${leader('db')}\": }")
     assert done.code == 1
-    assert "the agent's answer to leader('db') is no node name" in done.errors[0]
+    assert "the agent's answer to leader('db') is not a node name" in done.errors[0]
 
 
 def test_a_catalog_that_is_only_compiled_takes_no_lease(bench: Bench) -> None:

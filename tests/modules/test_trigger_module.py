@@ -96,7 +96,7 @@ def test_noop_asks_the_agent_for_nothing_that_changes_something(bench: Bench) ->
 
 
 INTEGER = "must be an integer"
-NO_NODE = "is no node name: write a full DNS name, without wildcards"
+NO_NODE = "is not a node name: write a full DNS name, without wildcards"
 REFUSED = [
     ({"name": ""}, "Empty values are not allowed"),
     ({"keyttl": "180"}, INTEGER),

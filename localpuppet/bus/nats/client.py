@@ -3,11 +3,11 @@
 Owns: some of the library's own steps, and every private member of the library that we use: a test
 names those that another version lacks. Refuses to know: when to connect, and what messages mean.
 
-Invariants: a message with a subject or headers that are no text is a message, and no reason to lose
-the connection: the server stores such bytes for anybody who may write a key, and sends them again
-to whoever lists it; a server without TLS is told nothing where TLS is a must; a connection that is
-lost is lost at once, without waiting for a peer that is not there; a server that sends a longer
-message or line than a bus has is left before that is read.
+Invariants: a message with a subject or headers that are not text is a message, and not a reason to
+lose the connection: the server stores such bytes for anybody who may write a key, and sends them
+again to whoever lists it; a server without TLS is told nothing where TLS is a must; a connection
+that is lost is lost at once, without waiting for a peer that is not there; a server that sends a
+longer message or line than a bus has is left before that is read.
 """
 
 import asyncio

@@ -34,6 +34,6 @@ Puppet::Functions.create_function(:leader) do
     holder = agent.call('leader', { 'name' => name, 'ttl' => ttl, 'take' => take })['holder']
     return holder || false if holder.nil? || holder.is_a?(String)
 
-    raise agent::Error, "the agent's answer to leader('#{name}') is no node name"
+    raise agent::Error, "the agent's answer to leader('#{name}') is not a node name"
   end
 end

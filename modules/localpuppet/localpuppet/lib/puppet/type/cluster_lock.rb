@@ -12,7 +12,7 @@ Puppet::Type.newtype(:cluster_lock) do
     It is taken when Puppet comes to the resource, so before what requires it, and released when
     the catalog is done, whether it failed or not. When it cannot be had in time, the resource fails
     and what requires it is skipped. This node's agent renews it meanwhile; when the node dies, the
-    lock is free after its lease ran out. Nothing is taken in noop mode. Holding a lock is no change:
+    lock is free after its lease ran out. Nothing is taken in noop mode. Holding a lock is not a change:
     it notifies nobody, and a run that did nothing else is "unchanged".
   DOC
 

@@ -45,7 +45,7 @@ Puppet::Type.newtype(:trigger) do
         next if host.is_a?(String) && host.downcase.chomp('.').match?(node_name)
 
         shown = host.is_a?(String) ? host[0, 80].dump : "a value of type #{host.class}"
-        raise Puppet::Error, "#{shown} is no node name: write a full DNS name, without wildcards"
+        raise Puppet::Error, "#{shown} is not a node name: write a full DNS name, without wildcards"
       end
     end
 
