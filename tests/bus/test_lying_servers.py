@@ -11,7 +11,7 @@ from grpclib.server import Stream
 from localpuppet.bus.etcd import messages
 from localpuppet.bus.etcd.protobuf import encode
 from tests.bus.test_hostile_servers import INFO, answering, listening
-from tests.rigs import etcd_double
+from tests.rigs.bus import etcd_double
 from tests.rigs.node import REPOSITORY
 
 BAR = 96 * 1024 * 1024

@@ -22,10 +22,10 @@ from localpuppet.requests.request import Nothing
 from localpuppet.triggers.trigger import Trigger
 from localpuppet.trust.keys import OwnKey, TrustedKeys
 from localpuppet.trust.signing import MessageKind, Signer, Verifier
+from tests.rigs.bus.raw import raw
+from tests.rigs.bus.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire
 from tests.rigs.node import COMMAND, Done, Node
-from tests.rigs.raw import raw
 from tests.rigs.servers import OLD_NATS
-from tests.rigs.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire
 
 NAMES = (WEB01, WEB02, LB01, ALICE)
 WIRES: dict[str, Callable[[Path], NatsWire | EtcdWire]] = {

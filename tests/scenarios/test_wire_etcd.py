@@ -15,8 +15,8 @@ from localpuppet.bus.etcd.store import EtcdKeyValue
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory import presence
+from tests.rigs.bus.wire import ALICE, LB01, ROSTER, TIMEOUT, WEB01, WEB02, EtcdWire
 from tests.rigs.reaching import servers_at
-from tests.rigs.wire import ALICE, LB01, ROSTER, TIMEOUT, WEB01, WEB02, EtcdWire
 
 OTHERS = f"{layout.PRESENCE}{WEB02}"
 SMALLER = f"nodes: {{{WEB01}: {{triggers: [{LB01}]}}, {LB01}: {{}}}}\n"

@@ -18,12 +18,12 @@ from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory import presence
+from tests.rigs.bus.raw import STREAM, RawNats, raw_nats
+from tests.rigs.bus.wire import LB01, WEB01, WEB02, NatsWire, permissions
 from tests.rigs.following import Follower
-from tests.rigs.raw import STREAM, RawNats, raw_nats
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS
 from tests.rigs.waiting import PATIENCE
-from tests.rigs.wire import LB01, WEB01, WEB02, NatsWire, permissions
 
 OTHERS = f"{layout.PRESENCE}{WEB02}"
 SUBJECT = "lp.localpuppet.presence.web02~example~com"

@@ -23,10 +23,10 @@ from localpuppet.requests import exchange
 from localpuppet.triggers import sending
 from localpuppet.trust.signing import Signer
 from tests.doubles.identities import person
+from tests.rigs.bus.raw import raw
+from tests.rigs.bus.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire, Site, Wire
 from tests.rigs.following import Follower
-from tests.rigs.raw import raw
 from tests.rigs.servers import NEW_NATS, OLD_NATS
-from tests.rigs.wire import ALICE, LB01, WEB01, WEB02, EtcdWire, NatsWire, Site, Wire
 
 TRIGGERS = "/puppet_trigger/events/hosts"
 Make = Callable[[Path], NatsWire | EtcdWire]

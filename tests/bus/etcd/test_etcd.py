@@ -15,7 +15,7 @@ from localpuppet.bus.etcd import messages, protobuf
 from localpuppet.bus.etcd.store import open_etcd, weakness
 from localpuppet.bus.key_value import Listing
 from localpuppet.errors import UnavailableError
-from tests.rigs.etcd_double import answering, etcd_double
+from tests.rigs.bus.etcd_double import answering, etcd_double
 from tests.rigs.following import Follower, lose_all
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import EtcdServer, etcd_cluster

@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from localpuppet.bus.client_sockets import tls_context
 from localpuppet.bus.nats.message import packed
 from localpuppet.bus.nats.subjects import inbox_of, subject_of, subjects_below
-from tests.rigs.wire import EtcdWire, NatsWire
+from tests.rigs.bus.wire import EtcdWire, NatsWire
 
 STREAM = "localpuppet"
 
