@@ -21,7 +21,7 @@ from tests.rigs.reaching import servers_at
 from tests.rigs.servers import ETCDCTL, NEW_NATS, EtcdServer, NatsServer, Server, Tls, free_port
 from tests.rigs.tls import Identity
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 ROSTER = EXAMPLES / "roster.yaml"
 TIMEOUT = 5.0
 WEB01, WEB02, LB01 = "web01.example.com", "web02.example.com", "lb01.example.com"
