@@ -23,7 +23,7 @@ from localpuppet.errors import IntegrityError
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.tags import TagObject
 from localpuppet.releases.limits import Budget
-from localpuppet.releases.lock import Pin
+from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.source import Source, refuse_other_source
 from localpuppet.releases.store import Store
 from localpuppet.releases.verified import Verified, rules_digest
@@ -56,6 +56,33 @@ class Wanted:
     pinned: Pin | None = None
     tree_sha256: str | None = None
     hint: str = ""
+
+
+def wanted_of(
+    lock: Lock, sources: Mapping[str, Source], *, file: str, hint: str = ""
+) -> dict[str, Wanted]:
+    """Return the tags that a lock pins, held to what it says of them, by their place in it.
+
+    Args:
+        lock: The lock.
+        sources: The site's sources by name.
+        file: Where the lock is, for messages.
+        hint: What to do about a tree that is something else.
+    """
+    places = {f"sources.{name}": sources.get(name.source) for name in lock.sources}
+    return {
+        key: Wanted(
+            url=pin.url,
+            tag=pin.tag,
+            where=f"{file}: {key}",
+            source=places.get(key),
+            pinned=pin,
+            tree_sha256=pin.tree_sha256,
+            hint=hint,
+        )
+        for key, pin in lock.pins.items()
+        if isinstance(pin, Pin)
+    }
 
 
 class Fetcher:

@@ -22,7 +22,7 @@ from localpuppet.machine.files import (
     remove_tree,
     replace_link,
 )
-from localpuppet.releases.fetch import Fetcher, Wanted
+from localpuppet.releases.fetch import Fetcher, Wanted, wanted_of
 from localpuppet.releases.layout.composing import Compositions
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST
@@ -249,24 +249,11 @@ class Staging:
         own_files = self._repository.files(source.url, found.commit, [MANIFEST, LOCK])
         lock = self._files.locked(app, own_files.get)
         key = f"{app} itself"  # no pin's key has a space
-        pins = self._fetcher.bring({key: own, **self._wanted(app, lock)}, judged={key: found})
-        self._fetch_modules.bring(lock.pins, file=f"{app}/{LOCK}")
+        file = f"{app}/{LOCK}"
+        wanted = {key: own, **wanted_of(lock, self._sources, file=file)}
+        pins = self._fetcher.bring(wanted, judged={key: found})
+        self._fetch_modules.bring(lock.pins, file=file)
         return self.describe(app, pins[key], lock)
-
-    def _wanted(self, app: ReleasePath, lock: Lock) -> dict[str, Wanted]:
-        sources = {f"sources.{name}": self._sources.get(name.source) for name in lock.sources}
-        return {
-            key: Wanted(
-                url=pin.url,
-                tag=pin.tag,
-                where=f"{app}/{LOCK}: {key}",
-                source=sources.get(key),
-                pinned=pin,
-                tree_sha256=pin.tree_sha256,
-            )
-            for key, pin in lock.pins.items()
-            if isinstance(pin, Pin)
-        }
 
     def describe(self, app: ReleasePath, pin: Pin, lock: Lock) -> Staged:
         """Return the record of a release whose trees are in the store.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
-from localpuppet.releases.fetch import Fetcher, Wanted
+from localpuppet.releases.fetch import Fetcher, wanted_of
 from localpuppet.releases.forge.metadata import read_file, unmet
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.repository import Repository
@@ -145,22 +145,9 @@ class ReleaseChecker:
 
     def _bring(self, lock: Lock, file: Path) -> None:
         """Ask for every tag again, hold it against the lock, and have its bytes in the store."""
-        places = {f"sources.{name}": self._sources.get(name.source) for name in lock.sources}
+        hint = "run 'localpuppet release lock'; find out who edited the lock"
         Fetcher(repository=self._repository, store=self._store).bring(
-            {
-                key: Wanted(
-                    url=pin.url,
-                    tag=pin.tag,
-                    where=f"{file}: {key}",
-                    source=places.get(key),
-                    pinned=pin,
-                    tree_sha256=pin.tree_sha256,
-                    hint="run 'localpuppet release lock'; find out who edited the lock",
-                )
-                for key, pin in lock.pins.items()
-                if isinstance(pin, Pin)
-            },
-            ask_all=True,
+            wanted_of(lock, self._sources, file=str(file), hint=hint), ask_all=True
         )
         ModuleFetcher(repository=self._repository, forge=self._forge, store=self._store).bring(
             lock.pins, file=str(file), ask_all=True
