@@ -26,7 +26,7 @@ from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.source import Source, refuse_other_source
 from localpuppet.releases.store import Store
-from localpuppet.releases.verified import Verified, rules_digest
+from localpuppet.releases.verified import Noted, Verified, rules_digest
 
 if TYPE_CHECKING:
     # Protocols cost 4 ms to make, and a type needs none of them at run time.
@@ -138,17 +138,19 @@ class Fetcher:
             StateError: The disk refused; the store has nothing new then.
         """
         tags = dict(judged or {})
-        absent = {key for key, item in wanted.items() if not self._has(item)}
+        noted = self._verified.noted()
+        absent = {key for key, item in wanted.items() if not self._has(item, noted)}
         asked = [key for key in wanted if key not in tags and (ask_all or key in absent)]
         digests: dict[str, str] = {}
         if asked or absent:
             with closing(self._arrivals(wanted, asked, absent, tags)) as arrivals:
                 digests = self._write(arrivals, wanted)
         pins = {key: _pin(item, tags.get(key), digests.get(key)) for key, item in wanted.items()}
-        for key in digests:
-            source = wanted[key].source
-            if source is not None:
-                self._verified.note(source, pins[key], rules=self._rules.get(source, ""))
+        self._verified.note(
+            (source, pins[key], self._rules.get(source, ""))
+            for key in digests
+            if (source := wanted[key].source) is not None
+        )
         return pins
 
     def _write(self, arrivals: Batches, wanted: Mapping[str, Wanted]) -> dict[str, str]:
@@ -176,7 +178,7 @@ class Fetcher:
                 for number in written:
                     yield names[int(number)], staging / number
 
-    def _has(self, item: Wanted) -> bool:
+    def _has(self, item: Wanted, noted: Noted) -> bool:
         """Whether a tree is here, and is known to be that of its tag where that is asked for."""
         if item.tree_sha256 is None or not self._store.sound(item.tree_sha256):
             return False
@@ -186,7 +188,7 @@ class Fetcher:
         return (
             pin is not None
             and pin.tree_sha256 == item.tree_sha256
-            and self._verified.accepts(item.source, pin)
+            and noted.accepts(item.source, pin)
         )
 
     def _check(self, item: Wanted, found: TagObject) -> None:

@@ -62,9 +62,21 @@ class Staged:
             raise StateError(f"is damaged: {error}") from error
 
     @property
+    def named(self) -> dict[ReleasePath, str]:
+        """Digests of the trees that have a name below `modules/`, by that name; its own first."""
+        sources = {ReleasePath(name): sha256 for name, sha256 in self.sources.items()}
+        return {self.app: self.pin.tree_sha256, **sources}
+
+    @property
+    def trees(self) -> dict[str, str]:
+        """Digests of all trees that it needs, by what messages call them."""
+        modules = {f"module {name}": sha256 for name, sha256 in self.modules.items()}
+        return {str(self.app): self.pin.tree_sha256, **modules, **self.sources}
+
+    @property
     def digests(self) -> set[str]:
         """Every tree that it needs."""
-        return {self.pin.tree_sha256, *self.modules.values(), *self.sources.values()}
+        return set(self.trees.values())
 
 
 def composition(links: Mapping[str, str]) -> str:

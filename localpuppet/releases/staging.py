@@ -118,7 +118,7 @@ class Staging:
     def problems(self, staged: Staged, *, full: bool) -> list[str]:
         """Return what is wrong with a staged release on disk; empty when nothing is."""
         found = []
-        for name, sha256 in self._trees(staged).items():
+        for name, sha256 in staged.trees.items():
             problem = self._store.problem(sha256, full=full)
             if problem:
                 found.append(f"{name} {problem}")
@@ -145,12 +145,8 @@ class Staging:
         Raises:
             StateError: A signers file cannot be read, or a record is damaged.
         """
-        trees = {staged.app: staged.pin.tree_sha256}
-        trees |= {ReleasePath(name): sha256 for name, sha256 in staged.sources.items()}
-        for name, sha256 in trees.items():
-            source = self._sources.get(name.source)
-            if source and not self._verified.accepts_tree(source, name, sha256):
-                return False
+        if self._verified.noted().unverified(staged, self._sources) is not None:
+            return False
         return not self.problems(staged, full=False)
 
     def stage(
@@ -287,11 +283,6 @@ class Staging:
             )
         return source
 
-    def _trees(self, staged: Staged) -> dict[str, str]:
-        own = {str(staged.app): staged.pin.tree_sha256}
-        modules = {f"module {name}": sha256 for name, sha256 in staged.modules.items()}
-        return {**own, **modules, **staged.sources}
-
     def links(self, staged: Staged) -> dict[str, str]:
         """Return the names in the composed release, and what each points at.
 
@@ -316,9 +307,9 @@ class Staging:
 
     def _refuse_other_pins(self, staged: Staged) -> None:
         """Refuse to give a name to a tree, as long as a staged release has another tree for it."""
-        mine = {**staged.sources, str(staged.app): staged.pin.tree_sha256}
+        mine = staged.named
         for other in self.all():
-            theirs = {**other.sources, str(other.app): other.pin.tree_sha256}
+            theirs = other.named
             for name in sorted(mine.keys() & theirs.keys()):
                 if other.app != staged.app and mine[name] != theirs[name]:
                     raise IntegrityError(

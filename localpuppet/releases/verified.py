@@ -7,6 +7,8 @@ makes every tag of its source to be verified again. Whoever writes holds the sto
 """
 
 import hashlib
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,66 @@ from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.files import half_written, make_private, state_problem, write_json
 from localpuppet.releases.lock import Pin
 from localpuppet.releases.source import Source
+from localpuppet.releases.staged import Staged
 
 SCHEMA = 1
+
+
+class Noted:
+    """What was noted when somebody began to ask; every file that says so is read once, if at all.
+
+    Args:
+        file: Where it is noted.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._rules: dict[Source, str] = {}
+
+    def accepts(self, source: Source, pin: Pin) -> bool:
+        """Return whether a pin was verified, or has not to be.
+
+        Raises:
+            StateError: The signers file cannot be read, or what was noted is damaged.
+        """
+        if source.signers is None:
+            return True
+        return self._entries.get(_key(source, pin)) == _value(pin, self._rules_of(source))
+
+    def unverified(self, staged: Staged, sources: Mapping[str, Source]) -> ReleasePath | None:
+        """Return a name in a release whose tag must be verified and is not; `None` if all are.
+
+        Args:
+            staged: The release; of what it needs only the trees are known.
+            sources: The site's sources by name.
+
+        Raises:
+            StateError: As `accepts`.
+        """
+        for name, sha256 in staged.named.items():
+            source = sources.get(name.source)
+            if source is not None and not self._accepts_tree(source, name, sha256):
+                return name
+        return None
+
+    def _accepts_tree(self, source: Source, app: ReleasePath, tree_sha256: str) -> bool:
+        if source.signers is None:
+            return True
+        rules = self._rules_of(source)
+        return any(
+            key.startswith(f"{app} ")
+            and (value.get("tree_sha256"), value.get("rules")) == (tree_sha256, rules)
+            for key, value in self._entries.items()
+        )
+
+    def _rules_of(self, source: Source) -> str:
+        if source not in self._rules:
+            self._rules[source] = rules_digest(source)
+        return self._rules[source]
+
+    @cached_property
+    def _entries(self) -> dict[str, dict[str, Any]]:
+        return _read(self._file)
 
 
 class Verified:
@@ -30,68 +90,50 @@ class Verified:
     def __init__(self, state: Path) -> None:
         self._file = state / "verified.json"
 
-    def accepts(self, source: Source, pin: Pin) -> bool:
-        """Return whether a pin was verified, or has not to be.
+    def noted(self) -> Noted:
+        """Return what is noted by now, for one decision."""
+        return Noted(self._file)
 
-        Raises:
-            StateError: The signers file cannot be read, or what was noted is damaged.
-        """
-        if source.signers is None:
-            return True
-        return self._read().get(_key(source, pin)) == _value(source, pin)
-
-    def accepts_tree(self, source: Source, app: ReleasePath, tree_sha256: str) -> bool:
-        """Return the same for a release of which only the tree is known.
-
-        Raises:
-            StateError: As `accepts`.
-        """
-        if source.signers is None:
-            return True
-        rules = rules_digest(source)
-        return any(
-            key.startswith(f"{app} ")
-            and (value.get("tree_sha256"), value.get("rules")) == (tree_sha256, rules)
-            for key, value in self._read().items()
-        )
-
-    def note(self, source: Source, pin: Pin, *, rules: str) -> None:
-        """Write down that a pin was verified: its tag, its signature, and its tree by git.
+    def note(self, tags: Iterable[tuple[Source, Pin, str]]) -> None:
+        """Write down what was verified: tags, their signatures, and their trees by git.
 
         Args:
-            source: The source.
-            pin: What was verified.
-            rules: `rules_digest` of the source, taken before the verification began.
+            tags: The source of each, its pin, and `rules_digest` of the source, taken before the
+                verification began. Those of sources without signers are left out.
 
         Raises:
-            StateError: The disk refused, or the signers file cannot be read.
+            StateError: The disk refused, or what was noted is damaged.
         """
-        if source.signers is None:
+        new = {
+            _key(source, pin): _value(pin, rules)
+            for source, pin, rules in tags
+            if source.signers is not None
+        }
+        if not new:
             return
-        entries = self._read()
-        value = {**_value(source, pin), "rules": rules}
-        if entries.get(_key(source, pin)) != value:
-            entries[_key(source, pin)] = value
+        entries = _read(self._file)
+        if any(entries.get(key) != value for key, value in new.items()):
             make_private(self._file.parent)
-            write_json(self._file, {"schema": SCHEMA, "verified": entries})
+            write_json(self._file, {"schema": SCHEMA, "verified": {**entries, **new}})
 
     def rubbish(self) -> list[Path]:
         """Return what a process that died left half written. Call it with the store's lock only."""
         return half_written(self._file)
 
-    def _read(self) -> dict[str, dict[str, Any]]:
-        try:
-            raw = read_json(self._file)
-        except FileNotFoundError:
-            return {}
-        entries = raw.get("verified")
-        if raw.get("schema") != SCHEMA or not isinstance(entries, dict):
-            raise StateError(
-                "is damaged",
-                where=str(self._file),
-                hint="remove it: 'localpuppet stage' verifies again",
-            )
-        return {key: value for key, value in entries.items() if isinstance(value, dict)}
+
+def _read(file: Path) -> dict[str, dict[str, Any]]:
+    try:
+        raw = read_json(file)
+    except FileNotFoundError:
+        return {}
+    entries = raw.get("verified")
+    if raw.get("schema") != SCHEMA or not isinstance(entries, dict):
+        raise StateError(
+            "is damaged",
+            where=str(file),
+            hint="remove it: 'localpuppet stage' verifies again",
+        )
+    return {key: value for key, value in entries.items() if isinstance(value, dict)}
 
 
 def rules_digest(source: Source) -> str:
@@ -115,9 +157,5 @@ def _key(source: Source, pin: Pin) -> str:
     return f"{source.name}/tags/{pin.tag} {pin.tag_object}"
 
 
-def _value(source: Source, pin: Pin) -> dict[str, str]:
-    return {
-        "commit": pin.commit,
-        "tree_sha256": pin.tree_sha256,
-        "rules": rules_digest(source),
-    }
+def _value(pin: Pin, rules: str) -> dict[str, str]:
+    return {"commit": pin.commit, "tree_sha256": pin.tree_sha256, "rules": rules}

@@ -176,13 +176,8 @@ class PackageStaging:
                 hint="find out which is right; --accept-moved takes the package's",
             )
         self._refuse_unsigned(said)
-        trees = {
-            str(app): said.pin.tree_sha256,
-            **{f"module {name}": sha256 for name, sha256 in said.modules.items()},
-            **said.sources,
-        }
-        new = [sha256 for sha256 in trees.values() if not self._store.has(sha256)]
-        self._add(trees, package, scratch)
+        new = [sha256 for sha256 in said.trees.values() if not self._store.has(sha256)]
+        self._add(said.trees, package, scratch)
         try:
             return self._described(app, said, package)
         except LocalpuppetError:
@@ -223,16 +218,13 @@ class PackageStaging:
 
         That a tree is in the store says nothing: any release may have brought it.
         """
-        trees = {said.app: said.pin.tree_sha256}
-        trees |= {ReleasePath(name): sha256 for name, sha256 in said.sources.items()}
-        for path, sha256 in trees.items():
-            source = self._sources.get(path.source)
-            if source is not None and not self._verified.accepts_tree(source, path, sha256):
-                raise IntegrityError(
-                    f"{path.source} asks for signed tags, and a package has no signature",
-                    where=str(path),
-                    hint="stage it from git",
-                )
+        path = self._verified.noted().unverified(said, self._sources)
+        if path is not None:
+            raise IntegrityError(
+                f"{path.source} asks for signed tags, and a package has no signature",
+                where=str(path),
+                hint="stage it from git",
+            )
 
     def _add(self, trees: Mapping[str, str], package: "Package", scratch: Path) -> None:
         missing = {sha256: name for name, sha256 in trees.items() if not self._store.sound(sha256)}
