@@ -60,63 +60,82 @@ _GC = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyCommand:
-    """One `puppet apply`, as the operator understands it.
+class Compilation:
+    """What a catalog is compiled from, whoever compiles it: a run, `lookup`, `release diff`.
 
     Attributes:
-        command: Absolute path of Puppet.
         own_directories: `--confdir`, `--vardir` where the site sets them.
         enc_script: What prints the node document.
-        node_document: Where the document is; named in the environment when `enc_script` would
-            look elsewhere.
         environments: A directory with an empty one for each environment: Puppet wants it to
             exist, and what a site has in its own would be one more input.
         environment: Puppet's environment.
         modulepath: Absolute directories.
         hiera_config: The release's `hiera.yaml`, if it has one.
-        noop: Whether to change nothing.
-        tags: Puppet's tags, if only some resources are to be applied.
-        extra: What the user wrote behind `--`.
-        site_manifest: The `.pp` file, or a directory of them.
-        config_version: What Puppet calls the configuration; empty for Puppet's own way.
+        site_manifest: The `.pp` file, or a directory of them. Which option names it depends on
+            what Puppet is to do.
     """
 
-    command: str
     own_directories: Mapping[str, Path]
     enc_script: Path
-    node_document: Path
     environments: Path
     environment: str
     modulepath: Sequence[Path]
     hiera_config: Path | None
+    site_manifest: Path
+
+    @property
+    def options(self) -> list[str]:
+        """Puppet's options, all but the site manifest."""
+        options = []
+        for name, directory in self.own_directories.items():
+            options += [f"--{name}", str(directory)]
+        options += ["--node_terminus", "exec", "--external_nodes", str(self.enc_script)]
+        options += ["--environmentpath", str(self.environments)]
+        options += ["--environment", self.environment]
+        options += ["--modulepath", ":".join(map(str, self.modulepath))]
+        if self.hiera_config:
+            options += ["--hiera_config", str(self.hiera_config)]
+        return options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyCommand:
+    """One `puppet apply`, as the operator understands it.
+
+    Attributes:
+        command: Absolute path of Puppet.
+        compilation: What the catalog is compiled from.
+        node_document: Where the node document is; named in the environment when the ENC script
+            would look elsewhere.
+        noop: Whether to change nothing.
+        tags: Puppet's tags, if only some resources are to be applied.
+        extra: What the user wrote behind `--`.
+        config_version: What Puppet calls the configuration; empty for Puppet's own way.
+    """
+
+    command: str
+    compilation: Compilation
+    node_document: Path
     noop: bool
     tags: str | None
     extra: Sequence[str]
-    site_manifest: Path
     config_version: str = ""
 
     def argv(self) -> list[str]:
         """Return the arguments that decide what is applied."""
-        argv = [self.command, "apply"]
-        for name, directory in self.own_directories.items():
-            argv += [f"--{name}", str(directory)]
-        argv += ["--node_terminus", "exec", "--external_nodes", str(self.enc_script)]
-        argv += ["--environmentpath", str(self.environments), "--environment", self.environment]
-        argv += ["--modulepath", ":".join(map(str, self.modulepath))]
-        if self.hiera_config:
-            argv += ["--hiera_config", str(self.hiera_config)]
+        argv = [self.command, "apply", *self.compilation.options]
         if self.config_version:
             argv += ["--config_version", f"/bin/echo {self.config_version}"]
         if self.noop:
             argv.append("--noop")
         if self.tags:
             argv += ["--tags", self.tags]
-        return [*argv, str(self.site_manifest), *self.extra]
+        return [*argv, str(self.compilation.site_manifest), *self.extra]
 
     def shown(self) -> str:
         """Return the line that can be pasted into a shell: without our bookkeeping."""
         line = shlex.join(self.argv())
-        if self.node_document != self.enc_script.parent.parent / "node.yaml":
+        if self.node_document != self.compilation.enc_script.parent.parent / "node.yaml":
             line = f"LOCALPUPPET_NODE_DOCUMENT={shlex.quote(str(self.node_document))} {line}"
         return f"# {line}"
 
@@ -149,6 +168,12 @@ class ApplyCommand:
             ",".join(reports) or "none",
             *rest[1:],
         ]
+
+
+def error_lines(stderr: bytes) -> list[str]:
+    """Return the lines of Puppet's standard error that say why it gave up."""
+    lines = stderr.decode("utf-8", "replace").splitlines()
+    return [line for line in lines if "Error" in line and "Facter" not in line]
 
 
 def check_extra(extra: Sequence[str]) -> None:

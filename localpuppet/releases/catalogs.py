@@ -16,7 +16,7 @@ from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import joined
 from localpuppet.machine.files import make_private, write_durably
 from localpuppet.machine.ports import Output, Processes
-from localpuppet.puppet.command import utf8
+from localpuppet.puppet.command import Compilation, error_lines, utf8
 from localpuppet.puppet.installation import Installation
 from localpuppet.releases.difference import resources
 from localpuppet.releases.release import Release
@@ -30,10 +30,8 @@ class CatalogCompiler:
 
     Attributes:
         state: The state directory; scratch files are made there.
-        directories: Puppet's own directories by the name of their setting.
-        enc_script: Prints the node document.
-        site_manifest: The site manifest.
-        own_modules: Our own Puppet modules, behind the release's.
+        compilation: Returns what a catalog is compiled from: of a release, in one of Puppet's
+            environments, whose directory is in the given one.
         lookup_script: The Ruby file that goes with `puppet lookup`.
         installed: Returns the installed Puppet.
         env: The environment for Puppet.
@@ -42,10 +40,7 @@ class CatalogCompiler:
     """
 
     state: Path
-    directories: Mapping[str, Path]
-    enc_script: Path
-    site_manifest: Path
-    own_modules: Path
+    compilation: Callable[[Release, str, Path], Compilation]
     lookup_script: Path
     installed: Callable[[], Installation]
     env: Mapping[str, str]
@@ -93,9 +88,11 @@ class CatalogCompiler:
             write_durably(path, document.to_yaml().encode())
             environments = scratch / "environments"
             (environments / document.environment).mkdir(parents=True)
-            options = self._options(release, document.environment, environments)
+            compilation = self.compilation(release, document.environment, environments)
+            options = [*compilation.options, "--log_level", "err", "--color=false"]
+            manifest = str(compilation.site_manifest)
             output = self.processes.capture(
-                [installation.command, *words, *options],
+                [installation.command, *words, *options, "--manifest", manifest],
                 env={**self._env(script), "LOCALPUPPET_NODE_DOCUMENT": str(path)},
                 timeout=self.timeout,
                 limit=MAX_CATALOG,
@@ -114,27 +111,10 @@ class CatalogCompiler:
             env["RUBYOPT"] = f"-r{script} {env.get('RUBYOPT', '')}".rstrip()
         return env
 
-    def _options(self, release: Release, environment: str, environments: Path) -> list[str]:
-        options = []
-        for name, directory in self.directories.items():
-            options += [f"--{name}", str(directory)]
-        options += ["--node_terminus", "exec", "--external_nodes", str(self.enc_script)]
-        options += ["--environmentpath", str(environments)]
-        options += ["--environment", environment, "--log_level", "err", "--color=false"]
-        options += ["--modulepath", ":".join(map(str, (*release.modulepath, self.own_modules)))]
-        if release.hiera_config:
-            options += ["--hiera_config", str(release.hiera_config)]
-        site_manifest = release.site_manifest or self.site_manifest
-        return [*options, "--manifest", str(site_manifest)]
-
 
 def _resources(output: Output, *, where: str) -> dict[str, dict[str, str]]:
     if output.ended.code != 0:
-        errors = [
-            line
-            for line in output.stderr.decode("utf-8", "replace").splitlines()
-            if "Error" in line and "Facter" not in line
-        ]
+        errors = error_lines(output.stderr)
         problem = joined(errors[0] if errors else f"Puppet exited {output.ended.code}")[:300]
         raise InvalidInputError(f"the catalog does not compile: {problem}", where=where)
     text = output.stdout.decode("utf-8", "replace")

@@ -11,6 +11,7 @@ from localpuppet.enc.document import NodeDocument
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import last_words
+from localpuppet.puppet.command import error_lines
 from localpuppet.releases.catalogs import CatalogCompiler
 from localpuppet.releases.release import Release
 
@@ -59,7 +60,7 @@ def look_up(
         ("lookup", key, "--compile", *how), release, document, script=compiler.lookup_script
     )
     text = output.stdout.decode("utf-8", "replace")
-    problems = _problems(output.stderr)
+    problems = "\n".join(error_lines(output.stderr))
     if output.ended.code not in (0, 1) or problems:
         said = last_words(problems.encode(), most=600) or f"Puppet exited {output.ended.code}"
         raise InvalidInputError(f"cannot be looked up: {said}", where=f"{release.app}: {key}")
@@ -76,8 +77,3 @@ def look_up(
 
 def _last_line(text: str) -> str:
     return text.rstrip("\n").rpartition("\n")[2]
-
-
-def _problems(stderr: bytes) -> str:
-    lines = stderr.decode("utf-8", "replace").splitlines()
-    return "\n".join(line for line in lines if "Error" in line and "Facter" not in line)

@@ -195,7 +195,7 @@ class Supervisor:
         except LocalpuppetError as error:
             raise error.at(prepared.loaded.name) from error
         call = node.call(installation, release, document.environment, options)
-        make_private(call.environments / document.environment)
+        make_private(call.compilation.environments / document.environment)
         classify.write_document(document, call.node_document)
         command = call.recorded(
             public=run.public, report=run.report, route_file=node.route_file, reports=node.reports

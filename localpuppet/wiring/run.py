@@ -12,10 +12,11 @@ from localpuppet.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from localpuppet.enc.command import EncCommand
     from localpuppet.formats.names import ReleasePath
-    from localpuppet.puppet.command import ApplyCommand
+    from localpuppet.puppet.command import ApplyCommand, Compilation
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.catalogs import CatalogCompiler
     from localpuppet.releases.classifier import Classifier
@@ -78,10 +79,7 @@ class RunWiring:
         node, settings = self._node, self._node.settings
         return CatalogCompiler(
             state=settings.state,
-            directories=settings.puppet_directories,
-            enc_script=settings.enc_script,
-            site_manifest=settings.site_manifest,
-            own_modules=OWN_MODULES,
+            compilation=self._compilation,
             lookup_script=shared_file("lookup.rb"),
             installed=node.installed,
             env=node.environment,
@@ -147,19 +145,30 @@ class RunWiring:
         settings = self._node.settings
         return ApplyCommand(
             command=installation.command,
+            compilation=self._compilation(release, environment, settings.state / "environments"),
+            node_document=settings.node_document,
+            noop=options.noop,
+            tags=options.tags,
+            extra=options.extra,
+            config_version=release.config_version,
+        )
+
+    def _compilation(
+        self, release: "Release", environment: str, environments: "Path"
+    ) -> "Compilation":
+        """Return what a release's catalog is compiled from."""
+        from localpuppet.puppet.command import Compilation
+
+        settings = self._node.settings
+        return Compilation(
             own_directories=settings.puppet_directories,
             enc_script=settings.enc_script,
-            node_document=settings.node_document,
-            environments=settings.state / "environments",
+            environments=environments,
             environment=environment,
             # Our own modules come last: a site's module of the same name hides them.
             modulepath=(*release.modulepath, OWN_MODULES),
             hiera_config=release.hiera_config,
-            noop=options.noop,
-            tags=options.tags,
-            extra=options.extra,
             site_manifest=release.site_manifest or settings.site_manifest,
-            config_version=release.config_version,
         )
 
 

@@ -14,7 +14,7 @@ from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.times import show_time
 from localpuppet.machine.flock import Flock
 from localpuppet.machine.ports import Ended
-from localpuppet.puppet.command import ApplyCommand
+from localpuppet.puppet.command import ApplyCommand, Compilation
 from localpuppet.puppet.installation import Installation
 from localpuppet.releases.ledger import Ledger
 from localpuppet.releases.release import Release
@@ -189,17 +189,19 @@ class Site:
     ) -> ApplyCommand:
         return ApplyCommand(
             command=installation.command,
-            own_directories={},
-            enc_script=self.root / "enc/enc.sh",
+            compilation=Compilation(
+                own_directories={},
+                enc_script=self.root / "enc/enc.sh",
+                environments=self.state / "environments",
+                environment=environment,
+                modulepath=release.modulepath,
+                hiera_config=None,
+                site_manifest=self.root / "default.pp",
+            ),
             node_document=self.root / "node.yaml",
-            environments=self.state / "environments",
-            environment=environment,
-            modulepath=release.modulepath,
-            hiera_config=None,
             noop=options.noop,
             tags=options.tags,
             extra=options.extra,
-            site_manifest=self.root / "default.pp",
         )
 
 
