@@ -2,7 +2,7 @@
 
 verbs: `agent`, `apply`, `call`, `check`, `completion`, `enc`, `hold`, `keys`, `lease`, `lookup`,
     `nodes`, `permissions`, `record`, `release`, `requests`, `rollback`, `stage`, `status`,
-    `trigger`, `units`.
+    `trigger`, `trying`, `units`.
 shared by verbs: `asking`, `lazy_group`, `main`, `node_options`, `nodes_watch`,
     `progress`, `render`, `render_node`, `render_reply`, `render_run`, `run_async`.
 """

@@ -2,7 +2,9 @@
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,10 +15,14 @@ from localpuppet.formats.times import parse_duration
 from localpuppet.runs.run import Status
 from localpuppet.wiring.node import NodeWiring
 
+if TYPE_CHECKING:
+    from localpuppet.runs.preparing import PreparedRun
+    from localpuppet.wiring.run import RunWiring
+
 _REST = "localpuppet.rest"
 
 
-class _RestCommand(click.Command):
+class RestCommand(click.Command):
     """Keeps the words behind `--` in `ctx.meta[_REST]`: they are for Puppet, not for us."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -32,9 +38,22 @@ class _RestCommand(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- PUPPET OPTIONS]"]
 
 
+def rest(ctx: click.Context) -> tuple[str, ...]:
+    """Return the options for Puppet, which stand behind `--`.
+
+    Raises:
+        InvalidInputError: One would take the run out of our hands.
+    """
+    from localpuppet.puppet.command import check_extra
+
+    extra: tuple[str, ...] = ctx.meta.get(_REST, ())
+    check_extra(extra)
+    return extra
+
+
 @click.command(
     "apply",
-    cls=_RestCommand,
+    cls=RestCommand,
     epilog="""\b
 Examples:
   localpuppet apply                              input.yaml of the root
@@ -91,7 +110,6 @@ def apply_command(
     A release that is not on the node yet is staged first. The node is locked meanwhile; what
     happens is recorded: see status, logs and why.
     """
-    from localpuppet.puppet import command
     from localpuppet.runs.options import RunOptions
     from localpuppet.wiring.run import RunWiring
 
@@ -99,43 +117,78 @@ def apply_command(
     if despite_hold and not noop:
         raise click.UsageError("--despite-hold goes with --noop: a hold is in force for changes")
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
-    extra: tuple[str, ...] = ctx.meta.get(_REST, ())
-    command.check_extra(extra)
     options = RunOptions(
         noop=noop,
         tags=None if tags is None else parse_tags(tags),
-        extra=extra,
+        extra=rest(ctx),
         timeout=seconds or node.settings.run_timeout,
         user=user(),
         cause=parse_line(cause, what="cause"),
         despite_hold=despite_hold,
     )
-
-    def announce(run: RunId) -> None:
-        if as_json:
-            render.emit_json({"schema": 1, "id": run})
-        else:
-            render.emit(run)
-        sys.stdout.flush()
-
+    shown = Shown(verbose=verbose, as_json=as_json, detach=detach, detailed=detailed_exitcodes)
     wiring = RunWiring(node)
     with node.attempts.noted(options, source=source or str(node.settings.input)) as named:
         prepared = wiring.preparation(named).prepare(
             options, source=source, package=install, allow_rollback=allow_rollback
         )
-        title = f"applying {prepared.release.app}"
-        short = "" if verbose else _short(prepared.release.app, options.noop)
-        observer = render.observer(quiet=as_json or detach, title=title, short=short)
-        supervisor = wiring.supervisor(observer)
-        node.processes.watch_signals()
-        try:
-            status = supervisor.apply(prepared, detach=node.detach(announce) if detach else None)
-        finally:
-            observer.close()
-    text = render.as_json(status.to_dict()) if as_json else render_run.result(status)
+        status = supervise(node, wiring, prepared, shown)
+    return tell(status, shown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """How a run is shown.
+
+    Attributes:
+        verbose: The whole command, also on a terminal.
+        as_json: Its status as JSON, and nothing else.
+        detach: Its id, at once.
+        detailed: Exit as Puppet does.
+    """
+
+    verbose: bool
+    as_json: bool
+    detach: bool
+    detailed: bool
+
+
+def supervise(
+    node: NodeWiring, wiring: "RunWiring", prepared: "PreparedRun", shown: Shown
+) -> Status:
+    """Do a run that is prepared, and show it meanwhile; return how it ended.
+
+    Raises:
+        LocalpuppetError: It was refused, and there is no record of it.
+    """
+
+    def announce(run: RunId) -> None:
+        if shown.as_json:
+            render.emit_json({"schema": 1, "id": run})
+        else:
+            render.emit(run)
+        sys.stdout.flush()
+
+    app = prepared.release.app
+    observer = render.observer(
+        quiet=shown.as_json or shown.detach,
+        title=f"applying {app}",
+        short="" if shown.verbose else _short(app, prepared.options.noop),
+    )
+    supervisor = wiring.supervisor(observer)
+    node.processes.watch_signals()
+    try:
+        return supervisor.apply(prepared, detach=node.detach(announce) if shown.detach else None)
+    finally:
+        observer.close()
+
+
+def tell(status: Status, shown: Shown) -> int:
+    """Show how a run ended, and return the exit code."""
+    text = render.as_json(status.to_dict()) if shown.as_json else render_run.result(status)
     # A run that never started is an error like any other; --detach has no id to wait for then.
-    render.say(text, err=not as_json and not status.puppet_started)
-    return exit_code(status, detailed=detailed_exitcodes)
+    render.say(text, err=not shown.as_json and not status.puppet_started)
+    return exit_code(status, detailed=shown.detailed)
 
 
 def _short(app: str, noop: bool) -> str:

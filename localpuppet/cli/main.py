@@ -37,6 +37,7 @@ VERBS = {
     "stage": "stage",
     "status": "status",
     "trigger": "trigger",
+    "try": "trying",
     "units": "units",
     "why": "record.history",
 }

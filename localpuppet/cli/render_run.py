@@ -84,6 +84,19 @@ def state_word(status: Status) -> str:
     return str(status.state)
 
 
+def code(status: Status, *, noop: bool = False) -> tuple[str, str]:
+    """Return what a run applied, labelled: a release, or a work tree that is not one.
+
+    Args:
+        status: The run.
+        noop: Whether to say that it changed nothing.
+    """
+    more = " (noop)" if noop and status.noop else ""
+    if status.work_tree:
+        return "Work tree", f"{render.user_text(status.work_tree)}, not a release{more}"
+    return "Release", render.user_text(status.app) + more
+
+
 def rows(status: Status, now: datetime) -> list[tuple[str, str]]:
     """Return what is shown of a run, labelled: for `render.pairs`."""
     ended = moment(status.finished_at)
@@ -95,7 +108,7 @@ def rows(status: Status, now: datetime) -> list[tuple[str, str]]:
     length = took(status)
     return [
         ("Run", status.id),
-        ("Release", render.user_text(status.app) + (" (noop)" if status.noop else "")),
+        code(status, noop=True),
         ("State", render.word(state_word(status))),
         ("Reason", render.user_text(status.reason)),
         ("Started", started),

@@ -1,6 +1,7 @@
 """`localpuppet stage`: step one of a release, its code on the node."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -8,6 +9,9 @@ from localpuppet.cli import render
 from localpuppet.cli.completion import complete_release
 from localpuppet.formats.names import ReleasePath
 from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.wiring.releases import ReleaseWiring
 
 
 @click.command(
@@ -56,13 +60,16 @@ def stage_command(
     from localpuppet.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
+    path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
+    if not path.is_tag and pack is None:
+        _stage_trunk(releases, path, as_json=as_json)
+        return
     reader = approve = None
     if not no_parse:
         from localpuppet.releases.reading import ParseBeforeSwitch
 
         reader = releases.reader()
         approve = ParseBeforeSwitch(reader)
-    path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
     with releases.repository(f"staging {path}") as repository:
         importer = releases.package_staging(repository, approve)
         if pack is not None:
@@ -82,3 +89,14 @@ def stage_command(
         f" {render.counted(len(staged.modules), 'module')},"
         f" {render.counted(len(staged.sources), 'source')}"
     )
+
+
+def _stage_trunk(releases: "ReleaseWiring", path: ReleasePath, *, as_json: bool) -> None:
+    """Stage the modules of a release that is not a tag: it is itself a directory on this node."""
+    lock = releases.trunk_staging().stage(path)
+    releases.resolve(path)
+    if as_json:
+        render.emit_json({"schema": 1, "app": path, "modules": lock.trees})
+        return
+    count = render.counted(len(lock.modules), "module")
+    render.emit(f"staged {count} of the lock of {path}, which is used as it is")

@@ -5,5 +5,5 @@ decides: `difference`, `interface`, `limits`, `lock`, `manifest`, `module`, `sou
 acts: `catalogs`, `classifier`, `comparing`, `fetch`, `garbage`, `interfaces`, `ledger`,
     `lockfile`, `lookup`, `provider`, `reading`, `release`, `release_files`, `staged_records`,
     `staging`, `store`, `tag_memory`, `verified`.
-inner rooms: `forge`, `git`, `layout`, `making`, `packages`, `puppetfile`, `single`.
+inner rooms: `forge`, `git`, `layout`, `making`, `mutable`, `packages`, `puppetfile`, `single`.
 """

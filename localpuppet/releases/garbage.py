@@ -1,16 +1,20 @@
 """gc: removing releases that nobody will go back to, and the trees that only they needed.
 
 Owns: what is kept. Invariants: what runs, what the input names, what an operator rolled back to,
-and the newest two releases of each source are kept; a tree goes only when no kept release needs it.
-A name goes before what it stands for, so that nothing is ever half there.
+the newest two releases of each source, and what was staged ahead a short while ago are kept; a tree
+goes only when no kept release, and no code that is used as it is, needs it. A name goes before what
+it stands for, so that nothing is ever half there.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.interfaces import Interfaces
+from localpuppet.releases.layout.links import ModuleLinks
 from localpuppet.releases.ledger import Ledger
+from localpuppet.releases.staged import Staged
 from localpuppet.releases.staging import Staging
 from localpuppet.releases.store import Store
 
@@ -25,11 +29,13 @@ class Removal:
         releases: Names of staged releases.
         trees: Digests.
         kept: Names of staged releases that stay.
+        links: Directories of links to modules, for code that is used as it is.
     """
 
     releases: tuple[ReleasePath, ...]
     trees: tuple[str, ...]
     kept: tuple[ReleasePath, ...]
+    links: tuple[Path, ...]
 
 
 class Garbage:
@@ -41,6 +47,7 @@ class Garbage:
         ledger: What was applied.
         in_use: Returns the releases of the runs that go on.
         interfaces: What Puppet's parser found in releases.
+        keep_staged: For how many seconds what was staged stays, though nobody applied it yet.
     """
 
     def __init__(
@@ -51,40 +58,59 @@ class Garbage:
         ledger: Ledger,
         in_use: Callable[[], set[ReleasePath]],
         interfaces: Interfaces,
+        keep_staged: float,
     ) -> None:
         self._staging = staging
         self._store = store
         self._ledger = ledger
         self._in_use = in_use
         self._interfaces = interfaces
+        self._keep_staged = keep_staged
+        self._links = ModuleLinks(store.directory)
 
-    def plan(self, named: Iterable[ReleasePath]) -> Removal:
+    def plan(self, named: Iterable[ReleasePath], *, now: float) -> Removal:
         """Return what may go.
 
         Args:
             named: Releases that inputs name; they stay.
+            now: Seconds since 1970.
 
         Raises:
             StateError: A record that it needs is damaged: nothing is removed on a guess.
         """
-        keep = {*named, *self._used()}
+        in_use = self._in_use()
+        keep = {*named, *in_use, *self._rolled_back()}
         for source in self._ledger.sources():
             keep.update(self._ledger.order(source)[-KEPT_OF_A_SOURCE:])
             current = self._ledger.current(source)
             keep.update([current] if current else [])
         staged = self._staging.all()
+        keep.update(self._staged_ahead(staged, since=now - self._keep_staged))
         kept = [release for release in staged if release.app in keep]
+        # Which links a run uses that is on is not known: none go meanwhile.
+        busy = not all(app.is_tag for app in in_use)
+        links = [] if busy else self._links.unused(since=now - self._keep_staged)
         needed = {sha256 for release in kept for sha256 in release.digests}
+        needed |= self._links.needed(but=links)
         return Removal(
             releases=tuple(release.app for release in staged if release.app not in keep),
             trees=tuple(sha256 for sha256 in self._store.digests() if sha256 not in needed),
             kept=tuple(release.app for release in kept),
+            links=tuple(links),
         )
 
-    def _used(self) -> set[ReleasePath]:
-        used = self._in_use()
+    def _rolled_back(self) -> set[ReleasePath]:
         rollback = self._ledger.rollback()
-        return used | ({rollback.app} if rollback else set())
+        return {rollback.app} if rollback else set()
+
+    def _staged_ahead(self, staged: Iterable[Staged], *, since: float) -> set[ReleasePath]:
+        """Return what was staged not long ago, and never applied."""
+        return {
+            release.app
+            for release in staged
+            if release.app not in self._ledger.order(release.app.source)
+            and self._staging.staged_at(release.app) >= since
+        }
 
     def remove(self, removal: Removal) -> None:
         """Remove what `plan` found. Call it with the staging lock.
@@ -98,5 +124,7 @@ class Garbage:
             self._staging.remove(gone[app], kept=kept)
             if gone[app].composition not in {release.composition for release in kept}:
                 self._interfaces.forget(gone[app].composition)
+        for path in removal.links:
+            self._links.remove(path)
         for sha256 in removal.trees:
             self._store.remove(sha256)

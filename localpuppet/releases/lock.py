@@ -7,7 +7,7 @@ the archive's digest, and our own SHA-256 of the bytes decide; a tag, branch or 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from localpuppet.errors import InvalidInputError
@@ -160,14 +160,14 @@ def parse_pin(raw: Mapping[str, Json], *, where: str, allow_file: bool) -> AnyPi
     """
     text = cast("Mapping[str, str]", raw)
     form = "archive" if "forge" in raw else "tag" if {"tag", "tag_object"} & set(raw) else "commit"
-    for field in _FIELDS[form]:
-        if field not in raw:
+    for name in _FIELDS[form]:
+        if name not in raw:
             raise InvalidInputError(
-                f"{field!r} is missing", where=where, hint="run 'localpuppet release lock'"
+                f"{name!r} is missing", where=where, hint="run 'localpuppet release lock'"
             )
-    for field in raw:
-        if field not in (*_FIELDS[form], *(("branch",) if form == "commit" else ())):
-            raise InvalidInputError(f"{field!r} does not belong to a {form}", where=where)
+    for name in raw:
+        if name not in (*_FIELDS[form], *(("branch",) if form == "commit" else ())):
+            raise InvalidInputError(f"{name!r} does not belong to a {form}", where=where)
     if form == "tag":
         return Pin.from_dict(raw, where=where, allow_file=allow_file)
     tree = parse_digest(text["tree_sha256"], where=at(where, "tree_sha256"))
@@ -195,17 +195,21 @@ class Lock:
     Attributes:
         modules: Single modules by name.
         sources: Entries of the modulepath (`dist/tags/r7`) by name.
+        paths: Work trees that stand for single modules on the maker's own machine: absolute
+            directories by name. A lock with one is not a release's.
     """
 
     modules: Mapping[str, AnyPin]
     sources: Mapping[ReleasePath, Pin]
+    paths: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json], *, allow_file: bool) -> "Lock":
         """Return the lock.
 
         Args:
-            raw: `{"version": 2, "modules": {name: pin}, "sources": {path: pin}}`, shape-checked.
+            raw: `{"version": 2, "modules": {name: pin}, "sources": {path: pin}, "paths": {name:
+                directory}}`, shape-checked.
             allow_file: Whether `file://` URLs are allowed.
 
         Raises:
@@ -238,12 +242,24 @@ class Lock:
             if not isinstance(pin, Pin):
                 raise InvalidInputError("is not a tag", where=at("sources", name))
             sources[_tagged(name, pin)] = pin
-        return cls(modules=modules, sources=sources)
+        paths = cast("dict[str, str]", raw.get("paths") or {})
+        for name, directory in paths.items():
+            if name not in modules or not directory.startswith("/") or raw["version"] == 1:
+                raise InvalidInputError(
+                    "is not the work tree of a module that is locked", where=at("paths", name)
+                )
+        return cls(modules=modules, sources=sources, paths=paths)
 
     @property
     def version(self) -> int:
         """The lowest version of the format that can say it."""
-        return 1 if all(isinstance(pin, Pin) for pin in self.modules.values()) else 2
+        tags = all(isinstance(pin, Pin) for pin in self.modules.values())
+        return 1 if tags and not self.paths else 2
+
+    @property
+    def trees(self) -> dict[str, str]:
+        """What single modules are, by name: a digest, or the directory of a work tree."""
+        return {name: pin.tree_sha256 for name, pin in self.modules.items()} | dict(self.paths)
 
     @property
     def pins(self) -> dict[str, AnyPin]:
@@ -257,6 +273,7 @@ class Lock:
             "version": self.version,
             "modules": {name: self.modules[name].fields for name in sorted(self.modules)},
             "sources": {name: self.sources[name].fields for name in sorted(self.sources)},
+            **({"paths": dict(sorted(self.paths.items()))} if self.paths else {}),
         }
 
 

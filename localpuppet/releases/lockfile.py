@@ -67,12 +67,26 @@ def parse_lock(data: bytes, *, documents: Documents, where: str, allow_file: boo
         raise error.at(where) from error
 
 
-def check_complete(manifest: Manifest, lock: Lock, *, where: str) -> None:
+def check_complete(manifest: Manifest, lock: Lock, *, where: str, work_trees: bool = False) -> None:
     """Refuse a lock that does not fit its manifest.
 
+    Args:
+        manifest: The manifest.
+        lock: Its lock.
+        where: The lock's place, for messages.
+        work_trees: Let modules be work trees of this machine: what is tried is not a release.
+
     Raises:
-        InvalidInputError: Something is named by only one of the two, or at another tag.
+        InvalidInputError: Something is named by only one of the two, or at another tag; a module is
+            a work tree, and must not be.
     """
+    for name in lock.paths:
+        if not work_trees:
+            raise InvalidInputError(
+                "is a work tree of the machine that locked it",
+                where=f"{where}: paths.{name}",
+                hint="run 'localpuppet release lock' without --path",
+            )
     wanted: dict[str, Module | Tag] = {
         **{f"modules.{name}": module for name, module in manifest.modules.items()},
         **{f"sources.{entry}": split(entry) for entry in manifest.modulepath},
@@ -137,6 +151,9 @@ def to_text(lock: Lock) -> str:
             continue
         lines.append(f"{kind}:")
         for name, pin in pins.items():
+            if isinstance(pin, str):
+                lines.append(f"  {name}: {json.dumps(pin)}")
+                continue
             lines.append(f"  {name}:")
             lines += [f"    {field}: {json.dumps(value)}" for field, value in pin.items()]
     return "\n".join(lines) + "\n"

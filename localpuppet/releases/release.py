@@ -4,7 +4,7 @@ Owns: where a release's files are, that they are inside `modules/`, what its `ma
 `enc.yaml` say. Refuses to know: how the files got there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +14,9 @@ from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.files import is_file, read_user_file, refuse_foreign
 from localpuppet.releases.layout.composing import Layout, layout
+from localpuppet.releases.layout.links import ModuleLinks
 from localpuppet.releases.lockfile import LOCK, MANIFEST
 from localpuppet.releases.manifest import Manifest
-from localpuppet.releases.module import GitModule
 from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staged_records import StagedRecords
@@ -29,27 +29,29 @@ class Release:
     """A release that can be applied.
 
     Attributes:
-        app: Its name.
+        app: Its name; of a work tree what people see.
         directory: Where it is.
         modulepath: Absolute directories, the app's own first; of a staged release those of its
             record, which never change.
         names: What the same directories are called below `modules/`.
         enc: What it gives every node.
         hiera_config: Its `hiera.yaml`, if any.
-        mutable: Names on the modulepath that are not tags.
+        mutable: What on the modulepath is not a tag.
         site_manifest: Its own site manifest, a file or directory; `None` for the root's.
         config_version: What Puppet calls the configuration; empty for Puppet's own way.
+        work_tree: The directory, where this is not a release but a work tree; else empty.
     """
 
-    app: ReleasePath
+    app: str
     directory: Path
     modulepath: tuple[Path, ...]
     names: tuple[Path, ...]
     enc: ReleaseEnc
     hiera_config: Path | None
-    mutable: tuple[ReleasePath, ...]
+    mutable: tuple[str, ...]
     site_manifest: Path | None = None
     config_version: str = ""
+    work_tree: str = ""
 
 
 def resolve(
@@ -90,25 +92,70 @@ def resolve(
     try:
         locked = is_file(directory / LOCK)
         manifest = files.manifest(directory, app, immutable=immutable_only or locked)
-        _check_modules(manifest, directory, locked=locked)
-        found_layout = layout(directory, manifest.moduledir)
-        directories = [_inner(directory, part, inside) for part in found_layout.modulepath]
-        names = [name / part for part in found_layout.modulepath]
-        for index, entry in enumerate(manifest.modulepath):
-            where = f"modulepath[{index}]"
-            if staged is None:
-                found = _directory(entry, inside, where=where)
-            else:
-                found = _collection(entry, staged, store, where=where)
-            if any(found.samefile(other) for other in directories):
-                raise InvalidInputError(
-                    f"{entry} is a directory that is on the modulepath already (twice)",
-                    where=where,
-                )
-            directories.append(found)
-            names.append(modules / entry)
+        place = Place(
+            directory=directory,
+            name=name,
+            inside=inside,
+            single=_single(manifest, directory, files, None if staged else store),
+            collections=[
+                (modules / entry, _directory(entry, inside, where=where))
+                if staged is None
+                else (modules / entry, _collection(entry, staged, store, where=where))
+                for where, entry in _entries(manifest)
+            ],
+        )
+        return assemble(app, manifest, place, files=files)
     except LocalpuppetError as error:
         raise _placed(error, manifest_file) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the parts of a release are.
+
+    Attributes:
+        directory: The release.
+        name: What that directory is called in messages.
+        inside: Directories that nothing of it may leave.
+        single: Links to its single modules; `None` where they are in the release itself.
+        collections: Of each entry of its modulepath the name, and where it is.
+    """
+
+    directory: Path
+    name: Path
+    inside: Sequence[Path]
+    single: Path | None
+    collections: Sequence[tuple[Path, Path]]
+
+
+def assemble(app: str, manifest: Manifest, place: Place, *, files: ReleaseFiles) -> Release:
+    """Return the release that has its parts at a place.
+
+    Args:
+        app: Its name.
+        manifest: Its manifest.
+        place: Where its parts are.
+        files: Reads documents.
+
+    Raises:
+        InvalidInputError: A part leaves the place, is there twice, or is refused.
+    """
+    directory, inside = place.directory, place.inside
+    where = layout(directory, manifest.moduledir)
+    directories = [_inner(directory, part, inside) for part in where.modulepath]
+    names = [place.name / part for part in where.modulepath]
+    if place.single is not None and where.single is not None:
+        directories.insert(where.single, place.single)
+        names.insert(where.single, place.name / manifest.moduledir)
+    for index, (name, found) in enumerate(place.collections):
+        if any(found.samefile(other) for other in directories):
+            raise InvalidInputError(
+                f"{manifest.modulepath[index]} is a directory that is on the modulepath already"
+                " (twice)",
+                where=f"modulepath[{index}]",
+            )
+        directories.append(found)
+        names.append(name)
     hiera = directory / "hiera.yaml"
     return Release(
         app=app,
@@ -117,10 +164,54 @@ def resolve(
         names=tuple(names),
         enc=read_enc(directory / ENC, files.documents),
         hiera_config=hiera if is_file(hiera) else None,
-        mutable=tuple(entry for entry in (app, *manifest.modulepath) if not entry.is_tag),
-        site_manifest=_site_manifest(directory, found_layout, inside),
-        config_version=app if found_layout.config_version else "",
+        mutable=tuple(entry for entry in (app, *manifest.modulepath) if not _is_tag(entry)),
+        site_manifest=_site_manifest(directory, where, inside),
+        config_version=app if where.config_version else "",
     )
+
+
+def _is_tag(name: str) -> bool:
+    return isinstance(name, ReleasePath) and name.is_tag
+
+
+def _entries(manifest: Manifest) -> Iterator[tuple[str, ReleasePath]]:
+    return ((f"modulepath[{index}]", entry) for index, entry in enumerate(manifest.modulepath))
+
+
+def _single(
+    manifest: Manifest, directory: Path, files: ReleaseFiles, store: Path | None
+) -> Path | None:
+    """Return the links to single modules, where they are not in the release; `None` where they are.
+
+    Args:
+        manifest: The manifest.
+        directory: The release.
+        files: Reads its lock.
+        store: The state directory; `None` for a staged release, which has its modules in itself.
+
+    Raises:
+        InvalidInputError: They are neither here nor there.
+    """
+    missing = missing_modules(manifest, directory)
+    if not missing:
+        files.refuse_open_branches(manifest, directory)
+        return None
+    if store is not None:
+        links = ModuleLinks(store)
+        trees = files.pinned(directory, manifest).trees
+        if links.has(trees):
+            return links.path(trees)
+    raise InvalidInputError(
+        "is not on this node",
+        where=f"modules.{missing[0]}",
+        hint="'localpuppet stage' fetches it",
+    )
+
+
+def missing_modules(manifest: Manifest, directory: Path) -> list[str]:
+    """Return the single modules that are not in a release itself."""
+    inner = directory / manifest.moduledir
+    return [name for name in manifest.modules if not (inner / name).is_dir()]
 
 
 def _inner(directory: Path, part: str, inside: Sequence[Path]) -> Path:
@@ -163,23 +254,6 @@ def _collection(entry: ReleasePath, staged: Staged, store: Path, *, where: str) 
         )
     refuse_foreign(tree)
     return tree
-
-
-def _check_modules(manifest: Manifest, directory: Path, *, locked: bool) -> None:
-    """Refuse single modules that nobody put there: staging does it, for sources in git."""
-    for name, module in manifest.modules.items():
-        if not locked and isinstance(module, GitModule) and module.kind == "branch":
-            raise InvalidInputError(
-                f"is a branch, and there is no {LOCK}",
-                where=f"modules.{name}",
-                hint="'localpuppet release lock' says which commit it is",
-            )
-        if not (directory / manifest.moduledir / name).is_dir():
-            raise InvalidInputError(
-                "is not on this node",
-                where=f"modules.{name}",
-                hint="declare the app's source in localpuppet.yaml; 'localpuppet stage' fetches it",
-            )
 
 
 def _placed(error: LocalpuppetError, path: Path) -> LocalpuppetError:

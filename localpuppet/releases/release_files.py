@@ -13,7 +13,7 @@ from pathlib import Path
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
-from localpuppet.machine.files import read_user_file
+from localpuppet.machine.files import is_file, read_user_file
 from localpuppet.releases.lock import Lock
 from localpuppet.releases.lockfile import (
     EMPTY,
@@ -24,6 +24,7 @@ from localpuppet.releases.lockfile import (
     parse_manifest,
 )
 from localpuppet.releases.manifest import Manifest, check_modulepath, refuse_untagged
+from localpuppet.releases.module import GitModule
 
 # What a working copy is called where rules need a release's name.
 _ITSELF = ReleasePath("the-release/tags/itself")
@@ -116,6 +117,44 @@ class ReleaseFiles:
         lock = self._parse_lock(locked, f"{app}/{LOCK}")
         check_complete(manifest, lock, where=str(app))
         return lock
+
+    def pinned(self, directory: Path, manifest: Manifest) -> Lock:
+        """Return the lock of code that may change, which fits its manifest.
+
+        Args:
+            directory: A work tree, or `trunk`; its lock may name work trees of modules.
+            manifest: Its manifest.
+
+        Raises:
+            InvalidInputError: There is none for the modules of the manifest; it is refused, or does
+                not fit.
+        """
+        lock = self.lock(directory)
+        if lock is None:
+            if manifest.modules:
+                raise InvalidInputError(
+                    f"there is no {LOCK}, and the manifest has modules",
+                    where=str(directory),
+                    hint=f"run 'localpuppet release lock {directory}'",
+                )
+            return EMPTY
+        check_complete(manifest, lock, where=str(directory / LOCK), work_trees=True)
+        return lock
+
+    def refuse_open_branches(self, manifest: Manifest, directory: Path) -> None:
+        """Refuse branches where no lock says which commits they are.
+
+        Raises:
+            InvalidInputError: There is a branch, and no lock.
+        """
+        for name, module in manifest.modules.items():
+            branch = isinstance(module, GitModule) and module.kind == "branch"
+            if branch and not is_file(directory / LOCK):
+                raise InvalidInputError(
+                    f"is a branch, and there is no {LOCK}",
+                    where=f"modules.{name}",
+                    hint="'localpuppet release lock' says which commit it is",
+                )
 
     def _parse_lock(self, data: bytes, where: str) -> Lock:
         return parse_lock(data, documents=self.documents, where=where, allow_file=self.allow_file)

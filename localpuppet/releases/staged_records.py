@@ -44,6 +44,13 @@ class StagedRecords:
         found = [Staged.from_dict(read_json(path)) for path in self._directory.glob("*.json")]
         return sorted(found, key=lambda staged: staged.app)
 
+    def written_at(self, app: ReleasePath) -> float:
+        """Return when a record was written, seconds since 1970; 0 where there is none."""
+        try:
+            return self._file(app).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
     def write(self, staged: Staged) -> None:
         """Write a record, durably.
 

@@ -103,6 +103,10 @@ class Staging:
         """
         return self._records.all()
 
+    def staged_at(self, app: ReleasePath) -> float:
+        """Return when a release was staged, seconds since 1970; 0 where it is not."""
+        return self._records.written_at(app)
+
     def remembered(self, app: ReleasePath, known: Staged | None) -> Pin | None:
         """Return what the tag of a release was when it was staged, were it collected since.
 

@@ -2,6 +2,6 @@
 
 decides: `attempt`, `hold`, `options`, `reason`, `run`, `stopping`.
 acts: `attempts`, `going_back`, `holds`, `metrics`, `node_lock`, `preparing`, `records`,
-    `supervisor`, `watching`.
+    `supervisor`, `trying`, `watching`.
 ports: `observer`.
 """

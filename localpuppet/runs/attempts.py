@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.formats.json_file import read_json
-from localpuppet.formats.names import ReleasePath, RunId
+from localpuppet.formats.names import RunId
 from localpuppet.machine.files import make_private, remove, state_problem, write_json
 from localpuppet.machine.ports import Clock
 
@@ -44,18 +44,16 @@ class Attempts:
         self._clock = clock
 
     @contextmanager
-    def noted(
-        self, options: "RunOptions", *, source: str
-    ) -> Iterator[Callable[[ReleasePath], None]]:
+    def noted(self, options: "RunOptions", *, source: str) -> Iterator[Callable[[str], None]]:
         """Note it when what is done inside is refused before a record was opened.
 
-        Yields what takes the release when it is known.
+        Yields what takes the release's name when it is known.
 
         Args:
             options: How it is to be run.
             source: Where the input comes from.
         """
-        known: list[ReleasePath] = []
+        known: list[str] = []
         try:
             yield known.append
         except (LocalpuppetError, OSError) as error:

@@ -76,8 +76,7 @@ def _good_run(records: Records, ledger: Ledger, current: ReleasePath, tag: str |
     # What was applied after the release that is left was left itself: it lies ahead, not behind.
     ahead = set(order[order.index(current) :]) if current in order else {current}
     for status in records.history():
-        whole = not status.noop and not status.partial
-        if status.outcome is None or not status.outcome.success or not whole:
+        if status.outcome is None or not status.outcome.success or not status.whole:
             continue
         path = ReleasePath(status.app)
         if path == wanted or (

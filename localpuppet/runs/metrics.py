@@ -24,10 +24,11 @@ _ATTEMPT = "localpuppet_last_attempt_"
 
 _HELP = {
     "localpuppet_last_run_timestamp_seconds": "When the last run ended.",
-    "localpuppet_last_success_timestamp_seconds": "The last success without noop or tags.",
+    "localpuppet_last_success_timestamp_seconds": "The last success of a whole release.",
     "localpuppet_last_run_outcome": "1 for the outcome of the last run.",
     "localpuppet_last_run_success": "Whether the last run succeeded.",
     "localpuppet_last_run_noop": "Whether the last run was to change nothing.",
+    "localpuppet_last_run_work_tree": "Whether the last run tried a work tree, not a release.",
     "localpuppet_last_run_duration_seconds": "How long the last run took, start to record.",
     "localpuppet_last_run_phase_seconds": "How long Puppet took for what, as its report says.",
     "localpuppet_last_run_resources": "Resources of the last run's catalog.",
@@ -57,8 +58,7 @@ def update(
     if status is not None:
         success = samples.get("localpuppet_last_success_timestamp_seconds")
         samples = {**dict(_of_run(status, now)), **_of(samples, _ATTEMPT)}
-        whole = not status.noop and not status.partial
-        if whole and status.outcome is not None and status.outcome.success:
+        if status.whole and status.outcome is not None and status.outcome.success:
             success = samples["localpuppet_last_run_timestamp_seconds"]
         if success is not None:
             samples["localpuppet_last_success_timestamp_seconds"] = success
@@ -107,6 +107,7 @@ def _of_run(status: Status, now: datetime) -> Iterator[tuple[str, str]]:
     success = status.outcome is not None and status.outcome.success
     yield "localpuppet_last_run_success", str(int(success))
     yield "localpuppet_last_run_noop", str(int(status.noop))
+    yield "localpuppet_last_run_work_tree", str(int(bool(status.work_tree)))
     yield "localpuppet_last_run_duration_seconds", f"{status.seconds or 0:.3f}"
     for phase, seconds in (status.puppet_seconds or {}).items():
         if re.fullmatch(r"\w+", phase):

@@ -287,7 +287,7 @@ class Records:
         return supervisor is not None and supervisor == asdict(self._processes.me())
 
     def apps_in_use(self) -> set[ReleasePath]:
-        """Return the releases of the runs that go on.
+        """Return the releases of the runs that go on; also what work trees are called.
 
         Raises:
             StateError: A record cannot be read.

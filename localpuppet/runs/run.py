@@ -64,7 +64,7 @@ class RunRequest:
         requested_at: ISO 8601, UTC.
         user: The login that asked (`alice`, also under sudo), or the uid.
         cause: What led to it: `manual`, `timer`.
-        app: The release.
+        app: The release; of a work tree what it is called.
         modulepath: Absolute directories, in order.
         environment: Puppet's environment.
         input: Where the input came from (a path, `-`, a URL).
@@ -76,6 +76,7 @@ class RunRequest:
         node_document: The ENC output as it was.
         causes: Of a run of the agent's: the first of its causes (`causes`), the number of all
             (`count`), and the paths along which triggers came (`paths`).
+        work_tree: The directory that was tried in place of a release; empty for a release.
     """
 
     id: RunId
@@ -93,6 +94,7 @@ class RunRequest:
     command: tuple[str, ...]
     node_document: Mapping[str, Any]
     causes: Mapping[str, Any] = field(default_factory=dict)
+    work_tree: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -187,7 +189,7 @@ def _check_types(status: "Status") -> None:
     Raises:
         ValueError: One is not.
     """
-    texts = (status.reason, status.app, status.started_at)
+    texts = (status.reason, status.app, status.started_at, status.work_tree)
     numbers = (status.seconds, status.exit_code, status.signal)
     flags = (status.noop, status.partial, status.puppet_started, status.noop_pending)
     sound = (
@@ -218,7 +220,7 @@ class Status:
         state: queued, running or finished.
         outcome: Only when finished.
         reason: One line; empty when there is nothing to say.
-        app: The release.
+        app: The release; of a work tree what it is called.
         noop: Whether nothing was to be changed.
         partial: Whether only some resources were to be applied (tags).
         started_at: When the record was opened, ISO 8601.
@@ -232,6 +234,7 @@ class Status:
         puppet_seconds: Times of Puppet's report.
         supervisor: Who watches it: `{"pid", "boot_id", "started"}`.
         puppet: Puppet's process, the same keys; `None` before it started.
+        work_tree: The directory that was tried in place of a release; empty for a release.
     """
 
     id: RunId
@@ -252,10 +255,19 @@ class Status:
     puppet_seconds: Mapping[str, float] | None = None
     supervisor: Mapping[str, Any] | None = None
     puppet: Mapping[str, Any] | None = None
+    work_tree: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of a release was applied: what a node can be said to run, and go back to."""
+        return not (self.noop or self.partial or self.work_tree)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"schema": SCHEMA, **asdict(self)}
+        said = {"schema": SCHEMA, **asdict(self)}
+        if not self.work_tree:
+            del said["work_tree"]  # as it was written before there was such a thing
+        return said
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Status":

@@ -146,6 +146,7 @@ class Supervisor:
                 partial=prepared.options.partial,
                 started_at=show_time(started),
                 supervisor=asdict(self._processes.me()),
+                work_tree=prepared.release.work_tree,
             )
             begun = self._clock.monotonic()
             try:
@@ -237,6 +238,7 @@ class Supervisor:
             command=tuple(command),
             node_document=document,
             causes=options.causes,
+            work_tree=release.work_tree,
         )
 
     def _never_started(
@@ -286,7 +288,7 @@ class Supervisor:
                 self._agent_lock.hand_to(child.identity.pid)
             run.write_status(status)
             # A rollback is not a step forward: what was newest stays so.
-            if not (options.noop or status.partial or options.document):
+            if status.whole and not options.document:
                 self._ledger.note(ReleasePath(status.app))
             stopping = Stopping(started=begun, timeout=options.timeout, grace=self._node.grace)
             ended = watch(

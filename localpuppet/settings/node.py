@@ -13,6 +13,7 @@ from typing import Any
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import SignerName
+from localpuppet.formats.times import parse_duration
 from localpuppet.machine.files import is_file
 from localpuppet.releases.source import Source
 from localpuppet.settings.forge import ForgeSettings, forge_settings
@@ -23,6 +24,7 @@ SYSTEM_STATE = Path("/var/lib/localpuppet")
 SYSTEM_PACKAGES = "/usr/share/localpuppet/packages"
 SYSTEM_SOCKET = Path("/run/localpuppet/agent.sock")
 FILE = "localpuppet.yaml"
+KEEP_STAGED = "14d"
 # A UNIX socket's name may have no more bytes (unix(7)).
 MAX_SOCKET = 107
 
@@ -79,6 +81,7 @@ class Settings:
     git_timeout: float
     keep_runs: int
     keep_days: int
+    keep_staged: float
     identity: IdentitySettings
     trusted: Path
     policy: Path
@@ -167,6 +170,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         git_timeout=timeouts.get("git", 600),
         keep_runs=keep.get("runs", 100),
         keep_days=keep.get("days", 90),
+        keep_staged=_keep_staged(raw, file),
         identity=_identity(raw, root, state, file),
         trusted=path("trusted", "trusted"),
         policy=path("policy", "policies/puppet.policy"),
@@ -214,6 +218,14 @@ def _identity(raw: Mapping[str, Any], root: Path, state: Path, file: Path) -> Id
         ca=files.get("ca"),
         crl=files.get("crl"),
     )
+
+
+def _keep_staged(raw: Mapping[str, Any], file: Path) -> float:
+    text = raw.get("gc", {}).get("keep_staged", KEEP_STAGED)
+    try:
+        return parse_duration(text, what="time")
+    except InvalidInputError as error:
+        raise error.at(f"{file}: gc.keep_staged") from error
 
 
 def _or_packaged(path: Path, raw: Mapping[str, Any], key: str) -> Path:

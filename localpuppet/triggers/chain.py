@@ -46,16 +46,19 @@ def next_path(
     left; of equally short ones the first.
 
     Args:
-        paths: Those of the run's causes (`Batch.paths`); `[()]` for a trigger sent by hand.
+        paths: Those of the run's causes (`Batch.paths`); `[()]` for a trigger sent by hand, none
+            for a run that may not trigger anybody.
         me: This node.
         receiver: The one that is to run.
     """
     if receiver == me:
         return Loop(reason=f"the loop ends here: {me} does not trigger itself")
     known = list(paths)
+    if not known:
+        return Loop(reason="nothing is sent: the run tries a work tree")
     free = [path for path in known if receiver not in path and me not in path]
     if not free:
-        shown = show_path((*known[0], me)) if known else f"nothing that led to {me}"
+        shown = show_path((*known[0], me))
         more = f" (and of {len(known) - 1} more)" if len(known) > 1 else ""
         return Loop(reason=f"the loop ends here: {receiver} is in the path {shown}{more}")
     shortest = min(free, key=len)

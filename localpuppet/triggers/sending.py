@@ -133,6 +133,8 @@ async def send(
 def paths_of(records: "Records", run: str | None) -> list[tuple[NodeName, ...]]:
     """Return the paths of the causes of a run of this node; `[()]` where it began a chain.
 
+    A run that tries a work tree has none: what nobody has released makes no other node run.
+
     Raises:
         InvalidInputError: There is no such run.
         StateError: Its record is damaged.
@@ -143,6 +145,8 @@ def paths_of(records: "Records", run: str | None) -> list[tuple[NodeName, ...]]:
         request = read_json(records.get(run).request)
     except FileNotFoundError as error:
         raise InvalidInputError("its record was never whole", where=f"run {run}") from error
+    if request.get("work_tree"):
+        return []
     causes = request.get("causes") or {}
     paths = causes.get("paths") or [[]]
     return [tuple(NodeName.parse(name) for name in path) for path in paths]

@@ -90,4 +90,5 @@ class MakerWiring:
             ledger=self._node.ledger,
             in_use=self._node.records.apps_in_use,
             interfaces=self._releases.interfaces,
+            keep_staged=self._node.settings.keep_staged,
         )

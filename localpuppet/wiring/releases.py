@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from localpuppet.releases.git.mirrors import Git
     from localpuppet.releases.git.repository import Repository
     from localpuppet.releases.interfaces import Interfaces, Parser
+    from localpuppet.releases.mutable.modules import LockedModules
+    from localpuppet.releases.mutable.trunk import TrunkStaging
+    from localpuppet.releases.mutable.work_tree import WorkTrees
     from localpuppet.releases.packages.staging import PackageStaging
     from localpuppet.releases.packages.tools import SystemPackageTools
     from localpuppet.releases.provider import ReleaseProvider
@@ -147,6 +150,31 @@ class ReleaseWiring:
             files=self.files,
         )
 
+    def locked_modules(self) -> "LockedModules":
+        """Return what brings the modules of locks."""
+        from localpuppet.releases.mutable.modules import LockedModules
+
+        return LockedModules(
+            store=self.store,
+            sources=self._node.settings.sources,
+            repository=self.repository,
+            forge=self.forge,
+        )
+
+    def trunk_staging(self) -> "TrunkStaging":
+        """Return what brings the modules of releases that are not tags."""
+        from localpuppet.releases.mutable.trunk import TrunkStaging
+
+        modules = self._node.settings.modules
+        return TrunkStaging(modules=modules, files=self.files, locked=self.locked_modules())
+
+    def work_trees(self) -> "WorkTrees":
+        """Return what makes work trees ready to be run."""
+        from localpuppet.releases.mutable.work_tree import WorkTrees
+
+        state = self._node.settings.state
+        return WorkTrees(state=state, files=self.files, modules=self.locked_modules())
+
     def package_tools(self) -> "SystemPackageTools":
         """Return the programs that build and install packages."""
         from localpuppet.releases.packages.tools import SystemPackageTools
@@ -168,6 +196,7 @@ class ReleaseWiring:
             staging=self.package_staging,
             tools=self.package_tools,
             reader=self.reader,
+            trunk=None if settings.immutable_only else self.trunk_staging,
         )
 
     def parser(self, installation: "Installation") -> "Parser":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from localpuppet.runs.options import RunOptions
     from localpuppet.runs.preparing import RunPreparation
     from localpuppet.runs.supervisor import Supervisor
+    from localpuppet.runs.trying import TrialPreparation
 
 
 class RunWiring:
@@ -49,6 +50,22 @@ class RunWiring:
             fetch=node.fetch(),
             ledger=node.ledger,
             releases=self._releases.provider(),
+            asks_enc=node.settings.enc is not None,
+            note=node.observe("").note,
+            named=named,
+        )
+
+    def trial(self, named: "Callable[[str], None]") -> "TrialPreparation":
+        """Return what makes a work tree ready for a run; see it for `named`."""
+        from localpuppet.runs.trying import TrialPreparation
+
+        node = self._node
+        return TrialPreparation(
+            own_input=node.settings.input,
+            documents=node.documents,
+            fetch=node.fetch(),
+            release=self._releases.work_trees().release,
+            immutable_only=node.settings.immutable_only,
             asks_enc=node.settings.enc is not None,
             note=node.observe("").note,
             named=named,

@@ -1,6 +1,8 @@
 """Switching, going back, and removing what nobody will go back to."""
 
 import json
+import os
+import time
 
 from tests.rigs.forge import Forge, release
 from tests.rigs.node import Node
@@ -162,6 +164,22 @@ def test_gc_keeps_what_may_be_needed_and_removes_the_rest(site: Node, forge: For
     assert site.run("apply").code == 0
 
 
+def test_gc_keeps_what_was_staged_ahead_for_a_while(site: Node, forge: Forge) -> None:
+    for tag in ("r2", "r3"):
+        release(site, forge, tag)
+        assert site.run("stage", f"web/tags/{tag}", "--no-parse").code == 0
+    os.utime(site.state / "staged" / "web%tags%r2.json", (time.time() - 15 * 86400,) * 2)
+    assert site.run("release", "gc", "--json").json["releases"] == ["web/tags/r2"]
+    settings = json.loads((site.root / "localpuppet.yaml").read_text())
+    site.settings(**{**settings, "gc": {"keep_staged": "1s"}})
+    os.utime(site.state / "staged" / "web%tags%r3.json", (time.time() - 10,) * 2)
+    assert site.run("release", "gc", "--json").json["releases"] == ["web/tags/r3"]
+    site.settings(**{**settings, "gc": {"keep_staged": "soon"}})
+    refused = site.run("release", "gc")
+    assert refused.code == 2
+    assert "gc.keep_staged: 'soon' is an invalid time" in refused.err
+
+
 def test_gc_spares_what_runs(site: Node, forge: Forge) -> None:
     web = forge.repo("web")
     slow = "class web { exec { '/bin/sleep 6': } -> notify { 'end': } }\n"
@@ -230,6 +248,7 @@ def test_a_moved_tag_of_a_collected_release_is_still_an_alarm(site: Node, forge:
     release(site, forge, "r2")
     point_at(site, "r2")
     assert site.run("stage", "--no-parse").code == 0
+    os.utime(site.state / "staged" / "web%tags%r1.json", (0, 0))  # staged long ago
     assert site.run("release", "gc").code == 0
     assert not (site.root / "modules/web/tags/r1").exists()
     web = forge.repo("web")

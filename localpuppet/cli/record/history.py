@@ -214,7 +214,7 @@ def _why(status: Status, request: dict[str, object]) -> str:
         ("User", said("user")),
         ("Asked", render_run.moment(str(request.get("requested_at") or "")) if request else ""),
         ("Input", said("input") + (f" (sha256 {digest[:16]}…)" if digest else "")),
-        ("Release", said("app") or render.user_text(status.app)),
+        render_run.code(status),
         ("Layers", said("layers")),
         ("Modulepath", said("modulepath")),
         ("Environment", said("environment")),

@@ -106,7 +106,7 @@ def _head(status: Status) -> list[tuple[str, str]]:
     word = render.word(render_run.state_word(status)) + (" (noop)" if status.noop else "")
     return [
         ("Run", status.id),
-        ("Release", render.user_text(status.app)),
+        render_run.code(status),
         ("Outcome", ", ".join(filter(None, [word, counts, took]))),
         ("Reason", render.user_text(status.reason)),
     ]

@@ -20,8 +20,9 @@ Examples:
 def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
     """Remove staged releases and trees that are not needed any more.
 
-    Kept are what runs, what input.yaml and inputs/ name, what was rolled back to, and the newest
-    two applied releases of each source.
+    Kept are what runs, what input.yaml and inputs/ name, what was rolled back to, the newest two
+    applied releases of each source, and for gc.keep_staged (14 days) what was staged ahead and the
+    modules of work trees and trunk.
     """
     from localpuppet.wiring.makers import MakerWiring
     from localpuppet.wiring.releases import ReleaseWiring
@@ -30,7 +31,7 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
     garbage = MakerWiring(node, releases).garbage()
     lock = releases.store.exclusively()
     try:
-        removal = garbage.plan(releases.named_apps())
+        removal = garbage.plan(releases.named_apps(), now=node.clock.now().timestamp())
         if not dry_run:
             garbage.remove(removal)
     finally:

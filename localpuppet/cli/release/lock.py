@@ -1,5 +1,7 @@
 """`localpuppet release lock`: what the maker of a release does."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,7 @@ Examples:
   localpuppet release lock . stdlib --update
   localpuppet release lock --outdated     what has something newer
   localpuppet release lock --accept-moved
+  localpuppet release lock --path ntp=../ntp
 """,
 )
 @click.argument("directory", metavar="[APP_DIR]", default=".", type=click.Path(path_type=Path))
@@ -32,6 +35,13 @@ Examples:
 @click.option("--update", is_flag=True, help="Resolve branches and ranges of versions anew.")
 @click.option("--outdated", is_flag=True, help="List what has something newer; write nothing.")
 @click.option("--accept-moved", is_flag=True, help="Lock a tag again that is not what it was.")
+@click.option(
+    "--path",
+    "paths",
+    metavar="NAME=DIR",
+    multiple=True,
+    help="For 'try': module NAME from the work tree DIR, until it is locked without this.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def lock_command(
@@ -39,6 +49,7 @@ def lock_command(
     /,
     directory: Path,
     names: tuple[str, ...],
+    paths: tuple[str, ...],
     update: bool,
     outdated: bool,
     **options: bool,
@@ -69,16 +80,30 @@ def lock_command(
                 as_json=options["as_json"],
             )
             return
-        lock = (
-            MakerWiring(node, releases)
-            .locker(repository)
-            .lock(directory, accept_moved=options["accept_moved"], update=names if update else None)
+        locker = MakerWiring(node, releases).locker(repository)
+        lock = locker.lock(
+            directory,
+            accept_moved=options["accept_moved"],
+            update=names if update else None,
+            paths=_work_trees(paths),
         )
+    for name, path in lock.paths.items():
+        render.Silent().note(f"{name} is the work tree {path}: for 'try', not for a release")
     changed = moves(old, lock)
     if options["as_json"]:
         render.emit_json({**lock.to_dict(), "changes": [move.to_dict() for move in changed]})
         return
     _show(lock, changed, directory, update=update)
+
+
+def _work_trees(said: Sequence[str]) -> dict[str, Path]:
+    found = {}
+    for text in said:
+        name, equals, path = text.partition("=")
+        if not equals or not Path(path).is_dir():
+            raise click.UsageError("--path wants NAME=DIR, and a directory that is there")
+        found[name] = Path(os.path.abspath(path))  # noqa: PTH100 - the path as its user knows it
+    return found
 
 
 def _show(lock: "Lock", changed: "tuple[Move, ...]", directory: Path, *, update: bool) -> None:

@@ -1,5 +1,5 @@
 """Where things are in a release: its modulepath, and the directory of links that staging makes.
 
 decides: `environment`.
-acts: `composing`.
+acts: `composing`, `links`.
 """

@@ -28,12 +28,15 @@ class Layout:
         site_manifest: The release's own site manifest, inside it; empty for the site's.
         config_version: Whether `environment.conf` names a command for it: the release's name is it.
         notes: What r10k and Puppet would use, and a release does not.
+        single: Before which of the directories single modules come, where they are not in the
+            release itself; `None` where their directory is not on the modulepath.
     """
 
     modulepath: tuple[str, ...]
     site_manifest: str = ""
     config_version: bool = False
     notes: tuple[str, ...] = ()
+    single: int | None = 0
 
 
 def layout(directory: Path, moduledir: str) -> Layout:
@@ -55,7 +58,10 @@ def layout(directory: Path, moduledir: str) -> Layout:
     said = parse_environment(text, moduledir=moduledir or MODULEDIR)
     notes = list(said.notes)
     found: list[str] = []
+    single = None
     for entry in said.modulepath:
+        if (entry if entry != "." else "") == moduledir:
+            single = len(found)
         if entry == BASE:
             if file.exists():
                 notes.append(f"{BASE} is not used: a release has all its modules")
@@ -71,6 +77,7 @@ def layout(directory: Path, moduledir: str) -> Layout:
         site_manifest=manifest,
         config_version=said.config_version,
         notes=tuple(notes),
+        single=single,
     )
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from localpuppet.releases.forge.ports import ModuleForge
     from localpuppet.releases.git.repository import Repository
 
+NO_PATHS: Mapping[str, Path] = {}
+
 
 class LockWriter:
     """Makes locks.
@@ -62,7 +64,12 @@ class LockWriter:
         self._files = files
 
     def lock(
-        self, directory: Path, *, accept_moved: bool, update: Collection[str] | None = None
+        self,
+        directory: Path,
+        *,
+        accept_moved: bool,
+        update: Collection[str] | None = None,
+        paths: Mapping[str, Path] = NO_PATHS,
     ) -> Lock:
         """Resolve the manifest in `directory` and write the lock beside it.
 
@@ -71,6 +78,8 @@ class LockWriter:
             accept_moved: Lock a tag or version again that is not what it was.
             update: Single modules whose branch or range is resolved anew; all for an empty
                 collection, none for `None`.
+            paths: Work trees of this machine that stand for single modules, by name. Such a lock
+                is for `try`: it is refused as a release's.
 
         Raises:
             InvalidInputError: The manifest is refused, or names something mutable or unknown.
@@ -82,7 +91,7 @@ class LockWriter:
         manifest = self._files.manifest(directory)
         old = self._files.lock(directory) or EMPTY
         file = str(directory / LOCK)
-        refuse_unknown(update or (), manifest, where=str(directory / MANIFEST))
+        refuse_unknown([*(update or ()), *paths], manifest, where=str(directory / MANIFEST))
         try:
             wanted = self._wanted(manifest)
             drafts = resolve_modules(
@@ -118,6 +127,7 @@ class LockWriter:
                 for entry in manifest.modulepath
                 if isinstance(pin := pins[f"sources.{entry}"], Pin)
             },
+            paths={name: str(path) for name, path in paths.items()},
         )
         write_durably(directory / LOCK, to_text(lock).encode(), mode=0o644)
         return lock

@@ -1,0 +1,73 @@
+"""Brings what a lock pins onto the node, for code that is not in the store itself.
+
+Owns: that the trees are in the store and their links beside each other. Refuses to know: whose lock
+it is (a work tree's, that of `trunk`). Invariant: what comes is what was pinned, as for a release.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localpuppet.releases.fetch import Fetcher, wanted_of
+from localpuppet.releases.layout.links import ModuleLinks
+from localpuppet.releases.lock import Lock
+from localpuppet.releases.single.fetching import ModuleFetcher
+from localpuppet.releases.source import Source
+from localpuppet.releases.store import Store
+
+if TYPE_CHECKING:
+    from localpuppet.releases.forge.ports import ModuleForge
+    from localpuppet.releases.git.repository import Repository
+
+
+class LockedModules:
+    """Brings modules and collections of locks.
+
+    Args:
+        store: Trees.
+        sources: The site's sources by name.
+        repository: Lends git under a title that says what for.
+        forge: Returns the forge; called when something must come from there.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        sources: Mapping[str, Source],
+        repository: "Callable[[str], AbstractContextManager[Repository]]",
+        forge: "Callable[[], ModuleForge]",
+    ) -> None:
+        self._store = store
+        self._sources = sources
+        self._repository = repository
+        self._forge = forge
+
+    def bring(self, lock: Lock, trees: Mapping[str, str], *, title: str, file: Path) -> None:
+        """Have the trees of a lock in the store, and the links to its modules.
+
+        Args:
+            lock: The lock.
+            trees: What the links lead to: see `ModuleLinks`.
+            title: What for, for whoever waits.
+            file: The lock's file, for messages.
+
+        Raises:
+            InvalidInputError: The forge has no such release.
+            IntegrityError: A tag moved, or bytes or a signature are not what they must be.
+            UnavailableError: A repository or the forge cannot be had.
+            BusyError: Another process changes the store.
+            StateError: The disk refused.
+        """
+        wanted = wanted_of(lock, self._sources, file=str(file))
+        held = self._store.exclusively()
+        try:
+            with self._repository(title) as repository:
+                Fetcher(repository=repository, store=self._store).bring(wanted)
+                ModuleFetcher(repository=repository, forge=self._forge, store=self._store).bring(
+                    lock.pins, file=str(file)
+                )
+            ModuleLinks(self._store.directory).make(trees)
+        finally:
+            held.release()

@@ -1,0 +1,87 @@
+"""Prepares a run of a work tree, before it is a release: `localpuppet try`.
+
+    may it? -> read the input, if there is one -> its modules -> compute the node document
+
+Owns: what such a run is refused for, and what of the node does not count for it: the release that
+the input names, a rollback, the order of releases. Refuses to know: how Puppet is run.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.enc.classify import node_document
+from localpuppet.enc.document import EncData, Input
+from localpuppet.enc.input import Fetch, LoadedInput, read_input
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.documents import Documents
+from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.release import Release
+from localpuppet.runs.options import RunOptions
+from localpuppet.runs.preparing import PreparedRun
+
+# What an input must name, and what does not count here.
+_NO_RELEASE = ReleasePath("a-work-tree/trunk")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPreparation:
+    """Prepares runs of work trees.
+
+    Attributes:
+        own_input: The node's own input; it may be missing.
+        documents: Reads documents.
+        fetch: The https client.
+        release: Returns the work tree in a directory, ready to be run.
+        immutable_only: Whether the site runs tags only.
+        asks_enc: Whether the site has an ENC command of its own.
+        note: Takes what a person should read.
+        named: Takes what the work tree is called, as soon as it is known.
+    """
+
+    own_input: Path
+    documents: Documents
+    fetch: Fetch
+    release: Callable[[Path], Release]
+    immutable_only: bool
+    asks_enc: bool
+    note: Callable[[str], None]
+    named: Callable[[str], None]
+
+    def prepare(self, options: RunOptions, *, directory: Path, source: str | None) -> PreparedRun:
+        """Read the input, have the modules here, and refuse what can be refused by now.
+
+        Args:
+            options: How it is to be run.
+            directory: The work tree.
+            source: The input; the node's own, if it has one, for `None`.
+
+        Raises:
+            LocalpuppetError: The site, the input or the tree refuses it; nothing was recorded.
+        """
+        if self.immutable_only:
+            if not options.noop:
+                raise InvalidInputError(
+                    "a work tree may change, and immutable_only is set",
+                    where=str(directory),
+                    hint="--noop shows what it would do",
+                )
+            self.note("warning: compiling runs functions and facts of this work tree as this user")
+        loaded = self._input(source)
+        release = self.release(directory)
+        self.named(release.app)
+        document = None
+        if not self.asks_enc:
+            document = node_document(loaded, release.enc, answer=None)
+        return PreparedRun(loaded=loaded, release=release, options=options, document=document)
+
+    def _input(self, source: str | None) -> LoadedInput:
+        if source is None and not self.own_input.exists():
+            self.note(f"there is no {self.own_input}: no class and no parameter is given")
+            nothing = Input(app=_NO_RELEASE, layers=(), data=EncData(classes={}, parameters={}))
+            return LoadedInput(name="", sha256="", input=nothing)
+        return read_input(
+            str(self.own_input) if source is None else source,
+            documents=self.documents,
+            fetch=self.fetch,
+        )
