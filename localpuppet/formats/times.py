@@ -1,7 +1,7 @@
 """Times and lengths of time as people and records write and read them."""
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 
 from localpuppet.errors import InvalidInputError
 
@@ -49,6 +49,12 @@ def show_duration(seconds: float) -> str:
 def show_time(moment: datetime) -> str:
     """Return the form of times in records: ISO 8601, UTC, microseconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def show_epoch(seconds: float) -> str:
+    """Return seconds since 1970 as PuppetDB and Puppet's reports show times: milliseconds, UTC."""
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
 
 
 def parse_time(text: str) -> datetime:

@@ -1,4 +1,5 @@
 """Who is there, and what the nodes say of themselves.
 
 decides: `entry`, `presence`, `reading`.
+inner rooms: `query`.
 """

@@ -1,0 +1,214 @@
+"""A fleet and queries that `puppetdb.py` gives to PuppetDB and to us."""
+
+from localpuppet.formats.names import ClassName, Environment, NodeName, RunId
+from localpuppet.formats.values import Json
+from localpuppet.inventory.entry import InventoryEntry
+
+_ROLES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("web", ("apache", "profile::web")),
+    ("db", ("postgresql::server", "profile::db")),
+    ("lb", ("haproxy", "profile::loadbalancer")),
+    ("", ("ntp",)),
+)
+_RUN = RunId("20261122T040000.000000Z-abcd")
+
+
+def fleet(count: int) -> list[InventoryEntry]:
+    """Return so many nodes, sorted by name."""
+    return [_node(number) for number in range(1, count + 1)]
+
+
+def _node(number: int) -> InventoryEntry:
+    role, classes = _ROLES[number % len(_ROLES)]
+    name = f"n{number:02}.example.com"
+    debian = number % 3 != 0
+    facts: dict[str, Json] = {
+        "kernel": "Linux",
+        "is_virtual": number % 2 == 0,
+        "os": {
+            "family": "Debian" if debian else "RedHat",
+            "name": "Debian" if debian else "CentOS",
+            "release": {"full": "12.11" if debian else "9", "major": "12" if debian else "9"},
+        },
+        "networking": {
+            "hostname": name.partition(".")[0],
+            "domain": "example.com",
+            "fqdn": name,
+            "ip": f"10.0.0.{number}",
+            "interfaces": {
+                "eth0": {"ip": f"10.0.0.{number}", "mac": f"aa:00:00:00:00:{number:02}"},
+                **({"eth1": {"ip": f"192.168.0.{number}"}} if number % 4 == 1 else {}),
+                "lo": {"ip": "127.0.0.1"},
+            },
+        },
+        "processors": {"count": number, "models": ["Intel", "Intel" if debian else "AMD"]},
+        "uptime": f"{number} days",
+        "load": number + 0.5,
+        "nested.name": {"a.b": number},
+    }
+    if number % 5 == 0:
+        facts["cluster"] = "blue"
+        facts["tags"] = ["x", "y"]
+    return InventoryEntry(
+        node=NodeName(name),
+        at=1_795_000_000.0 + number,
+        run=_RUN,
+        release="foo/tags/r1",
+        environment=Environment("production" if number % 6 else "testing"),
+        facts=facts,
+        roles=(role,) if role else (),
+        classes=tuple(ClassName(one) for one in ("settings", *classes)),
+    )
+
+
+QUERIES: tuple[Json, ...] = (
+    # entities, whole and projected
+    "nodes[certname] { }",
+    "nodes { }",
+    "inventory[certname] { }",
+    "inventory[certname, facts.os.family] { }",
+    "inventory[facts.networking.ip, trusted.certname] { certname = 'n01.example.com' }",
+    "inventory { certname = 'n03.example.com' }",
+    "facts { certname = 'n01.example.com' and name = 'kernel' }",
+    "facts[certname, value] { name = 'osfamily' }",
+    "fact_contents { certname = 'n01.example.com' and name = 'os' }",
+    "resources[certname, title] { type = 'Class' }",
+    "resources[certname, type, title, exported, environment] { type = 'Class' and title ~ '::' }",
+    # equality
+    'inventory[certname] { facts.role = "web" }',
+    "inventory[certname] { facts.role != 'web' }",
+    "inventory[certname] { facts.os.family = 'Debian' }",
+    "inventory[certname] { ! (facts.cluster = 'blue') }",
+    "inventory[certname] { facts.cluster != 'blue' }",
+    "inventory[certname] { facts.processors.count = 4 }",
+    "inventory[certname] { facts.processors.count = '4' }",
+    "inventory[certname] { facts.is_virtual = true }",
+    "inventory[certname] { facts.is_virtual = 'true' }",
+    "inventory[certname] { facts.load = 4.5 }",
+    "inventory[certname] { facts.tags = ['x', 'y'] }",
+    "inventory[certname] { facts.tags = ['x'] }",
+    "inventory[certname] { facts.tags = 'x' }",
+    "inventory[certname] { facts.tags[0] = 'x' }",
+    "inventory[certname] { ! (facts.tags[0] = 'y') }",
+    "inventory[certname] { facts.processors.models[1] = 'AMD' }",
+    'inventory[certname] { facts."nested.name"."a.b" = 3 }',
+    "inventory[certname] { trusted.certname = 'n02.example.com' }",
+    "inventory[certname] { trusted.domain = 'example.com' and environment = 'testing' }",
+    # order
+    "inventory[certname] { facts.processors.count > 4 }",
+    "inventory[certname] { facts.processors.count >= 4 and facts.processors.count <= 6 }",
+    "inventory[certname] { facts.processors.count < 2.5 }",
+    "inventory[certname] { ! (facts.processors.count > 4) }",
+    "inventory[certname] { facts.load > 10 }",
+    "inventory[certname] { facts.nosuch > 1 }",
+    "inventory[certname] { ! (facts.nosuch > 1) }",
+    "facts[certname] { name = 'load' and value > 10 }",
+    "fact_contents[certname] { name = 'processors' and value >= 11 }",
+    # regular expressions
+    "nodes[certname] { certname ~ '^n0[1-3]' }",
+    "nodes[certname] { certname !~ '^n0[1-3]' }",
+    "inventory[certname] { facts.os.release.full ~ '^1' }",
+    "inventory[certname] { facts.os.release.full !~ '^1' }",
+    "inventory[certname] { facts.cluster ~ 'b' }",
+    "inventory[certname] { facts.cluster !~ 'b' }",
+    "inventory[certname] { facts.processors.count ~ '^1' }",
+    "inventory[certname] { facts.is_virtual ~ 'tr' }",
+    "facts[certname, value] { name ~ 'ipaddress' and value ~ '^192' }",
+    "fact_contents[certname, value] { path ~> ['networking', 'interfaces', '.*', 'mac'] }",
+    "fact_contents[certname] { path ~> ['networking', 'interfaces', 'eth', 'ip'] }",
+    "fact_contents[certname] { path ~> ['processors', 'models', '.*'] and value = 'AMD' }",
+    "fact_contents[certname, value] { path = ['os', 'family'] }",
+    "fact_contents[certname, value] { path = ['processors', 'models', 0] }",
+    # null
+    "nodes[certname] { deactivated is null and expired is null }",
+    "nodes[certname] { deactivated is not null }",
+    "inventory[certname] { facts.cluster is null }",
+    "inventory[certname] { facts.cluster is not null }",
+    "inventory[certname] { facts.os.nosuch is null }",
+    # in, subqueries, nesting
+    "nodes[certname] { certname in ['n01.example.com', 'n02.example.com', 'zz'] }",
+    "facts[certname, name] { name in ['kernel', 'osfamily'] and certname ~ 'n01' }",
+    "nodes[certname] { certname in resources[certname] { type = 'Class' and title = 'Apache' } }",
+    "nodes[certname] { resources { type = 'Class' and title = 'Apache' } }",
+    "nodes[certname] { ! resources { type = 'Class' and title = 'Apache' } }",
+    "inventory[certname] { resources { type = 'Class' and title ~ 'Profile' } and facts.load < 5 }",
+    "facts[certname] { name = 'ipaddress' and resources { type = 'Class' and title = 'Ntp' } }",
+    "facts[certname, value] { name = 'fqdn' and inventory { facts.role = 'db' } }",
+    "facts[certname, name] { fact_contents { path ~> ['networking', '.*', 'eth1', 'ip'] } }",
+    "nodes[certname] { facts { name = 'cluster' and value = 'blue' } }",
+    "nodes[certname] { certname in facts[certname] { name = 'osfamily' and value = 'RedHat' }"
+    " and (certname ~ '3' or ! certname ~ '^n0') }",
+    "inventory[certname] { [certname] in nodes[certname] { certname ~ '1' } }",
+    # order, pages, counts
+    "nodes[certname] { order by certname desc limit 3 }",
+    "nodes[certname] { order by certname limit 2 offset 4 }",
+    "facts[certname, value] { name = 'uptime' order by certname desc limit 2 }",
+    "nodes[count()] { }",
+    "nodes[count()] { certname = 'zz' }",
+    "facts[name, count()] { name ~ '^(os|cluster)' group by name }",
+    "facts[value, count()] { name = 'osfamily' group by value }",
+    "inventory[environment, count()] { group by environment }",
+    "resources[title, count()] { type = 'Class' group by title }",
+    "nodes[certname] { facts_environment = 'testing' }",
+    # arrays
+    ["from", "nodes", ["=", ["node", "active"], True]],
+    ["from", "nodes", ["extract", "certname", ["=", ["fact", "osfamily"], "Debian"]]],
+    ["from", "nodes", ["extract", "certname", [">", ["fact", "load"], 8]]],
+    ["from", "nodes", ["extract", ["certname"], ["null?", "deactivated", True]]],
+    [
+        "from",
+        "nodes",
+        ["extract", ["certname"], ["in", "certname", ["array", ["n01.example.com"]]]],
+    ],
+    [
+        "from",
+        "facts",
+        [
+            "extract",
+            ["certname", "value"],
+            [
+                "and",
+                ["=", "name", "ipaddress"],
+                [
+                    "in",
+                    "certname",
+                    [
+                        "extract",
+                        "certname",
+                        [
+                            "select_resources",
+                            ["and", ["=", "type", "Class"], ["=", "title", "Haproxy"]],
+                        ],
+                    ],
+                ],
+            ],
+        ],
+    ],
+    [
+        "from",
+        "inventory",
+        ["extract", ["certname", "facts.uptime"], ["or", ["=", "facts.role", "lb"]]],
+        ["order_by", [["certname", "desc"]]],
+        ["limit", 2],
+    ],
+    [
+        "from",
+        "nodes",
+        [
+            "in",
+            "certname",
+            ["from", "facts", ["extract", "certname", ["=", "name", "cluster"]]],
+        ],
+    ],
+    [
+        "from",
+        "facts",
+        ["extract", [["function", "count"], "name"], ["=", "name", "os"], ["group_by", "name"]],
+    ],
+    ["from", "nodes", ["extract", "certname", ["subquery", "facts", ["=", "value", "blue"]]]],
+    [
+        "from",
+        "nodes",
+        ["extract", "certname", ["in", ["fact", "cluster"], ["array", ["blue", "red"]]]],
+    ],
+)

@@ -1,0 +1,302 @@
+"""The functions that Puppet code asks with: their arguments, and what they return.
+
+Owns: names, numbers of arguments, errors and order of results, as the predecessors have them
+(docs/queries.md). Refuses to know: how a question reaches us, and whether the inventory is fresh.
+
+Example: `Question.of("servers_with_role", ["web"]).answer(reader).result`.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.values import Json, type_names
+from localpuppet.inventory.query import puppetdb
+from localpuppet.inventory.query.discovery import parse_nodes, parse_resources
+from localpuppet.inventory.query.evaluating import Evaluation, canonical
+from localpuppet.inventory.query.fact_filter import FactFilter
+from localpuppet.inventory.query.node_facts import NodeFacts, dig
+from localpuppet.inventory.query.patterns import searching
+from localpuppet.inventory.query.tree import (
+    CERTNAME,
+    ROLE,
+    And,
+    Compare,
+    Condition,
+    Entity,
+    Field,
+    Operator,
+    Or,
+    Select,
+    check_size,
+)
+from localpuppet.inventory.reading import InventoryReader
+
+MAX_ARGUMENTS = 100
+# What a question and its answer may have as JSON: the Ruby side holds them in memory at once.
+MAX_ANSWER = 32 * 1024 * 1024
+MAX_WARNED = 3
+_FACTS = Field(column="facts", text="facts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer as Puppet code gets it.
+
+    Attributes:
+        result: What the function returns.
+        names: The nodes that were found, sorted.
+        digest: SHA-256 over what makes this answer another one, hexadecimal.
+        warnings: What the author of the query should know, each one line.
+    """
+
+    result: Json
+    names: tuple[str, ...]
+    digest: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """An answer before it is digested."""
+
+    result: Json
+    names: Sequence[str]
+    watched: Json
+    warnings: tuple[str, ...] = ()
+
+
+Arguments = Sequence[Json]
+_Function = Callable[[InventoryReader, Arguments], _Found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A call of one of the functions.
+
+    Attributes:
+        function: Its name.
+        arguments: Its arguments.
+    """
+
+    function: str
+    arguments: tuple[Json, ...]
+
+    @classmethod
+    def of(cls, function: str, arguments: Arguments) -> "Question":
+        """Return a call whose number of arguments is right.
+
+        Raises:
+            InvalidInputError: There is no such function, or the number is wrong.
+        """
+        if function not in _FUNCTIONS:
+            raise InvalidInputError(f"the function {function[:40]!r} is unknown")
+        least, most, _ = _FUNCTIONS[function]
+        count = len(arguments)
+        if count < least or count > most:
+            allowed = f"must be >= {least}" if most == MAX_ARGUMENTS else f"must be {least}"
+            if least < most < MAX_ARGUMENTS:
+                allowed = f"must be {least} to {most}"
+            raise InvalidInputError(f"{function}(): wrong number of arguments ({count}; {allowed})")
+        return cls(function=function, arguments=tuple(arguments))
+
+    @property
+    def text(self) -> str:
+        """Return the call as one would write it in Puppet: `query_nodes("role=web", "fqdn")`."""
+        shown = ", ".join(json.dumps(one, ensure_ascii=False) for one in self.arguments)
+        return f"{self.function}({shown})"
+
+    def answer(self, reader: InventoryReader) -> Reply:
+        """Return what the nodes in `reader` answer.
+
+        Raises:
+            InvalidInputError: An argument is refused, or the answer is too large.
+            StateError: The entries cannot be read.
+        """
+        try:
+            found = _FUNCTIONS[self.function][2](reader, self.arguments)
+        except InvalidInputError as error:
+            raise error.at(f"{self.function}()") from error
+        if len(canonical(found.result)) > MAX_ANSWER:
+            raise InvalidInputError(
+                f"the answer has more than {MAX_ANSWER // 1048576} MiB",
+                where=f"{self.function}()",
+                hint="ask for named facts, or for fewer nodes",
+            )
+        digested = canonical({"names": list(found.names), "watched": found.watched})
+        return Reply(
+            result=found.result,
+            names=tuple(found.names),
+            digest=hashlib.sha256(digested).hexdigest(),
+            warnings=found.warnings,
+        )
+
+
+def _servers(reader: InventoryReader, where: Condition) -> _Found:
+    """Return whole fact hashes, sorted by fqdn."""
+    select = Select(entity=Entity.INVENTORY, where=check_size(where), columns=(_FACTS,))
+    answer = Evaluation(reader).answer(select)
+    # Entries are sorted by the node's name, and the fqdn of an answer is that.
+    return _Found(
+        result=[row["facts"] for row in answer.rows],
+        names=answer.names,
+        watched=list(answer.watched),
+    )
+
+
+def _servers_with_role(reader: InventoryReader, arguments: Arguments) -> _Found:
+    return _servers(reader, _any_role(_texts(arguments, "a role")))
+
+
+def _any_role(names: Sequence[str]) -> Condition:
+    if len(names) == 1:
+        return Compare(field=ROLE, operator=Operator.EQUAL, value=names[0])
+    return Or(
+        parts=tuple(Compare(field=ROLE, operator=Operator.EQUAL, value=name) for name in names)
+    )
+
+
+def _server_with_role(reader: InventoryReader, arguments: Arguments) -> _Found:
+    roles, fallback = (arguments, None) if len(arguments) == 1 else (arguments[:-1], arguments[-1])
+    found = _servers_with_role(reader, roles)
+    servers = found.result if isinstance(found.result, list) else []
+    return _Found(
+        result=servers[0] if servers else fallback,
+        names=found.names[:1],
+        watched=found.watched[:1] if isinstance(found.watched, list) else None,
+    )
+
+
+def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> _Found:
+    filters = [FactFilter.parse(text) for text in _texts(arguments, "a fact query")]
+    found = _servers(reader, And(parts=tuple(one.condition for one in filters)))
+    warnings = tuple(
+        warning for one in filters if one.number for warning in _no_numbers(reader, one)
+    )
+    return _Found(result=found.result, names=found.names, watched=found.watched, warnings=warnings)
+
+
+def _no_numbers(reader: InventoryReader, one: FactFilter) -> Iterator[str]:
+    odd = [str(entry.node) for entry in reader.entries() if one.is_not_a_number(NodeFacts(entry))]
+    if odd and one.number is not None:
+        more = f" and {len(odd) - MAX_WARNED} more" if len(odd) > MAX_WARNED else ""
+        yield (
+            f"the fact {one.number.text} is not a number on {', '.join(odd[:MAX_WARNED])}{more}:"
+            " it does not match"
+        )
+
+
+def _texts(arguments: Arguments, what: str) -> list[str]:
+    """Return strings, also those that stand in an array among them."""
+    found: list[str] = []
+    for one in arguments:
+        for text in one if isinstance(one, list) else [one]:
+            if not isinstance(text, str):
+                raise InvalidInputError(f"{what} must be a string, not a {type_names[type(text)]}")
+            if not text:
+                raise InvalidInputError(f"{what} is empty")
+            found.append(text)
+    if not 0 < len(found) <= MAX_ARGUMENTS:
+        raise InvalidInputError(f"there must be 1 to {MAX_ARGUMENTS} of {what}, not {len(found)}")
+    return found
+
+
+def _nodes(reader: InventoryReader, query: Json) -> Iterator[tuple[str, NodeFacts]]:
+    """Yield the nodes that a query finds, with their facts."""
+    select = Select(entity=Entity.INVENTORY, where=parse_nodes(query), columns=(CERTNAME,))
+    for hit in Evaluation(reader).hits(select):
+        yield str(hit.node.entry.node), hit.node.facts
+
+
+def _query_nodes(reader: InventoryReader, arguments: Arguments) -> _Found:
+    if len(arguments) == 1:
+        names = [name for name, _ in _nodes(reader, arguments[0])]
+        return _Found(result=list(names), names=names, watched=None)
+    fact = arguments[1]
+    if not isinstance(fact, str) or not fact:
+        raise InvalidInputError("the fact must be a string")
+    first, *path = fact.split(".")
+    values = [
+        (name, dig(facts.get(first), _steps(path)))
+        for name, facts in _nodes(reader, arguments[0])
+        if facts.get(first) is not None
+    ]
+    result: list[Json] = [value for _, value in values]
+    return _Found(result=result, names=[name for name, _ in values], watched=result)
+
+
+def _steps(path: Sequence[str]) -> tuple[str | int, ...]:
+    return tuple(int(step) if step.isdigit() else step for step in path)
+
+
+def _query_facts(reader: InventoryReader, arguments: Arguments) -> _Found:
+    query, wanted = arguments
+    names = _texts(wanted if isinstance(wanted, list) else [wanted], "a fact's name")
+    result: dict[str, Json] = {}
+    for node, facts in _nodes(reader, query):
+        about = dict(pair for name in names for pair in _facts_named(facts, name))
+        if about:
+            result[node] = about
+    return _Found(result=result, names=list(result), watched=result)
+
+
+def _facts_named(facts: NodeFacts, name: str) -> Iterator[tuple[str, Json]]:
+    if len(name) > 2 and name.startswith("/") and name.endswith("/"):
+        search = searching(name[1:-1])
+        yield from ((one, value) for one, value in facts.items() if search(one))
+        return
+    first, *path = name.split(".")
+    value = facts.get(first)
+    if value is not None:
+        yield name.replace(".", "_"), dig(value, _steps(path))
+
+
+def _query_resources(reader: InventoryReader, arguments: Arguments) -> _Found:
+    grouped = len(arguments) == 3 and arguments[2] is True
+    where = parse_resources(arguments[1])
+    select = Select(entity=Entity.RESOURCES, where=where)
+    wanted = {name for name, _ in _nodes(reader, arguments[0])}
+    answer = Evaluation(reader).answer(select)
+    rows: list[Json] = [row for row in answer.rows if row["certname"] in wanted]
+    names = [name for name in answer.names if name in wanted]
+    if not grouped:
+        return _Found(result=rows, names=names, watched=rows)
+    groups: dict[str, Json] = {
+        name: [row for row in rows if isinstance(row, dict) and row["certname"] == name]
+        for name in names
+    }
+    return _Found(result=groups, names=names, watched=groups)
+
+
+def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> _Found:
+    answer = Evaluation(reader).answer(puppetdb.parse(arguments[0]))
+    return _Found(result=list(answer.rows), names=answer.names, watched=answer.watched)
+
+
+def _query(reader: InventoryReader, arguments: Arguments) -> _Found:
+    if len(arguments) == 1:
+        return _query_nodes(reader, arguments)
+    names = _texts(arguments[1:], "a fact's name")
+    result: dict[str, Json] = {}
+    for node, facts in _nodes(reader, arguments[0]):
+        about: dict[str, Json] = {}
+        for name in names:
+            first, *path = name.split(".")
+            about[name] = dig(facts.get(first), _steps(path))
+        result[node] = about
+    return _Found(result=result, names=list(result), watched=result)
+
+
+# Name → fewest and most arguments, and what answers.
+_FUNCTIONS: Mapping[str, tuple[int, int, _Function]] = {
+    "servers_with_role": (1, MAX_ARGUMENTS, _servers_with_role),
+    "server_with_role": (1, MAX_ARGUMENTS, _server_with_role),
+    "servers_with_facts": (1, MAX_ARGUMENTS, _servers_with_facts),
+    "query_nodes": (1, 2, _query_nodes),
+    "query_facts": (2, 2, _query_facts),
+    "query_resources": (2, 3, _query_resources),
+    "puppetdb_query": (1, 1, _puppetdb_query),
+    "query": (1, 2, _query),
+}

@@ -1,0 +1,227 @@
+"""What a node's entry is as rows of PuppetDB's entities.
+
+Owns: the columns of each entity, and which of PuppetDB's an inventory does not have. Refuses to
+know: conditions.
+
+Invariant: what nobody publishes is refused by its name, where a query is read; a column or a
+resource type that is not here never looks like one that is empty.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.times import show_epoch
+from localpuppet.formats.values import Json
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.query.node_facts import NodeFacts, dig
+from localpuppet.inventory.query.tree import Entity
+
+CLASS = "Class"
+MAX_LEAVES = 100_000
+
+COLUMNS: Mapping[Entity, tuple[str, ...]] = {
+    Entity.INVENTORY: ("certname", "timestamp", "environment", "facts", "trusted"),
+    Entity.NODES: (
+        "certname",
+        "deactivated",
+        "expired",
+        "facts_environment",
+        "catalog_environment",
+        "facts_timestamp",
+        "catalog_timestamp",
+    ),
+    Entity.FACTS: ("certname", "name", "value", "environment"),
+    Entity.FACT_CONTENTS: ("certname", "path", "name", "value", "environment"),
+    Entity.RESOURCES: ("certname", "type", "title", "exported", "environment"),
+}
+# Columns that hold JSON, which a dotted field goes into.
+NESTED = frozenset({"facts", "trusted"})
+# When something was published: not part of what an answer says.
+TIMES = frozenset({"timestamp", "facts_timestamp", "catalog_timestamp"})
+
+_OF_REPORTS = (
+    "report_timestamp",
+    "report_environment",
+    "latest_report_status",
+    "latest_report_noop",
+    "latest_report_noop_pending",
+    "latest_report_corrective_change",
+    "latest_report_hash",
+    "latest_report_job_id",
+    "cached_catalog_status",
+)
+_ABSENT: Mapping[Entity, Mapping[str, str]] = {
+    Entity.NODES: {
+        **dict.fromkeys(_OF_REPORTS, "reports are not in the inventory"),
+        "expires_facts": "facts here do not expire",
+        "expires_facts_updated": "facts here do not expire",
+    },
+    Entity.RESOURCES: dict.fromkeys(
+        ("parameters", "tag", "tags", "file", "line", "resource"),
+        "of a class the inventory has the name only",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row.
+
+    Args:
+        values: Column → value.
+        facts: What stands for the column `facts`, where the entity has it.
+    """
+
+    values: Mapping[str, Json]
+    facts: NodeFacts | None = None
+
+    def at(self, column: str, path: tuple[str | int, ...] = ()) -> Json:
+        """Return what is at a place in the row; `None` where nothing is."""
+        if column != "facts" or self.facts is None:
+            return dig(self.values.get(column), path)
+        if not path:
+            return self.facts.whole()
+        name = str(path[0])
+        return dig({name: self.facts.get(name)}, (name, *path[1:]))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRows:
+    """A node's rows.
+
+    Args:
+        entry: What the node says of itself.
+        facts: Its facts.
+    """
+
+    entry: InventoryEntry
+    facts: NodeFacts
+
+    @classmethod
+    def of(cls, entry: InventoryEntry) -> "NodeRows":
+        """Return the rows of an entry."""
+        return cls(entry, NodeFacts(entry))
+
+    def rows(self, entity: Entity, names: frozenset[str] | None = None) -> Iterator[Row]:
+        """Yield the rows of an entity.
+
+        Args:
+            entity: The entity.
+            names: The names of facts, or titles of classes, that can count; `None` for all.
+        """
+        if entity is Entity.INVENTORY:
+            yield self._inventory()
+        elif entity is Entity.NODES:
+            yield self._node()
+        elif entity is Entity.FACTS:
+            for name, value in self._named(names):
+                yield Row({**self._base(), "name": name, "value": value})
+        elif entity is Entity.FACT_CONTENTS:
+            for name, value in self._named(names):
+                for path, leaf in leaves(value, (name,)):
+                    row: dict[str, Json] = {"path": [*path], "name": name, "value": leaf}
+                    yield Row({**self._base(), **row})
+        else:
+            yield from self._classes()
+
+    def _base(self) -> dict[str, Json]:
+        return {"certname": str(self.entry.node), "environment": self._environment()}
+
+    def _environment(self) -> str:
+        # Puppet's default, which an input that names none gets.
+        return str(self.entry.environment or "production")
+
+    def _inventory(self) -> Row:
+        return Row(
+            {
+                **self._base(),
+                "timestamp": show_epoch(self.entry.at),
+                "trusted": self._trusted(),
+                "role": list(self.entry.roles),
+            },
+            self.facts,
+        )
+
+    def _trusted(self) -> dict[str, Json]:
+        """Return what a signature vouches for, in the form of Puppet's `trusted`."""
+        name = str(self.entry.node)
+        hostname, _, domain = name.partition(".")
+        return {
+            "authenticated": "remote",
+            "certname": name,
+            "domain": domain or None,
+            "extensions": {},
+            "hostname": hostname,
+        }
+
+    def _node(self) -> Row:
+        at, environment = show_epoch(self.entry.at), self._environment()
+        return Row(
+            {
+                "certname": str(self.entry.node),
+                "deactivated": None,
+                "expired": None,
+                "facts_environment": environment,
+                "catalog_environment": environment,
+                "facts_timestamp": at,
+                "catalog_timestamp": at,
+            }
+        )
+
+    def _named(self, names: frozenset[str] | None) -> Iterator[tuple[str, Json]]:
+        if names is None:
+            yield from self.facts.items()
+            return
+        for name in sorted(names):
+            value = self.facts.get(name)
+            if value is not None:
+                yield name, value
+
+    def _classes(self) -> Iterator[Row]:
+        for name in sorted(self.entry.classes):
+            about: dict[str, Json] = {"type": CLASS, "title": capitalized(name), "exported": False}
+            yield Row({**self._base(), **about})
+
+
+def leaves(
+    value: Json, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], Json]]:
+    """Yield every scalar in a value with its path, at most `MAX_LEAVES` of them; no recursion."""
+    waiting: list[tuple[tuple[str | int, ...], Json]] = [(path, value)]
+    for _ in range(MAX_LEAVES):
+        if not waiting:
+            return
+        place, one = waiting.pop()
+        if isinstance(one, dict):
+            waiting.extend(((*place, key), inner) for key, inner in reversed(one.items()))
+        elif isinstance(one, list):
+            waiting.extend(((*place, n), one[n]) for n in reversed(range(len(one))))
+        else:
+            yield place, one
+    raise InvalidInputError(f"a fact has more than {MAX_LEAVES} values in it")
+
+
+def check_column(entity: Entity, column: str, where: str) -> str:
+    """Return a column's name if the entity has it.
+
+    Raises:
+        InvalidInputError: PuppetDB has it and an inventory does not, or nobody has it.
+    """
+    if column in COLUMNS[entity]:
+        return column
+    reason = _ABSENT.get(entity, {}).get(column)
+    if reason is not None:
+        raise InvalidInputError(
+            f"the field {column} of {entity.value} is not answered: {reason}", where=where
+        )
+    raise InvalidInputError(
+        f"{column[:40]!r} is not a field of {entity.value}",
+        where=where,
+        hint=f"it has {', '.join(COLUMNS[entity])}",
+    )
+
+
+def capitalized(name: str) -> str:
+    """Return a type's or class's name as Puppet shows it: `Foo::Bar`."""
+    return "::".join(part.capitalize() for part in name.split("::"))
