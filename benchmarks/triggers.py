@@ -15,7 +15,7 @@
 
 Servers are Debian's, on free ports of 127.0.0.1, with their data below --directory; the newest
 nats-server with `--engine nats-new`. Bars are printed with what was reached. Needs root, Puppet,
-etcd, nats-server and task-spooler, and takes some ten minutes.
+etcd, nats-server and task-spooler, and names first what is missing; takes some ten minutes.
 
     benchmarks/triggers.py [--only PART ...] [--engine ENGINE ...] [--nodes N ...] [--rounds R]
 """
@@ -38,8 +38,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the servers of the 
 
 from engines import Store, store
 from fleets import Fleet, names, sender, until_heard, usage
-from real_agents import Node, Predecessor, wait_until
+from real_agents import PUPPET, TSP, Node, Predecessor, wait_until
 from storms import storm
+
+from tests.rigs.servers import ETCD, ETCDCTL, NEW_NATS, OLD_NATS
 
 PARTS = ("receipt", "idle", "start", "storm", "restart")
 ENGINES = ("sqlite", "etcd", "nats")
@@ -344,6 +346,17 @@ def at_least(path: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=path.name, dir=path.parent)) / path.name
 
 
+def missing(parts: Sequence[str], engines: Sequence[str]) -> list[str]:
+    """Return the programs that these parts need and that are not there."""
+    servers = {"etcd": [ETCD], "nats": [OLD_NATS], "nats-new": [NEW_NATS]}
+    needed = [program for engine in engines for program in servers.get(engine, ())]
+    if {"idle", "start", "storm"} & set(parts):
+        needed.append(Path(PUPPET))
+    if "idle" in parts or ("start" in parts and "etcd" in engines):
+        needed += [ETCD, ETCDCTL, Path(TSP)]  # the predecessor's loop; tsp is Debian's task-spooler
+    return sorted({str(program) for program in needed if not program.exists()})
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(
@@ -355,6 +368,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of each measurement [3]")
     parser.add_argument("--directory", type=Path, default=DISK, help="[/var/tmp]")
     asked = parser.parse_args()
+    gone = missing(asked.only or PARTS, asked.engine or ENGINES)
+    if gone:
+        parser.error(f"install first: {', '.join(gone)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended, then, too
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
