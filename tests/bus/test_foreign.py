@@ -44,7 +44,7 @@ FOREIGN: dict[str, tuple[bytes, ...]] = {
 }
 
 
-@pytest.fixture(params=[OLD_NATS, NEW_NATS], ids=["nats-2.9", "nats"])
+@pytest.fixture(params=[OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
 def nats(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NatsServer]:
     server = NatsServer(tmp_path / "nats", program=request.param)
     server.start()

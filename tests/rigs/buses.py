@@ -95,7 +95,7 @@ def nats(directory: Path, *, host: str = LOCAL, program: Path = NEW_NATS) -> Ite
 
 SERVED: dict[str, Callable[..., Iterator[Bus]]] = {
     "etcd": etcd,
-    "nats-2.9": partial(nats, program=OLD_NATS),
+    "nats-debian": partial(nats, program=OLD_NATS),
     "nats": nats,
 }
 BUSES: dict[str, Callable[..., Iterator[Bus]]] = {"sqlite": sqlite, **SERVED}

@@ -39,7 +39,7 @@ def _etcd(factory: pytest.TempPathFactory) -> Iterator[ServerEngine]:
 
 
 def _old_nats(factory: pytest.TempPathFactory) -> Iterator[ServerEngine]:
-    yield from _served(NatsEngine(factory.mktemp("nats-2.9"), program=OLD_NATS))
+    yield from _served(NatsEngine(factory.mktemp("nats-debian"), program=OLD_NATS))
 
 
 def _nats(factory: pytest.TempPathFactory) -> Iterator[ServerEngine]:
@@ -48,7 +48,7 @@ def _nats(factory: pytest.TempPathFactory) -> Iterator[ServerEngine]:
 
 SERVED: dict[str, Callable[[pytest.TempPathFactory], Iterator[ServerEngine]]] = {
     "etcd": _etcd,
-    "nats-2.9": _old_nats,
+    "nats-debian": _old_nats,
     "nats": _nats,
 }
 MAKERS: dict[str, Callable[[pytest.TempPathFactory], Iterator[Engine]]] = {

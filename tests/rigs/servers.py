@@ -6,6 +6,7 @@ it, whatever happens to that process.
 
 import http.client
 import json
+import re
 import secrets
 import signal
 import socket
@@ -37,6 +38,14 @@ def free_port() -> int:
         with socket.socket() as listener, suppress(OSError):
             listener.bind(("127.0.0.1", port))
             return port
+
+
+def version_of(program: Path) -> str:
+    """Return what a server's program says of its version: `3.5.16`."""
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    found = re.search(r"\d+\.\d+\.\d+\S*", done.stdout)
+    assert found is not None, done.stdout
+    return found[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ from tests.rigs.servers import OLD_NATS
 
 NAMES = (WEB01, WEB02, LB01, ALICE)
 WIRES: dict[str, Callable[[Path], NatsWire | EtcdWire]] = {
-    "nats-2.9": lambda directory: NatsWire(directory, OLD_NATS),
+    "nats-debian": lambda directory: NatsWire(directory, OLD_NATS),
     "nats": NatsWire,
     "etcd": EtcdWire,
 }

@@ -31,7 +31,7 @@ LIVE = "lp-live.localpuppet.presence.web02~example~com"
 MINE = "lp.localpuppet.presence.web01~example~com"
 
 
-@pytest.fixture(scope="module", params=[OLD_NATS, NEW_NATS], ids=["nats-2.9", "nats"])
+@pytest.fixture(scope="module", params=[OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
 def wire(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[NatsWire]:

@@ -31,7 +31,7 @@ from tests.rigs.servers import NEW_NATS, OLD_NATS
 TRIGGERS = "/puppet_trigger/events/hosts"
 Make = Callable[[Path], NatsWire | EtcdWire]
 WIRES: dict[str, Make] = {
-    "nats-2.9": lambda directory: NatsWire(directory, OLD_NATS),
+    "nats-debian": lambda directory: NatsWire(directory, OLD_NATS),
     "nats": lambda directory: NatsWire(directory, NEW_NATS),
     "etcd": EtcdWire,
 }

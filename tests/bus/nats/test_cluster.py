@@ -20,7 +20,7 @@ PATIENCE = 60.0
 _Result = TypeVar("_Result")
 
 
-@pytest.fixture(params=[OLD_NATS, NEW_NATS], ids=["nats-2.9", "nats"])
+@pytest.fixture(params=[OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[NatsServer]]:
     servers = nats_cluster(tmp_path, 3, request.param)
     for server in servers:
