@@ -85,8 +85,10 @@ def test_a_wheel_holds_all_that_a_node_needs(node: Node, tmp_path: Path) -> None
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from localpuppet.cli.main import main;"
         " sys.exit(main())"
     )
-    for arguments in (["check"], ["units"], ["apply"]):
-        shown = out(sys.executable, "-P", "-c", script, target, "--root", node.root, *arguments)
+    assert (target / "localpuppet" / "py.typed").exists()
+    for arguments in (["check"], ["units"], ["completion", "bash"], ["apply"]):
+        place = (target, "--root", node.root)
+        shown = out(*BARE, sys.executable, "-P", "-c", script, *place, *arguments)
     first = shown.splitlines()[0]
     assert f"--external_nodes {target}/localpuppet/share/enc/enc.sh" in first
     assert first.startswith(f"# LOCALPUPPET_NODE_DOCUMENT={node.root}/node.yaml ")

@@ -3,9 +3,8 @@
 import pytest
 
 from tests.rigs.node import PATIENCE
-from tests.rigs.systemd import ME, SINGLE, SPLIT, UNITS, Machine
+from tests.rigs.systemd import FORMS, ME, RUNS_PUPPET, UNITS, Machine, open_gate
 
-FORMS = {"single": SINGLE, "split": SPLIT}
 # Puppet goes no further until somebody opens the gate.
 GATE = """
 exec { '/bin/sh -c "read line < /run/gate; rm /run/gate"':
@@ -50,12 +49,12 @@ def test_a_changed_form_or_setting_waits_for_the_puppet_that_brings_it(
     machine.run("mkfifo", "/run/gate")
     machine.agent_class(GATE, split=after == "split", every="20m")
     waiting = machine.start_peer("trigger", ME, "--wait", "--timeout", "90s")
-    runs_puppet = FORMS[before][0] if before == "single" else SPLIT[1]
+    runs_puppet = RUNS_PUPPET[before]
     machine.until(lambda: machine.active(runs_puppet) == ["deactivating"])
     machine.run("systemctl", "daemon-reload")
     assert machine.show(runs_puppet, "TimeoutStopUSec") == "15min"
     assert machine.active(runs_puppet) == ["deactivating"]
-    machine.run("sh", "-c", "echo open > /run/gate")
+    open_gate(machine)
     out, _ = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == 0, out
     assert " changed" in out

@@ -6,20 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.systemd import ME, OTHER, SINGLE, SPLIT, UNITS, Machine
+from tests.rigs.systemd import (
+    FORMS,
+    GATE,
+    ME,
+    OTHER,
+    RUNS_PUPPET,
+    SPLIT,
+    UNITS,
+    Machine,
+    at_the_gate,
+    open_gate,
+)
 
-FORMS = {"single": SINGLE, "split": SPLIT}
-RUNS_PUPPET = {"single": SINGLE[0], "split": SPLIT[1]}
 NETWORK = SPLIT[2]
 DOCS = Path(__file__).parents[2] / "docs" / "agent.md"
-# Puppet goes no further until somebody opens the gate, and says when it is there.
-GATE = """
-file { '/run/passed': content => 'yes' }
--> exec { '/bin/sh -c "touch /run/there; read line < /run/gate; rm /run/gate"':
-  onlyif  => '/usr/bin/test -p /run/gate',
-  timeout => 0,
-}
-"""
 # What the sandbox is to keep from whoever takes over the network side: word → what it tries.
 PROBES = {
     "read the node's key": "open(glob.glob('/etc/puppet/keys/*')[0])",
@@ -81,13 +82,6 @@ def installed(machine: Machine, form: str) -> None:
     machine.until(lambda: set(machine.active(*FORMS[form])) == {"active"})
 
 
-def at_the_gate(machine: Machine) -> None:
-    """Have a trigger start a run, and return when that goes no further."""
-    machine.run("mkfifo", "/run/gate")
-    machine.peer("trigger", ME)
-    machine.until(lambda: machine.exists("/run/there"))
-
-
 @both_forms
 def test_it_is_ready_and_hears_and_ends(machine: Machine, form: str) -> None:
     installed(machine, form)
@@ -120,7 +114,7 @@ def test_a_stop_lets_the_run_finish(machine: Machine, form: str) -> None:
     at_the_gate(machine)
     machine.run("systemctl", "--no-block", "stop", *FORMS[form])
     machine.until(lambda: machine.active(RUNS_PUPPET[form]) == ["deactivating"])
-    machine.run("sh", "-c", "echo open > /run/gate")
+    open_gate(machine)
     machine.until(lambda: set(machine.active(*FORMS[form])) == {"inactive"})
     assert [record["outcome"] for record in machine.records()] == ["changed"]
     assert machine.run("systemctl", "--failed", "--no-legend").out == ""

@@ -11,6 +11,7 @@ is missing the tests fail, and say which.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -32,7 +33,17 @@ SPLIT = (
     "localpuppet-agent-run.service",
     "localpuppet-agent-net.service",
 )
+FORMS = {"single": SINGLE, "split": SPLIT}
+RUNS_PUPPET = {"single": SINGLE[0], "split": SPLIT[1]}
 BUS = "/var/lib/localpuppet-net/bus.sqlite"
+# Puppet goes no further until somebody opens the gate, and says when it is there.
+GATE = """
+file { '/run/passed': content => 'yes' }
+-> exec { '/bin/sh -c "touch /run/there; read line < /run/gate; rm /run/gate"':
+  onlyif  => '/usr/bin/test -p /run/gate',
+  timeout => 0,
+}
+"""
 
 
 @cache
@@ -113,6 +124,10 @@ class Machine:
         script = 'mkdir -p "${1%/*}" && cat >"$1" && chmod "$2" "$1"'
         done = self._enter("sh", "-c", script, "sh", path, mode, given=text)
         assert done.code == 0, done
+
+    def copy(self, file: Path, path: str) -> None:
+        """Copy a file of ours into the machine."""
+        shutil.copy(file, f"/proc/{self.pid}/root{path}")
 
     def read(self, path: str) -> str:
         """Return the text of a file."""
@@ -234,6 +249,18 @@ class Machine:
             check=False,
         )
         return Done(done.returncode, done.stdout, done.stderr)
+
+
+def at_the_gate(machine: Machine) -> None:
+    """Have a trigger start a run, and return when that goes no further."""
+    machine.run("mkfifo", "/run/gate")
+    machine.peer("trigger", ME)
+    machine.until(lambda: machine.exists("/run/there"))
+
+
+def open_gate(machine: Machine) -> None:
+    """Let the run that is at the gate go on."""
+    machine.run("sh", "-c", "echo open > /run/gate")
 
 
 def acquaint(machine: Machine) -> None:

@@ -39,7 +39,7 @@
 # @param manage_user Whether user and group `localpuppet` are made, which the network side of `split` has.
 # @param manage_service Whether the services are started and enabled.
 # @param unit_directory Where systemd finds units.
-# @param command Where localpuppet is.
+# @param command Where localpuppet is: a path, or a name that is on the PATH.
 class localpuppet::agent (
   Enum['running', 'stopped', 'absent'] $ensure = 'running',
   Optional[String[1]] $node = undef,
@@ -55,7 +55,7 @@ class localpuppet::agent (
   Boolean $manage_user = true,
   Boolean $manage_service = true,
   Pattern[/\A\/[\w.\/+-]+\z/] $unit_directory = '/etc/systemd/system',
-  String[1] $command = '/usr/local/bin/localpuppet',
+  String[1] $command = 'localpuppet',
 ) {
   $one = ['localpuppet-agent.service']
   $two = ['localpuppet-agent-run.socket', 'localpuppet-agent-run.service', 'localpuppet-agent-net.service']
