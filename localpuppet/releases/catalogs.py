@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.enc.document import NodeDocument
+from localpuppet.enc.document import NodeDocument, to_yaml
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import NodeName
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import joined
+from localpuppet.formats.values import Json
 from localpuppet.machine.files import make_private, write_durably
 from localpuppet.machine.ports import Output, Processes
 from localpuppet.puppet.command import Compilation, error_lines, utf8
@@ -25,8 +27,27 @@ MAX_CATALOG = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """Facts of a machine that is not this one.
+
+    Attributes:
+        name: Its node's name.
+        values: Its facts, as Facter gives them.
+    """
+
+    name: NodeName
+    values: Mapping[str, Json]
+
+    def to_yaml(self) -> str:
+        """Return the file in which Puppet's terminus `yaml` finds them."""
+        # $trusted is made of clientcert, which Puppet adds to what Facter says.
+        values = to_yaml({**self.values, "clientcert": str(self.name)})
+        return f"--- !ruby/object:Puppet::Node::Facts\nname: {self.name}\nvalues: {values}\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogCompiler:
-    """Compiles catalogs with this node's facts.
+    """Compiles catalogs, with this node's facts or given ones.
 
     Attributes:
         state: The state directory; scratch files are made there.
@@ -47,17 +68,25 @@ class CatalogCompiler:
     processes: Processes
     timeout: float
 
-    def compile(self, release: Release, document: NodeDocument) -> dict[str, dict[str, str]]:
+    def compile(
+        self, release: Release, document: NodeDocument, *, facts: NodeFacts | None = None
+    ) -> dict[str, dict[str, str]]:
         """Return the resources of the catalog: reference → parameters as text.
+
+        Args:
+            release: The release.
+            document: The node document.
+            facts: Of another machine; `None` for this node's.
 
         Raises:
             InvalidInputError: It does not compile, or not in time.
             PuppetMissingError: There is no Puppet.
             StateError: Puppet cannot be started, or the disk refused.
         """
-        certname = self.installed().settings["certname"]
-        words = ("catalog", "compile", certname, "--render-as", "json")
-        return _resources(self.call(words, release, document), where=release.app)
+        name = facts.name if facts else self.installed().settings["certname"]
+        words = ("catalog", "compile", name, "--render-as", "json")
+        output = self.call(words, release, document, facts=facts)
+        return _resources(output, where=f"{release.app}: {name}" if facts else release.app)
 
     def call(
         self,
@@ -66,6 +95,7 @@ class CatalogCompiler:
         document: NodeDocument,
         *,
         script: Path | None = None,
+        facts: NodeFacts | None = None,
     ) -> Output:
         """Call Puppet with a release and a node document as a run has them; apply nothing.
 
@@ -74,6 +104,7 @@ class CatalogCompiler:
             release: The release.
             document: The node document.
             script: Ruby that is loaded before Puppet.
+            facts: Of another machine; `None` for this node's.
 
         Raises:
             InvalidInputError: It did not end in time.
@@ -90,6 +121,10 @@ class CatalogCompiler:
             (environments / document.environment).mkdir(parents=True)
             compilation = self.compilation(release, document.environment, environments)
             options = [*compilation.options, "--log_level", "err", "--color=false"]
+            if facts is not None:
+                make_private(scratch / "facts")
+                write_durably(scratch / "facts" / f"{facts.name}.yaml", facts.to_yaml().encode())
+                options += ["--facts_terminus", "yaml", "--yamldir", str(scratch)]
             manifest = str(compilation.site_manifest)
             output = self.processes.capture(
                 [installation.command, *words, *options, "--manifest", manifest],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from localpuppet.enc.classify import node_document
 from localpuppet.enc.command import EncCommand
-from localpuppet.enc.document import NodeDocument
+from localpuppet.enc.document import EncData, NodeDocument
 from localpuppet.enc.input import Fetch, LoadedInput, read_input
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.documents import Documents
@@ -77,11 +77,20 @@ class Classifier:
             release = self._resolve(loaded.input.app)
         except LocalpuppetError as error:
             raise loaded.placed(error) from error
-        answer = None
-        if self._enc_command is not None:
-            name = NodeName.parse(self._certname() if node is None else node)
-            answer = self._enc_command.ask(
-                name, processes=self._processes, documents=self._documents
-            )
+        answer = self.answer(None if node is None else NodeName.parse(node))
         document = node_document(loaded, release.enc, answer=answer)
         return Classified(loaded=loaded, release=release, document=document)
+
+    def answer(self, node: NodeName | None) -> EncData | None:
+        """Return what the site's own ENC command says of a node; `None` where there is none.
+
+        Args:
+            node: The node; `None` for this one.
+
+        Raises:
+            EncError: The command failed.
+        """
+        if self._enc_command is None:
+            return None
+        name = NodeName.parse(self._certname()) if node is None else node
+        return self._enc_command.ask(name, processes=self._processes, documents=self._documents)

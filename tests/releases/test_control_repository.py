@@ -53,6 +53,7 @@ def test_from_a_puppetfile_to_a_run(node: Node, forge: Forge, control: Path) -> 
     assert checked.code == 0, checked.err
     assert checked.json["warnings"] == [
         "environment_timeout is not needed: each run reads the release anew",
+        "config_version is not run: the release's name is the version",
         "$basemodulepath is not used: a release has all its modules",
         "ntp needs puppetlabs/stdlib >= 9.0.0, which is not there",
     ]
@@ -86,6 +87,7 @@ def test_what_leaves_the_release_is_named_and_not_used(
         "modulepath: '/etc/puppet/modules' leaves the release",
         "manifest: '/etc/site.pp' leaves the release",
         "modulepath: there is no directory gone",
+        "Puppetfile:2: ntp is not in the manifest: run localpuppet release import",
     ]
 
 

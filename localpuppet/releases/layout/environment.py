@@ -62,6 +62,8 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> Environment:
             notes.append("environment_timeout is not needed: each run reads the release anew")
         else:
             notes.append(f"{name} is not used")
+    if said.get("config_version"):
+        notes.append("config_version is not run: the release's name is the version")
     return Environment(
         modulepath=path,
         manifest=manifest or MANIFESTS,

@@ -1,4 +1,5 @@
 """What the maker of a release does in a working copy: lock, check, tag.
 
-acts: `checking`, `locker`, `tagging`.
+decides: `hierarchy`.
+acts: `checking`, `compiling`, `data`, `leftovers`, `locker`, `tagging`.
 """

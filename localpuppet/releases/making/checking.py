@@ -21,6 +21,8 @@ from localpuppet.releases.interfaces import Parser
 from localpuppet.releases.layout.composing import Layout, layout
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST, check_complete
+from localpuppet.releases.making.data import check_data
+from localpuppet.releases.making.leftovers import left_of_puppetfile, unused_directories
 from localpuppet.releases.manifest import Manifest
 from localpuppet.releases.module import GitModule
 from localpuppet.releases.release import ENC, read_enc
@@ -43,8 +45,9 @@ class Checked:
         chains: Every dependency, direct or not, as `release → dist/tags/r7 → …`.
         interface: What Puppet's parser found.
         layers: The layers of its `enc.yaml`.
-        warnings: What does not stop it: what Puppet would have used in a control repository,
-            dependencies of modules that are missing or out of range.
+        warnings: What does not stop it: what Puppet or r10k would have used in a control
+            repository, data that nobody reads, dependencies that are missing or out of range.
+        files_of_data: How many files of Hiera's data were parsed.
     """
 
     manifest: Manifest
@@ -53,6 +56,7 @@ class Checked:
     interface: Interface
     layers: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    files_of_data: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +127,21 @@ class ReleaseChecker:
         inner = layout(directory, manifest.moduledir)
         interface = self._interface(directory, lock, manifest.moduledir, inner)
         interface.refuse_problems()
+        data = check_data(directory, inner.modulepath)
         return Checked(
             manifest=manifest,
             lock=lock,
             chains=chains,
             interface=interface,
             layers=self._check_enc(directory / ENC, interface),
-            warnings=(*inner.notes, *self._unmet(directory, lock, inner)),
+            files_of_data=data.files,
+            warnings=(
+                *inner.notes,
+                *unused_directories(directory, manifest, inner.modulepath),
+                *left_of_puppetfile(directory, manifest),
+                *data.warnings,
+                *self._unmet(directory, lock, inner),
+            ),
         )
 
     def _lock(self, directory: Path, manifest: Manifest) -> Lock:

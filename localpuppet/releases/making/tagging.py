@@ -193,6 +193,12 @@ def parse_release_tag(text: str) -> Tag:
 def _refuse_uncommitted(tree: WorkTree, directory: Path) -> None:
     for name in (MANIFEST, LOCK):
         if not tree.tracked(name):
+            if tree.ignored(name):
+                raise InvalidInputError(
+                    f"git ignores {name}, and a release needs it",
+                    where=str(directory),
+                    hint=f"git add -f {name}, or mend .gitignore",
+                )
             made = "" if name == MANIFEST else f"'localpuppet release lock {directory}', "
             raise InvalidInputError(
                 f"{name} is not committed", where=str(directory), hint=f"{made}git add, git commit"

@@ -1,0 +1,131 @@
+"""Hiera's data in a release: every file parses, and every level has its files.
+
+Owns: which files are looked at, those of the release's own `hiera.yaml` and of its own modules'.
+Refuses to know: what the data mean, and for which node. What no node could read is refused; what
+looks forgotten is a warning.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.strict_json import loads
+from localpuppet.formats.text import one_line
+from localpuppet.machine.files import read_user_file
+from localpuppet.releases.making.hierarchy import NAME, Hierarchy, parse_hierarchy
+
+MAX_FILE = 16 * 1024 * 1024
+MAX_FILES = 20_000
+MAX_WARNINGS = 20
+_SUFFIXES = (".yaml", ".yml", ".eyaml", ".json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedData:
+    """What was found.
+
+    Attributes:
+        files: How many files were parsed.
+        warnings: What looks forgotten.
+    """
+
+    files: int
+    warnings: tuple[str, ...]
+
+
+def check_data(directory: Path, collections: Iterable[str]) -> CheckedData:
+    """Check the data of a release and of its own modules.
+
+    Args:
+        directory: The release.
+        collections: Its own directories of modules, relative to it.
+
+    Raises:
+        InvalidInputError: A file cannot be parsed, or there are too many or too large ones.
+    """
+    files = 0
+    warnings: list[str] = []
+    for place in (directory, *_modules(directory, collections)):
+        if (place / NAME).is_file():
+            found = _check(place, directory)
+            files += found.files
+            warnings += found.warnings
+    return CheckedData(files=files, warnings=tuple(warnings))
+
+
+def _modules(directory: Path, collections: Iterable[str]) -> list[Path]:
+    places = [directory / name for name in collections]
+    return sorted(path for place in places for path in place.iterdir() if path.is_dir())
+
+
+def _check(place: Path, release: Path) -> CheckedData:
+    config = place / NAME
+    name = config.relative_to(release).as_posix()
+    hierarchy = parse_hierarchy(_load_config(config))
+    files = _files(place, hierarchy)
+    warnings = [f"{name}: {note}" for note in hierarchy.notes]
+    for level in hierarchy.levels:
+        warnings += [
+            f"{name}: {one_line(level.name)}: there is no {one_line(fixed)}"
+            for fixed in level.fixed()
+            if not (place / fixed).exists()
+        ]
+    unread = []
+    for file in files:
+        path = file.relative_to(place).as_posix()
+        _parse(file)
+        if not any(level.reads(path) for level in hierarchy.levels):
+            unread.append(f"{name}: no level reads {one_line(path)}")
+    more = len(unread) - MAX_WARNINGS
+    warnings += unread[:MAX_WARNINGS]
+    warnings += [f"{name}: no level reads {more} more files"] if more > 0 else []
+    return CheckedData(files=len(files), warnings=tuple(warnings))
+
+
+def _files(place: Path, hierarchy: Hierarchy) -> Sequence[Path]:
+    found: set[Path] = set()
+    for datadir in {level.datadir for level in hierarchy.levels}:
+        for path in (place / datadir).rglob("*") if datadir else place.glob("*"):
+            if path.suffix in _SUFFIXES and path.name != NAME and path.is_file():
+                found.add(path)
+            if len(found) > MAX_FILES:
+                raise InvalidInputError(
+                    f"has more than {MAX_FILES} files of data", where=str(place / datadir)
+                )
+    return sorted(found)
+
+
+def _load_config(config: Path) -> object:
+    import yaml  # 22 ms that a release without data does not pay
+
+    try:
+        return yaml.load(read_user_file(config), Loader=yaml.CSafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _unreadable(config, error) from error
+
+
+def _parse(file: Path) -> None:
+    """Parse a file, by the same library as Puppet does; what the values are is not looked at."""
+    import yaml
+
+    data = read_user_file(file, limit=MAX_FILE)
+    try:
+        if file.suffix == ".json":
+            whole = isinstance(loads(data), dict)
+        else:
+            root = yaml.compose(data, Loader=yaml.CSafeLoader)
+            whole = root is None or isinstance(root, yaml.MappingNode)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _unreadable(file, error) from error
+    if not whole:
+        raise InvalidInputError(
+            "is not a mapping of keys: Hiera would find nothing in it", where=str(file)
+        )
+
+
+def _unreadable(file: Path, error: Exception) -> InvalidInputError:
+    mark = getattr(error, "problem_mark", None)
+    line = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+    problem = getattr(error, "problem", None) or type(error).__name__
+    return InvalidInputError(f"cannot be parsed: {one_line(str(problem))}{line}", where=str(file))
