@@ -159,32 +159,40 @@ def _fitted(
     head: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: list[str]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return a table whose lines can end at a width: without spare columns, with shorter cells."""
-    while True:
-        widths = [
-            max(len(click.unstyle(row[i])) for row in (head, *rows)) for i in range(len(head))
-        ]
-        last = min(widths[-1], max(LEAST_ROOM, len(head[-1])))
-        over = sum(length + 2 for length in widths[:-1]) + last - width
+    while (over := _overhang(head, rows, width)) > 0:
         found = next((name for name in spare if name in head), None)
-        if over <= 0:
-            return head, rows
         if found is None:
             break
         kept = [index for index, name in enumerate(head) if name != found]
         head, *rows = ([row[index] for index in kept] for row in (head, *rows))
-    longest = max(range(len(widths) - 1), key=lambda index: widths[index], default=None)
-    if longest is None or widths[longest] - over < LEAST_ROOM:
-        return head, rows
-    room = widths[longest] - over
-    return head, [
-        [_cut(cell, room) if index == longest else cell for index, cell in enumerate(row)]
-        for row in rows
-    ]
+    shorter = rows
+    while (over := _overhang(head, shorter, width)) > 0:
+        columns_ = range(len(head) - 1)
+        rooms = [max((len(r[i]) for r in shorter if _plain(r[i])), default=0) for i in columns_]
+        longest = max(columns_, key=lambda index: rooms[index], default=0)
+        if not rooms or rooms[longest] <= LEAST_ROOM:
+            return head, rows  # no cut would do
+        room = max(LEAST_ROOM, rooms[longest] - over)
+        shorter = [
+            [*row[:longest], _cut(row[longest], room), *row[longest + 1 :]] for row in shorter
+        ]
+    return head, shorter
+
+
+def _overhang(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> int:
+    """Return how much wider than `width` a table is whose last cells are cut as short as may be."""
+    widths = [max(len(click.unstyle(row[i])) for row in (head, *rows)) for i in range(len(head))]
+    last = min(widths[-1], max(LEAST_ROOM, len(head[-1])))
+    return sum(length + 2 for length in widths[:-1]) + last - width
+
+
+def _plain(cell: str) -> bool:
+    return click.unstyle(cell) == cell
 
 
 def _cut(cell: str, room: int) -> str:
     """Return a cell that fits; one that is styled is a short word, and stays."""
-    short = len(cell) <= room or click.unstyle(cell) != cell
+    short = len(cell) <= room or not _plain(cell)
     return cell if short else f"{cell[: room - 1]}…"
 
 

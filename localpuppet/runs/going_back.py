@@ -65,6 +65,14 @@ def go_back(
     return rollback, current
 
 
+def previous(records: Records, ledger: Ledger, current: ReleasePath) -> ReleasePath | None:
+    """Return the release to which a rollback from `current` would go; `None` for none."""
+    try:
+        return ReleasePath(_good_run(records, ledger, current, None).app)
+    except InvalidInputError:
+        return None
+
+
 def _good_run(records: Records, ledger: Ledger, current: ReleasePath, tag: str | None) -> Status:
     """Return the newest good, whole run that a rollback may go to.
 

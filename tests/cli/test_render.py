@@ -47,3 +47,12 @@ def test_counted() -> None:
     ]
     assert render.counted(3, "repository") == "3 repositories"
     assert render.counted(2, "node") == "2 nodes"
+
+
+def test_two_long_columns_are_both_cut_and_a_styled_word_never() -> None:
+    head = ("RUN", "STARTED (UTC)", "OUTCOME", "RELEASE", "DETAILS")
+    styled = click.style("interrupted", fg="red") + " (noop)"
+    rows = [("a063", "11-20 20:37", styled, "control/tags/2026-11-20", "a long reason")]
+    text = click.unstyle(render.table(head, rows, width=60))
+    assert [len(line) <= 60 for line in text.splitlines()] == [True, True]
+    assert "interrupted (noop)  control/…  a long" in text

@@ -216,7 +216,7 @@ def test_after_an_allowed_step_back_the_newest_can_be_applied_again(
     point_at(site, "r2")
     assert site.run("apply", "--allow-rollback").code == 0
     listed = site.run("release", "list", "--json").json["releases"]
-    assert [row["applied"] for row in listed] == [None, "current", "previous"]
+    assert [row["applied"] for row in listed] == ["previous", "current", None]
     point_at(site, "r3")
     forward = site.run("apply")
     assert forward.code == 0, forward.err
@@ -257,3 +257,21 @@ def test_a_moved_tag_of_a_collected_release_is_still_an_alarm(site: Node, forge:
     assert alarm.code == 3, alarm.out
     assert "the tag r1 has moved" in alarm.err
     assert site.run("stage", "web/tags/r1", "--accept-moved", "--no-parse").code == 0
+
+
+def test_list_says_what_runs_and_where_a_rollback_would_go(site: Node, forge: Forge) -> None:
+    """Not what merely stood before: a release that never ran well is nothing to go back to."""
+    web = forge.repo("web")
+    release(site, forge, "r2")
+    web.commit({"web/manifests/init.pp": "class web { fail('broken') }\n"}, "r0")
+    for tag in ("r1", "r0", "r2"):
+        point_at(site, tag)
+        site.run("apply")
+
+    def marks() -> dict[str, str | None]:
+        rows = site.run("release", "list", "--json").json["releases"]
+        return {row["app"].rpartition("/")[2]: row["applied"] for row in rows}
+
+    assert marks() == {"r0": None, "r1": "previous", "r2": "current"}
+    assert site.run("rollback").code == 0
+    assert marks() == {"r0": None, "r1": "current", "r2": None}

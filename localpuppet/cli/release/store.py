@@ -6,7 +6,6 @@ from localpuppet.cli import render
 from localpuppet.cli.completion import complete_release
 from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.formats.names import ReleasePath
-from localpuppet.releases.ledger import Ledger
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staging import Staging
 from localpuppet.wiring.node import NodeWiring
@@ -28,7 +27,7 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
 
     releases = ReleaseWiring(node)
     staged = releases.staging(releases.git()).all()
-    applied = _applied(node.ledger)
+    applied = _applied(node)
     if as_json:
         rows_of = [{**release.to_dict(), "applied": applied.get(release.app)} for release in staged]
         render.emit_json({"schema": 1, "releases": rows_of})
@@ -56,13 +55,17 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
     )
 
 
-def _applied(ledger: Ledger) -> dict[str, str]:
-    """Return which release of each source is the current and which the previous one."""
+def _applied(node: NodeWiring) -> dict[str, str]:
+    """Return which release of each source is the current one, and to which one would go back."""
+    from localpuppet.runs.going_back import previous
+
     marks: dict[str, str] = {}
-    for source in ledger.sources():
-        current = ledger.current(source)
-        before = [app for app in ledger.order(source) if app != current]
-        marks.update(dict.fromkeys(before[-1:], "previous"))
+    rollback = node.rollback()
+    for source in node.ledger.sources():
+        rolled_back = rollback is not None and rollback.app.source == source
+        current = rollback.app if rollback and rolled_back else node.ledger.current(source)
+        before = previous(node.records, node.ledger, current) if current else None
+        marks.update({before: "previous"} if before else {})
         marks.update({current: "current"} if current else {})
     return marks
 
