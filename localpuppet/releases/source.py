@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.text import one_line
+from localpuppet.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.releases.git.names import TRAILER, GitUrl, Tag
 
 if TYPE_CHECKING:
@@ -24,12 +25,14 @@ class Source:
         url: Its repository.
         signers: Pinned keys that every tag must be signed with; `None` where none is asked for.
         unnamed_tags: Whether a signed tag may leave open which source it is for.
+        access: How its repository is reached.
     """
 
     name: str
     url: GitUrl
     signers: Path | None
     unnamed_tags: bool = False
+    access: GitAccess = NO_ACCESS
 
     @classmethod
     def from_dict(
@@ -39,8 +42,8 @@ class Source:
 
         Args:
             name: Its name.
-            raw: `{"git": url, "require_signed": bool, "signers": path, "unnamed_tags": "accept"}`,
-                shape-checked.
+            raw: `{"git": url, "require_signed": bool, "signers": path, "unnamed_tags": "accept"}`
+                and the keys of `GitAccess.from_dict`, shape-checked.
             root: What a relative path of `signers` starts at.
             allow_file: Whether `file://` URLs are allowed.
 
@@ -59,6 +62,7 @@ class Source:
             url=GitUrl.parse(raw["git"], where=f"{where}.git", allow_file=allow_file),
             signers=root / raw["signers"] if required else None,
             unnamed_tags=raw.get("unnamed_tags") == "accept",
+            access=GitAccess.from_dict(raw, where=where, root=root),
         )
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from localpuppet.formats.names import ReleasePath
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.forge.ports import ModuleForge
+    from localpuppet.releases.git.access import GitAccess
     from localpuppet.releases.git.mirrors import Git
     from localpuppet.releases.git.repository import Repository
     from localpuppet.releases.interfaces import Interfaces, Parser
@@ -97,7 +98,19 @@ class ReleaseWiring:
             timeout=settings.git_timeout,
             progress=progress or (lambda _done, _all: None),
             names={source.url: name for name, source in settings.sources.items()},
+            access=self._access,
         )
+
+    def _access(self, url: str) -> "GitAccess":
+        """Return how a repository is reached; its credentials were looked at."""
+        from localpuppet.machine.files import read_user_file
+        from localpuppet.releases.git.access import access_for, check_credentials
+
+        sources = self._node.settings.sources.values()
+        found = access_for(url, {source.url: source.access for source in sources})
+        if found.credentials is not None:
+            check_credentials(read_user_file(found.credentials), where=str(found.credentials))
+        return found
 
     @contextmanager
     def repository(self, title: str) -> "Iterator[Git]":

@@ -1,6 +1,6 @@
 """Git, as releases need it: mirrors, tags and their signatures, trees as bytes.
 
-decides: `names`, `words`.
+decides: `access`, `names`, `words`.
 acts: `listing`, `mirror`, `program`, `signatures`, `tags`.
 touches the world: `mirrors`, `work_tree`.
 ports: `repository`.

@@ -106,7 +106,8 @@ def _run(
     depth: Sequence[str],
     failure: Failure,
 ) -> None:
-    program.run(
+    program.ask(
+        url,
         mirror,
         "fetch",
         "--quiet",

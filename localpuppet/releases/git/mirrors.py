@@ -17,6 +17,7 @@ from pathlib import Path
 
 from localpuppet.errors import IntegrityError, UnavailableError
 from localpuppet.releases.git import mirror
+from localpuppet.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.releases.git.listing import weigh
 from localpuppet.releases.git.program import GitProgram, make_bare
 from localpuppet.releases.git.tags import TagObject, judge
@@ -40,6 +41,7 @@ class Git:
         parallel: How many fetches at a time.
         progress: Called with the number of repositories that are done and of all.
         names: What the site calls repositories, by URL, for messages.
+        access: Returns how a repository is reached; see `releases.git.access`.
     """
 
     def __init__(
@@ -52,9 +54,10 @@ class Git:
         parallel: int = 4,
         progress: Callable[[int, int], None] = lambda _done, _all: None,
         names: Mapping[str, str] | None = None,
+        access: Callable[[str], GitAccess] = lambda _url: NO_ACCESS,
     ) -> None:
         self._mirrors = mirrors
-        self._program = GitProgram(env=env, allow_file=allow_file, timeout=timeout)
+        self._program = GitProgram(env=env, allow_file=allow_file, timeout=timeout, access=access)
         self._parallel = parallel
         self._progress = progress
         self._names = names or {}
@@ -154,7 +157,8 @@ class Git:
         return found
 
     def _refs(self, url: str) -> dict[str, str]:
-        said = self._program.run(
+        said = self._program.ask(
+            url,
             Path(os.devnull),
             "ls-remote",
             "--quiet",

@@ -90,7 +90,7 @@ class GitUrl(str):
             raise InvalidInputError(
                 "the URL holds credentials (userinfo with a password)",
                 where=where,
-                hint="use ssh keys or git's credential helper on the node",
+                hint="name ssh_key or credentials of the source in localpuppet.yaml",
             )
         forms = [_HTTPS, _SSH, _SCP, *([_FILE] if allow_file else [])]
         steps = text.split("/")
@@ -99,9 +99,15 @@ class GitUrl(str):
             raise InvalidInputError(
                 "the URL's scheme or transport is not allowed, or it is malformed",
                 where=where,
-                hint="https://, ssh:// or user@host:path" + (" or file:///" if allow_file else ""),
+                hint=_forms(text, allow_file=allow_file),
             )
         return cls(text)
+
+
+def _forms(text: str, *, allow_file: bool) -> str:
+    if text.startswith("file:") and not allow_file:
+        return "'allow_file_urls: true' in localpuppet.yaml allows file:///"
+    return "https://, ssh:// or user@host:path" + (" or file:///" if allow_file else "")
 
 
 def parse_branch(text: str, *, where: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.formats.text import last_words
+from localpuppet.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.share.files import shared_file
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 CHUNK = 65536
 _KEPT = ("PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "LANG", "TMPDIR")
+# What only a git that goes out needs: it may hold the password of a proxy.
+_PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
 # Packs stay packs: 66 loose objects a module cost more than the transfer. What cleans up mirrors
 # is `gc`, not a background process of git's.
 _CONFIG = (
@@ -41,10 +44,20 @@ class GitProgram:
         env: The environment to take PATH, HOME and the ssh agent from.
         allow_file: Whether `file://` URLs may be fetched.
         timeout: Seconds for one git command.
+        access: Returns how a repository is reached.
     """
 
-    def __init__(self, *, env: Mapping[str, str], allow_file: bool, timeout: float) -> None:
+    def __init__(
+        self,
+        *,
+        env: Mapping[str, str],
+        allow_file: bool,
+        timeout: float,
+        access: Callable[[str], GitAccess] = lambda _url: NO_ACCESS,
+    ) -> None:
         self.timeout = timeout
+        self._access = access
+        self._proxies = {name: env[name] for name in _PROXIES if name in env}
         self.env = {name: env[name] for name in _KEPT if name in env} | {
             "GIT_CONFIG_NOSYSTEM": "1",
             "GIT_CONFIG_GLOBAL": str(shared_file("gitconfig")),
@@ -55,12 +68,40 @@ class GitProgram:
         }
         self.env.setdefault("GIT_SSH_COMMAND", "ssh -oBatchMode=yes")
 
+    def ask(
+        self,
+        url: str,
+        repository: Path,
+        *arguments: str,
+        failure: Callable[[str], Exception] | None = None,
+    ) -> bytes:
+        """Run git with what reaching a repository takes; see `run`.
+
+        Args:
+            url: The repository, which the arguments name, too.
+            repository: The git directory.
+            arguments: What to do.
+            failure: From what git said to the error to raise.
+
+        Raises:
+            InvalidInputError: The file of its credentials is refused.
+        """
+        access = self._access(url)
+        return self.run(
+            repository,
+            *access.options(url),
+            *arguments,
+            env={**self._proxies, **access.environment()},
+            failure=failure,
+        )
+
     def run(
         self,
         repository: Path,
         *arguments: str,
         cwd: Path | None = None,
         stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
         failure: Callable[[str], Exception] | None = None,
     ) -> bytes:
         """Run git to a good end and return what it printed.
@@ -70,6 +111,7 @@ class GitProgram:
             arguments: What to do.
             cwd: Where; the root of the file system by default.
             stdin: What it is to read.
+            env: What it finds in its environment besides.
             failure: From what git said to the error to raise.
 
         Raises:
@@ -77,7 +119,7 @@ class GitProgram:
             UnavailableError: It did not end in time.
             StateError: It is not installed.
         """
-        done = self.start(repository, *arguments, cwd=cwd, stdin=stdin)
+        done = self.start(repository, *arguments, cwd=cwd, stdin=stdin, env=env)
         if done.returncode == 0:
             return done.stdout
         said = last_words(done.stderr, most=300)

@@ -26,7 +26,7 @@ _HINTS = (
     ),
     (
         r"authentication failed|permission denied|could not read (?:username|password)|403|401",
-        "may this node read it? see its ssh key or git's credential helper",
+        "may this node read it? see ssh_key and credentials of the source",
     ),
     (r"host key verification failed", "put the server's key into known_hosts"),
     (r"certificate|ssl", "the server's certificate is not believed here"),
