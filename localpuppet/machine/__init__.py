@@ -1,6 +1,6 @@
 """This machine: files, locks, small databases, time, processes, sockets.
 
-acts: `database`, `flock`, `guarded_command`, `id_table`.
+acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`.
 touches the world: `anchors`, `cgroup`, `clock`, `files`, `output_pipe`, `processes`,
     `service_manager`, `unix_socket`.
 ports: `ports`.

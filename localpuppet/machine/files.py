@@ -103,7 +103,7 @@ def is_file(path: Path) -> bool:
 def _refuse_foreign(status: os.stat_result, where: str, owners: Collection[int] = ()) -> None:
     if os.geteuid() != 0:
         return
-    users = {0, _number(os.environ.get("SUDO_UID")), *owners}
+    users = users_of_root() | {*owners}
     groups = {0, _number(os.environ.get("SUDO_GID"))}
     writable_by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in groups
     if status.st_uid not in users or status.st_mode & stat.S_IWOTH or writable_by_group:
@@ -114,6 +114,11 @@ def _refuse_foreign(status: os.stat_result, where: str, owners: Collection[int] 
             where=where,
             hint=f"chown root {where}; chmod go-w {where}",
         )
+
+
+def users_of_root() -> set[int]:
+    """Return whose files are root's: its own, and those of the user behind sudo."""
+    return {0, _number(os.environ.get("SUDO_UID"))}
 
 
 def _number(text: str | None) -> int:

@@ -46,7 +46,7 @@ class Guarded:
     def __init__(self, command: Sequence[str], *, own_group: bool) -> None:
         hear, self._tell = os.pipe2(os.O_CLOEXEC)
         self._hear, tell = os.pipe2(os.O_CLOEXEC)
-        _control(_PR_SET_CHILD_SUBREAPER, 1)
+        control(_PR_SET_CHILD_SUBREAPER, 1)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         self._pid = os.fork()
@@ -146,7 +146,7 @@ class _Guard:
                 signal.signal(number, signal.SIG_IGN)
             # Who kills our caller's process group is to find the command ended.
             os.setpgid(0, 0)
-            _control(_PR_SET_CHILD_SUBREAPER, 1)
+            control(_PR_SET_CHILD_SUBREAPER, 1)
             self._guard(ignored)
             code = 0
         finally:
@@ -208,7 +208,7 @@ class _Guard:
                 os.setpgid(0, 0 if self._own_group else self._callers)
                 for number in (*_OURS, signal.SIGPIPE, signal.SIGXFSZ):
                     signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
-                _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                control(_PR_SET_PDEATHSIG, signal.SIGKILL)
                 if os.getppid() == me:
                     os.execvpe(self._command[0], self._command, env)  # noqa: S606 - as is meant
             except OSError as error:
@@ -270,7 +270,7 @@ def _kill_all(processes: SystemProcesses, reap: Callable[[], None] = lambda: Non
     reap()
 
 
-def _control(option: int, value: int) -> None:
+def control(option: int, value: int) -> None:
     """Call prctl(2), for which Python has no binding."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:

@@ -167,7 +167,7 @@ async def _serve(
 
 
 async def ask(
-    path: Path, line: bytes, *, patience: float, owner: int | None = None
+    path: Path, line: bytes, *, patience: float, owner: int | None = None, called: str = ""
 ) -> AsyncGenerator[bytes, None]:
     """Put a line before a socket and yield the lines that answer, at least one.
 
@@ -176,11 +176,12 @@ async def ask(
         line: What to say, with its newline.
         patience: Seconds within which the first answer must have come.
         owner: Whose process must listen there; anybody's for `None`. The name may lead elsewhere.
+        called: What it is called in messages; by its path if empty.
 
     Raises:
         UnavailableError: Nobody listens, or somebody else, or what listens did not answer in time.
     """
-    where = str(path)
+    where = called or str(path)
     try:
         async with asyncio.timeout(patience):
             reader, writer = await asyncio.open_unix_connection(path, limit=MAX_LINE)

@@ -56,6 +56,10 @@ def connect(path):
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(path)
 
+def writable():
+    found = [top for top, _, _ in os.walk('/') if os.access(top, os.W_OK)]
+    return [top for top in found if not top.startswith('/proc/')]
+
 done = {}
 for name, code in json.loads(sys.argv[1]).items():
     try:
@@ -65,7 +69,8 @@ for name, code in json.loads(sys.argv[1]).items():
         done[name] = type(error).__name__
 with open(os.environ['CREDENTIALS_DIRECTORY'] + '/bus.key') as stream:
     done['credential'] = stream.read()
-with open('/var/lib/localpuppet-net/probed', 'w') as stream:
+done['writable'] = writable()
+with open('/run/localpuppet-net/probed', 'w') as stream:
     json.dump(done, stream)
 """
 
@@ -160,10 +165,29 @@ def test_what_the_sandbox_keeps_from_the_network_side(machine: Machine) -> None:
         "ExecStartPre=/bin/sh -c 'exec python3 /opt/probe.py \"$(cat /opt/probes.json)\"'\n",
     )
     installed(machine, "split")
-    probed = json.loads(machine.read("/var/lib/localpuppet-net/probed"))
+    probed = json.loads(machine.read("/run/localpuppet-net/probed"))
     assert probed.pop("credential") == "the key"
+    # The second is the bus's own, which a site asks for.
+    assert set(probed.pop("writable")) == {"/run/localpuppet-net", "/var/lib/localpuppet-net"}
     assert {name for name, how in probed.items() if how == "done"} == set()
     assert " changed" in machine.peer("trigger", ME, "--wait", "--timeout", "90s").out
+
+
+def test_a_network_side_that_fills_its_directory_stops_no_run(machine: Machine) -> None:
+    installed(machine, "split")
+    machine.app("file { '/run/passed': content => 'yes' }")
+    free = "df --output=avail -k /run /var | tail -n 2"
+    before = machine.run("sh", "-c", free).out
+    full = "head -c 100000000 /dev/zero >/run/localpuppet-net/full"
+    machine.run("setpriv", "--reuid=localpuppet", "--clear-groups", "sh", "-c", full, code=1)
+    assert machine.run("df", "--output=avail", "/run/localpuppet-net").out.split()[-1] == "0"
+    assert machine.run("sh", "-c", free).out == before
+    machine.peer("trigger", ME)
+    machine.until(lambda: "the bus keeps it" in machine.said(NETWORK))
+    machine.node("apply")
+    assert [record["outcome"] for record in machine.records()] == ["changed"]
+    machine.run("rm", "/run/localpuppet-net/full")
+    machine.until(lambda: len(machine.records()) == 2)
 
 
 def test_a_node_without_a_bus_runs_by_its_timer(machine: Machine) -> None:

@@ -271,6 +271,9 @@ def acquaint(machine: Machine) -> None:
         f'#!/bin/sh\nPYTHONPATH=/opt/localpuppet exec {python} -m localpuppet "$@"\n',
         "0755",
     )
+    # As docs/agent.md has it, for a bus that is on the disk.
+    bus = "[Service]\nStateDirectory=localpuppet-net\nStateDirectoryMode=0700\n"
+    machine.write(f"{UNITS}/{SPLIT[2]}.d/bus.conf", bus)
     peer = {"node": OTHER, "bus": "sqlite", "buses": {"sqlite": {"path": BUS}}}
     machine.write(f"{PEER}/localpuppet.yaml", json.dumps(peer))
     machine.write("/etc/puppet/localpuppet.yaml", json.dumps({**peer, "node": ME}))

@@ -37,6 +37,7 @@ class ProxyKeyValue(CheckedStore):
         timeout: The deadline of each call in seconds.
         owner: The network side's user id: the socket is in its directory, where it can put a link
             to anybody's. `None` asks whoever listens.
+        called: What it is called in messages; the network side by default.
     """
 
     def __init__(
@@ -46,8 +47,11 @@ class ProxyKeyValue(CheckedStore):
         engine: str | None = None,
         timeout: float,
         owner: int | None = None,
+        called: str = "",
     ) -> None:
         super().__init__(timeout)
+        self._called = called
+        self._where = called or "network side"
         self._socket = socket
         self._owner = owner
         self._engine = engine
@@ -59,7 +63,7 @@ class ProxyKeyValue(CheckedStore):
 
     async def _get(self, key: str) -> Entry | None:
         answer = await self._one("get", key=key)
-        with _understood():
+        with self._understood():
             fields = answer.inner_or_none("entry")
             return None if fields is None else entry_from(fields)
 
@@ -70,14 +74,14 @@ class ProxyKeyValue(CheckedStore):
                 asyncio.timeout(deadline),
                 aclosing(self._ask("list", prefix=prefix, largest=largest)) as lines,
             ):
-                async for change in _changes(lines):
+                async for change in self._changes(lines):
                     if isinstance(change, Listing):
                         return change
         except TimeoutError as error:
             raise UnavailableError(
-                f"did not list all within {deadline:g} s", where="network side"
+                f"did not list all within {deadline:g} s", where=self._where
             ) from error
-        raise _rubbish()
+        raise self._rubbish()
 
     async def _write(
         self, key: str, value: bytes, ttl: float | None, expected: int | None
@@ -90,20 +94,20 @@ class ProxyKeyValue(CheckedStore):
         else:
             verb = "put" if expected is None else "add_if_new"
             answer = await self._one(verb, key=key, value=text, ttl=ttl)
-        with _understood():
+        with self._understood():
             revision = answer.integer_or_none("revision")
         if revision is None and expected is None:
-            raise _rubbish()
+            raise self._rubbish()
         return revision
 
     async def _remove(self, key: str, revision: int) -> bool:
         answer = await self._one("remove_if_revision", key=key, revision=revision)
-        with _understood():
+        with self._understood():
             return answer.boolean("done")
 
     async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
         async with aclosing(self._ask("watch", prefix=prefix, **asdict(how))) as lines:
-            async for change in _changes(lines):
+            async for change in self._changes(lines):
                 yield change
 
     async def _one(self, verb: str, **fields: Any) -> Fields:  # noqa: ANN401
@@ -116,38 +120,60 @@ class ProxyKeyValue(CheckedStore):
             raise UnavailableError("was closed", where="bus")
         question = encode({"do": verb, "engine": self._engine, **fields})
         patience = self.timeout + MARGIN
-        answers = ask(self._socket, question, patience=patience, owner=self._owner)
+        answers = ask(
+            self._socket,
+            question,
+            patience=patience,
+            owner=self._owner,
+            called=self._called,
+        )
         async with aclosing(answers) as lines:
             async for line in lines:
-                with _understood():
+                with self._understood():
                     found = read(line)
                     refusal = None if found.boolean("ok") else _refusal(found)
                 if refusal is not None:
                     raise refusal
                 yield found
 
+    async def _changes(self, lines: AsyncGenerator[Fields, None]) -> AsyncGenerator[Change, None]:
+        """Put the lines of a watch together: a listing is several."""
+        async for line in lines:
+            with self._understood():
+                change = _change(line)
+            if isinstance(change, int):
+                entries: list[Entry] = []
+                size = 0
+                while len(entries) < change:
+                    following = await anext(lines)
+                    with self._understood():
+                        entry = entry_from(following.inner("put"))
+                    size += len(entry.key) + len(entry.value)
+                    if change > MAX_ENTRIES or size > MAX_BYTES:
+                        raise UnavailableError("lists more than there can be", where=self._where)
+                    entries.append(entry)
+                yield Listing(
+                    entries=tuple(entries),
+                    revision=line.integer("listing"),
+                    more=line.boolean("more"),
+                )
+            else:
+                yield change
 
-async def _changes(lines: AsyncGenerator[Fields, None]) -> AsyncGenerator[Change, None]:
-    """Put the lines of a watch together: a listing is several."""
-    async for line in lines:
-        with _understood():
-            change = _change(line)
-        if isinstance(change, int):
-            entries: list[Entry] = []
-            size = 0
-            while len(entries) < change:
-                following = await anext(lines)
-                with _understood():
-                    entry = entry_from(following.inner("put"))
-                size += len(entry.key) + len(entry.value)
-                if change > MAX_ENTRIES or size > MAX_BYTES:
-                    raise UnavailableError("lists more than there can be", where="network side")
-                entries.append(entry)
-            yield Listing(
-                entries=tuple(entries), revision=line.integer("listing"), more=line.boolean("more")
-            )
-        else:
-            yield change
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        """Turn an answer of another form into what it means: nobody there whom we know."""
+        try:
+            yield
+        except InvalidInputError as error:
+            raise UnavailableError(
+                f"answers what we do not know: {error}",
+                where=self._where,
+                hint="have both sides one version?",
+            ) from error
+
+    def _rubbish(self) -> UnavailableError:
+        return UnavailableError("answers what we do not know", where=self._where)
 
 
 def _refusal(line: Fields) -> UnavailableError | InvalidInputError:
@@ -164,20 +190,3 @@ def _change(line: Fields) -> Put | Gone | int:
     if "gone" in line:
         return Gone(key=line.text("gone"), revision=line.integer("revision"))
     return Put(entry=entry_from(line.inner("put")))
-
-
-@contextmanager
-def _understood() -> Iterator[None]:
-    """Turn an answer of another form into what it means: nobody there whom we know."""
-    try:
-        yield
-    except InvalidInputError as error:
-        raise UnavailableError(
-            f"answers what we do not know: {error}",
-            where="network side",
-            hint="have both sides one version?",
-        ) from error
-
-
-def _rubbish() -> UnavailableError:
-    return UnavailableError("answers what we do not know", where="network side")

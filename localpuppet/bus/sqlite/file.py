@@ -80,7 +80,7 @@ class SqliteFile:
 
     Raises:
         UnavailableError: It cannot be used: damaged, no database of ours, read-only, disk full.
-        InvalidInputError: Others can write its directory.
+        InvalidInputError: Others can write its directory, or root is to open another user's.
         LockedError: Another process has it locked.
     """
 
@@ -199,6 +199,7 @@ class SqliteFile:
     def _prepare(self) -> None:
         execute = self._connection.execute
         execute("PRAGMA mmap_size = 0")  # a damaged disk is an error then, not a SIGBUS
+        execute("PRAGMA temp_store = MEMORY")  # there may be no place for temporary files
         if self._version() == 0:
             execute("PRAGMA journal_mode = WAL")
             with self._transaction("IMMEDIATE"):

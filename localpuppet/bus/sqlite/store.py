@@ -41,7 +41,7 @@ async def open_sqlite(path: Path, *, timeout: float) -> "SqliteKeyValue":
 
     Raises:
         UnavailableError: It is damaged, no database of ours, read-only, or locked for too long.
-        InvalidInputError: Others can write its directory.
+        InvalidInputError: Others can write its directory, or root is to open another user's.
     """
     file = await _patiently(lambda: SqliteFile(path), path, timeout)
     try:

@@ -7,15 +7,15 @@ not a weaker child.
 """
 
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.errors import InvalidInputError
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import one_line
+from localpuppet.machine.confinement import confined, found
 from localpuppet.releases.puppetfile.entry import Entry, Puppetfile
 from localpuppet.share.files import shared_file
 
@@ -27,7 +27,6 @@ MAX_WORDS = 65536
 MAX_PROCESSES = 64
 MAX_MODULES = 10_000
 USER = "nobody"
-_PROGRAMS = ("unshare", "prlimit", "setpriv", "ruby")
 
 
 def evaluate(text: bytes, *, path: str) -> Puppetfile:
@@ -69,25 +68,25 @@ def evaluate(text: bytes, *, path: str) -> Puppetfile:
 
 
 def _argv(path: str) -> list[str]:
-    found = {name: shutil.which(name, path=path) for name in _PROGRAMS}
-    missing = [name for name, place in found.items() if place is None]
-    if missing:
-        raise StateError(f"{missing[0]} is not installed", hint="apt-get install util-linux ruby")
     if os.geteuid() != 0:
         raise InvalidInputError(
             "--evaluate runs Ruby as another user, which only root can",
             hint="run it with sudo, or write the modules without Ruby",
         )
+    (unshare,) = found("unshare", path=path, package="util-linux")
+    (ruby,) = found("ruby", path=path, package="ruby")
+    limits = {
+        "cpu": CPU_SECONDS,
+        "as": MEMORY,
+        "fsize": MAX_OUTPUT,
+        "core": 0,
+        "nofile": 64,
+        "nproc": MAX_PROCESSES,
+    }
+    program = [ruby, "--disable=gems,did_you_mean", "-e", _script()]
+    somebody = confined(program, user=USER, group="nogroup", limits=limits, path=path)
     # No network, and no process of the child that outlives it.
-    shut_in = [str(found["unshare"]), "--net", "--ipc", "--pid", "--fork", "--kill-child", "--"]
-    limits = [
-        *(str(found["prlimit"]), f"--cpu={CPU_SECONDS}", f"--as={MEMORY}"),
-        *(f"--fsize={MAX_OUTPUT}", "--core=0", "--nofile=64", f"--nproc={MAX_PROCESSES}", "--"),
-    ]
-    somebody = [str(found["setpriv"]), "--no-new-privs"]
-    somebody += [f"--reuid={USER}", "--regid=nogroup", "--clear-groups"]
-    ruby = [str(found["ruby"]), "--disable=gems,did_you_mean", "-e", _script()]
-    return [*shut_in, *somebody, "--", *limits, *ruby]
+    return [unshare, "--net", "--ipc", "--pid", "--fork", "--kill-child", "--", *somebody]
 
 
 def _script() -> str:

@@ -8,9 +8,9 @@ import socket
 import subprocess
 
 from localpuppet.bus.key_value import Entry
-from localpuppet.bus.sqlite.store import open_sqlite
 from localpuppet.trust.keys import TrustedKeys
 from localpuppet.trust.signing import MessageKind, Verifier
+from localpuppet.wiring.owned_bus import open_as_owner
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import COMMAND, PATIENCE, REPOSITORY
 from tests.rigs.split_member import NETWORK, Split
@@ -18,7 +18,8 @@ from tests.rigs.split_member import NETWORK, Split
 
 def on_the_bus(split: Split, prefix: str) -> tuple[Entry, ...]:
     async def look() -> tuple[Entry, ...]:
-        kv = await open_sqlite(split.bus, timeout=5)
+        search = os.environ["PATH"]
+        kv = await open_as_owner(split.bus, NETWORK.pw_uid, timeout=5, search=search)
         try:
             return (await kv.list(prefix)).entries
         finally:

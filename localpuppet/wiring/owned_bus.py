@@ -1,0 +1,177 @@
+"""The bus on SQLite in another user's directory: a process of that user opens the file for root.
+
+Owns: that process, from its start to its end. Refuses to know: what is asked of the bus.
+
+    root ── ProxyKeyValue ── a socket without a file ── ProxyServer ── SqliteKeyValue (the owner)
+
+Invariants: root touches nothing in that directory, and takes from the process what it would take
+from a server, within deadlines; the process has no privileges, no terminal and no descriptor of
+root's but the socket, starts no other, and ends with us, whatever its database does to it.
+"""
+
+import asyncio
+import os
+import pwd
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import IO
+
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.proxy.server import ProxyServer
+from localpuppet.bus.proxy.store import ProxyKeyValue
+from localpuppet.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.machine.confinement import confined
+from localpuppet.machine.guarded_command import control
+from localpuppet.machine.unix_socket import AT_A_TIME, listen_to
+
+# Seconds for Python to start on a busy machine.
+START = 30.0
+# A Python with a page cache of SQLite has a quarter of this memory.
+LIMITS = {"as": 512 * 1024**2, "core": 0, "nofile": 256, "nproc": 1}
+_PR_SET_DUMPABLE = 4
+
+
+async def open_as_owner(path: Path, owner: int, *, timeout: float, search: str) -> KeyValue:
+    """Return the bus in a file that another user owns.
+
+    Args:
+        path: The file.
+        owner: The id of the user.
+        timeout: The deadline of each call in seconds.
+        search: The PATH to find programs in.
+
+    Raises:
+        UnavailableError: The process cannot be started.
+        InvalidInputError: There is no such user.
+    """
+    try:
+        user = pwd.getpwuid(owner)
+    except KeyError as error:
+        raise InvalidInputError(
+            f"belongs to user id {owner}, which has no name", where=str(path.parent)
+        ) from error
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+        # A name without a file: it can be nobody's but ours, and needs no place.
+        name = f"\0localpuppet-{os.urandom(16).hex()}"
+        made.bind(name)
+        made.listen(AT_A_TIME)
+        program = [sys.executable, "-m", __name__, str(path), repr(timeout), str(made.fileno())]
+        try:
+            argv = confined(
+                program,
+                user=str(user.pw_uid),
+                group=str(user.pw_gid),
+                limits=LIMITS,
+                path=search,
+            )
+            process = _start(argv, made.fileno())
+        except (LocalpuppetError, OSError) as error:
+            raise UnavailableError(
+                f"cannot be opened as its owner: {error}", where=str(path)
+            ) from error
+    store = _OwnersKeyValue(process, name, timeout=timeout, file=path)
+    try:
+        await _started(process, path, user.pw_name)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+class _OwnersKeyValue(ProxyKeyValue):
+    """The bus as the owner's process has it; closing it ends that process."""
+
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", name: str, *, timeout: float, file: Path
+    ) -> None:
+        super().__init__(Path(name), timeout=timeout, called=str(file))
+        self._process = process
+
+    async def close(self) -> None:
+        """Ask no more, and end the process; see `KeyValue.close`."""
+        await super().close()
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def _start(argv: list[str], listening: int) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        # What it writes there is another user's, and would be on root's terminal.
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"},
+        pass_fds=[listening],
+        start_new_session=True,
+    )
+
+
+async def _started(process: "subprocess.Popen[bytes]", path: Path, user: str) -> None:
+    """Wait for a word of the process.
+
+    Raises:
+        UnavailableError: It has ended, or is too slow.
+    """
+    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    with os.fdopen(os.dup(process.stdout.fileno()), "rb", 0) as pipe:
+        try:
+            async with asyncio.timeout(START):
+                said = await _byte(pipe)
+        except TimeoutError:
+            said = b""
+    if not said:
+        raise UnavailableError(
+            f"cannot be opened: a process of user {user} did not start",
+            where=str(path),
+            hint=f"can {user} read where localpuppet is installed?",
+        )
+
+
+async def _byte(pipe: IO[bytes]) -> bytes:
+    """Return the first byte of a pipe; none when it is closed."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(pipe, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(pipe)
+    return pipe.read(1)
+
+
+async def _serve(path: Path, timeout: float, listening: socket.socket) -> None:
+    """Be the process: answer root until it ends us."""
+    from localpuppet.bus.sqlite.store import open_sqlite
+
+    opened: list[KeyValue] = []
+    opening = asyncio.Lock()
+
+    @asynccontextmanager
+    async def lend(_engine: str | None) -> AsyncGenerator[KeyValue, None]:
+        async with opening:
+            if not opened:
+                opened.append(await open_sqlite(path, timeout=timeout))
+        yield opened[0]
+
+    async with await listen_to(listening, ProxyServer(lend).answer, users=()) as server:
+        os.write(sys.stdout.fileno(), b"\n")
+        await server.serve_forever()
+
+
+def main(arguments: list[str]) -> None:
+    """Be the process; the arguments are the file, the timeout, and the listening descriptor."""
+    path, timeout, listening = arguments
+    control(_PR_SET_DUMPABLE, 0)  # no process of the same user looks into this one
+    asyncio.run(_serve(Path(path), float(timeout), socket.socket(fileno=int(listening))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
