@@ -8,7 +8,8 @@ never looks empty.
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +21,7 @@ PATIENCE = 10.0
 
 
 class Database:
-    """One SQLite file.
+    """One SQLite file; it is closed with the object at the latest.
 
     Args:
         path: The file; made when first needed, 0600.
@@ -47,6 +48,7 @@ class Database:
         self._lock = threading.Lock()
         self._opened: sqlite3.Connection | None = None
         self._opened_inode = 0
+        self._closing: Callable[[], object] = lambda: None
 
     @contextmanager
     def use(self) -> Iterator[sqlite3.Connection]:
@@ -85,9 +87,8 @@ class Database:
             self._close()
 
     def _close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        self._closing()
+        self._opened = None
 
     def _connection(self) -> sqlite3.Connection:
         if self._opened is not None and self._inode() != self._opened_inode:
@@ -105,6 +106,7 @@ class Database:
                 connection.close()
                 raise
             self._opened = connection
+            self._closing = weakref.finalize(self, connection.close)
         return self._opened
 
     def _inode(self) -> int:
