@@ -114,7 +114,7 @@ def test_claims_are_refused_with_their_place(changes: dict[str, Any], message: s
         (b'{"iat": 99999999999999999999}', "64 bits"),
         (b'{"iat": ' + b"9" * 5000 + b"}", "64 bits"),
         (b'{"iss": "\\ud800"}', "lone surrogate"),
-        (b'{"a":' * 3000 + b"1" + b"}" * 3000, "JSON|deep"),
+        (b'{"a":' * 101 + b"1" + b"}" * 101, "nested too deep"),
         (b'\xef\xbb\xbf{"a": 1}', "is not JSON"),
         ('{"a": "ü"}'.encode("latin-1"), "not UTF-8"),
         ('{"a": 1}'.encode("utf-16"), "not UTF-8"),

@@ -144,7 +144,7 @@ def test_headers_that_are_refused_though_the_signature_holds(
         (b'"alice"', "not a JSON object"),
         (b"{", "is not JSON"),
         (b"\xff", "not UTF-8"),
-        (b'{"alg":' + b"[" * 2000 + b"]" * 2000 + b"}", "JSON|deep"),
+        (b'{"alg":' + b"[" * 100 + b"]" * 100 + b"}", "nested too deep"),
         (b'{"kid":"' + b"a" * 20000 + b'"}', "three parts of base64url"),
     ],
 )
