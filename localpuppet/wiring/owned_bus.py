@@ -68,17 +68,25 @@ async def open_as_owner(path: Path, owner: int, *, timeout: float, search: str) 
                 limits=LIMITS,
                 path=search,
             )
-            process = _start(argv, made.fileno())
+            process, word = _start(argv, made.fileno())
         except (LocalpuppetError, OSError) as error:
             raise UnavailableError(
                 f"cannot be opened as its owner: {error}", where=str(path)
             ) from error
     store = _OwnersKeyValue(process, name, timeout=timeout, file=path)
     try:
-        await _started(process, path, user.pw_name)
+        with word:
+            started = await _started(word)
     except BaseException:
         await store.close()
         raise
+    if not started:
+        await store.close()
+        raise UnavailableError(
+            f"cannot be opened: a process of user {user.pw_name} did not start",
+            where=str(path),
+            hint=f"can {user.pw_name} read where localpuppet is installed?",
+        )
     return store
 
 
@@ -96,55 +104,45 @@ class _OwnersKeyValue(ProxyKeyValue):
         await super().close()
         self._process.kill()
         self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
 
 
-def _start(argv: list[str], listening: int) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        # What it writes there is another user's, and would be on root's terminal.
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"},
-        pass_fds=[listening],
-        start_new_session=True,
-    )
-
-
-async def _started(process: "subprocess.Popen[bytes]", path: Path, user: str) -> None:
-    """Wait for a word of the process.
-
-    Raises:
-        UnavailableError: It has ended, or is too slow.
-    """
-    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-    with os.fdopen(os.dup(process.stdout.fileno()), "rb", 0) as pipe:
-        try:
-            async with asyncio.timeout(START):
-                said = await _byte(pipe)
-        except TimeoutError:
-            said = b""
-    if not said:
-        raise UnavailableError(
-            f"cannot be opened: a process of user {user} did not start",
-            where=str(path),
-            hint=f"can {user} read where localpuppet is installed?",
+def _start(argv: list[str], listening: int) -> "tuple[subprocess.Popen[bytes], IO[bytes]]":
+    """Return the process, and the pipe in which it says a word when it has started."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    word = os.fdopen(reader, "rb", 0)
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            # What it writes there is another user's, and would be on root's terminal.
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"},
+            pass_fds=[listening],
+            start_new_session=True,
         )
+    except BaseException:
+        word.close()
+        raise
+    finally:
+        os.close(writer)
+    return process, word
 
 
-async def _byte(pipe: IO[bytes]) -> bytes:
-    """Return the first byte of a pipe; none when it is closed."""
+async def _started(word: IO[bytes]) -> bool:
+    """Return whether a process says its word before it ends, and in time."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
-    loop.add_reader(pipe, readable.set)
+    loop.add_reader(word, readable.set)
     try:
-        await readable.wait()
+        async with asyncio.timeout(START):
+            await readable.wait()
+    except TimeoutError:
+        return False
     finally:
-        loop.remove_reader(pipe)
-    return pipe.read(1)
+        loop.remove_reader(word)
+    return bool(word.read(1))
 
 
 async def _serve(path: Path, timeout: float, listening: socket.socket) -> None:
