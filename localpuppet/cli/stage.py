@@ -62,7 +62,7 @@ def stage_command(
     releases = ReleaseWiring(node)
     path = ReleasePath.parse(app, where="APP") if app else releases.input_app()
     if not path.is_tag and pack is None:
-        _stage_trunk(releases, path, as_json=as_json)
+        _stage_mutable(releases, path, as_json=as_json)
         return
     reader = approve = None
     if not no_parse:
@@ -91,12 +91,21 @@ def stage_command(
     )
 
 
-def _stage_trunk(releases: "ReleaseWiring", path: ReleasePath, *, as_json: bool) -> None:
-    """Stage the modules of a release that is not a tag: it is itself a directory on this node."""
-    lock = releases.trunk_staging().stage(path)
+def _stage_mutable(releases: "ReleaseWiring", path: ReleasePath, *, as_json: bool) -> None:
+    """Stage a branch as it is now, or the modules of `trunk`, which is a directory here."""
+    commit = ""
+    if releases.is_branch(path):
+        branch, lock = releases.branch_staging().stage(path)
+        commit = branch.commit
+    else:
+        lock = releases.trunk_staging().stage(path)
     releases.resolve(path)
     if as_json:
-        render.emit_json({"schema": 1, "app": path, "modules": lock.trees})
+        said = {"commit": commit} if commit else {}
+        render.emit_json({"schema": 1, "app": path, **said, "modules": lock.trees})
         return
     count = render.counted(len(lock.modules), "module")
-    render.emit(f"staged {count} of the lock of {path}, which is used as it is")
+    if commit:
+        render.emit(f"staged {path}: commit {commit[:12]} for now, {count}")
+    else:
+        render.emit(f"staged {count} of the lock of {path}, which is used as it is")

@@ -146,6 +146,8 @@ class ReleasePath(str):
     def source(self) -> str:
         """What it is a release of: `foo` for `foo/tags/r1`, the whole path for other layouts."""
         parts = self.split("/")
+        if self.is_branch:
+            return "/".join(parts[: parts.index("branches", 1)])
         if len(parts) > 2 and parts[-2] == "tags":
             return "/".join(parts[:-2])
         if len(parts) > 1 and parts[-1] == "trunk":
@@ -156,7 +158,18 @@ class ReleasePath(str):
     def is_tag(self) -> bool:
         """Whether it names an immutable release."""
         parts = self.split("/")
-        return len(parts) > 2 and parts[-2] == "tags"
+        return len(parts) > 2 and parts[-2] == "tags" and not self.is_branch
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether it names a branch, `foo/branches/feature/x`, whatever the branch is called."""
+        return "branches" in self.split("/")[1:-1]
+
+    @property
+    def branch(self) -> str:
+        """The branch of `foo/branches/BRANCH`; empty for what is not one."""
+        parts = self.split("/")
+        return "/".join(parts[parts.index("branches", 1) + 1 :]) if self.is_branch else ""
 
 
 def _component_problem(component: str) -> str:

@@ -14,6 +14,7 @@ from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.interfaces import Interfaces
 from localpuppet.releases.layout.links import ModuleLinks
 from localpuppet.releases.ledger import Ledger
+from localpuppet.releases.mutable.branches import BranchRecords
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staging import Staging
 from localpuppet.releases.store import Store
@@ -30,12 +31,14 @@ class Removal:
         trees: Digests.
         kept: Names of staged releases that stay.
         links: Directories of links to modules, for code that is used as it is.
+        branches: Branches that nobody has fetched for a while.
     """
 
     releases: tuple[ReleasePath, ...]
     trees: tuple[str, ...]
     kept: tuple[ReleasePath, ...]
     links: tuple[Path, ...]
+    branches: tuple[ReleasePath, ...]
 
 
 class Garbage:
@@ -67,6 +70,7 @@ class Garbage:
         self._interfaces = interfaces
         self._keep_staged = keep_staged
         self._links = ModuleLinks(store.directory)
+        self._branches = BranchRecords(store.directory)
 
     def plan(self, named: Iterable[ReleasePath], *, now: float) -> Removal:
         """Return what may go.
@@ -89,14 +93,21 @@ class Garbage:
         kept = [release for release in staged if release.app in keep]
         # Which links a run uses that is on is not known: none go meanwhile.
         busy = not all(app.is_tag for app in in_use)
-        links = [] if busy else self._links.unused(since=now - self._keep_staged)
+        since = now - self._keep_staged
+        links = [] if busy else self._links.unused(since=since)
+        branches = {
+            branch: branch.app in keep or busy or at >= since
+            for branch, at in self._branches.fetched().items()
+        }
         needed = {sha256 for release in kept for sha256 in release.digests}
         needed |= self._links.needed(but=links)
+        needed |= {branch.tree_sha256 for branch, kept_one in branches.items() if kept_one}
         return Removal(
             releases=tuple(release.app for release in staged if release.app not in keep),
             trees=tuple(sha256 for sha256 in self._store.digests() if sha256 not in needed),
             kept=tuple(release.app for release in kept),
             links=tuple(links),
+            branches=tuple(branch.app for branch, kept_one in branches.items() if not kept_one),
         )
 
     def _rolled_back(self) -> set[ReleasePath]:
@@ -124,6 +135,8 @@ class Garbage:
             self._staging.remove(gone[app], kept=kept)
             if gone[app].composition not in {release.composition for release in kept}:
                 self._interfaces.forget(gone[app].composition)
+        for app in removal.branches:
+            self._branches.remove(app)
         for path in removal.links:
             self._links.remove(path)
         for sha256 in removal.trees:

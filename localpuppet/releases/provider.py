@@ -16,7 +16,6 @@ from localpuppet.releases.source import Source
 if TYPE_CHECKING:
     # A release that is on the node already needs none of these.
     from localpuppet.releases.git.repository import Repository
-    from localpuppet.releases.mutable.trunk import TrunkStaging
     from localpuppet.releases.packages.ports import PackageTools
     from localpuppet.releases.packages.staging import PackageStaging
     from localpuppet.releases.reading import InterfaceReader
@@ -34,8 +33,8 @@ class ReleaseProvider:
         staging: Returns what stages releases from a repository.
         tools: Returns what installs packages.
         reader: Has Puppet's parser read what was staged.
-        trunk: Returns what brings the modules of a release that is not a tag; `None` where such
-            releases are refused.
+        mutable: Brings what a release that is not a tag needs; `None` where such releases are
+            refused.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class ReleaseProvider:
         staging: "Callable[[Repository, Approve], PackageStaging]",
         tools: "Callable[[], PackageTools]",
         reader: "Callable[[], InterfaceReader]",
-        trunk: "Callable[[], TrunkStaging] | None",
+        mutable: Callable[[ReleasePath], None] | None,
     ) -> None:
         self._sources = sources
         self._directories = directories
@@ -57,7 +56,7 @@ class ReleaseProvider:
         self._staging = staging
         self._tools = tools
         self._reader = reader
-        self._trunk = trunk
+        self._mutable = mutable
 
     def provide(self, path: ReleasePath, *, package: Path | None = None) -> Release:
         """Return a release, staged first when it can come from somewhere.
@@ -69,8 +68,8 @@ class ReleaseProvider:
         Raises:
             LocalpuppetError: The package is refused, the release cannot be staged, or is refused.
         """
-        if package is None and not path.is_tag and self._trunk is not None:
-            self._trunk().stage(path)
+        if package is None and not path.is_tag and self._mutable is not None:
+            self._mutable(path)
         if package is None and not (path.is_tag and self._can_be_staged(path)):
             return self.resolve(path)
         from localpuppet.releases.reading import ParseBeforeSwitch

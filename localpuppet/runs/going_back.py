@@ -88,7 +88,10 @@ def _good_run(records: Records, ledger: Ledger, current: ReleasePath, tag: str |
             continue
         path = ReleasePath(status.app)
         if path == wanted or (
-            wanted is None and path.source == current.source and path not in ahead
+            wanted is None
+            and path.source == current.source
+            and path not in ahead
+            and not path.is_branch
         ):
             return status
     what = wanted or f"a release of {current.source!r} before {current}"

@@ -5,7 +5,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import PuppetMissingError
+from localpuppet.errors import InvalidInputError, PuppetMissingError
 from localpuppet.releases.store import Store
 from localpuppet.share.files import shared_file
 from localpuppet.wiring.node import NodeWiring
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.git.mirrors import Git
     from localpuppet.releases.git.repository import Repository
     from localpuppet.releases.interfaces import Interfaces, Parser
+    from localpuppet.releases.mutable.branches import BranchStaging
     from localpuppet.releases.mutable.modules import LockedModules
     from localpuppet.releases.mutable.trunk import TrunkStaging
     from localpuppet.releases.mutable.work_tree import WorkTrees
@@ -78,6 +79,8 @@ class ReleaseWiring:
         from localpuppet.releases.release import resolve
 
         settings = self._node.settings
+        if self.is_branch(path):
+            return self.branch_staging().release(path)
         return resolve(
             path,
             modules=settings.modules,
@@ -174,12 +177,52 @@ class ReleaseWiring:
             forge=self.forge,
         )
 
+    def is_branch(self, path: "ReleasePath") -> bool:
+        """Return whether a release is a branch of a source.
+
+        Raises:
+            InvalidInputError: It is, and the site takes tags only.
+        """
+        settings = self._node.settings
+        found = path.is_branch and path.source in settings.sources
+        if found and settings.immutable_only:
+            raise InvalidInputError(
+                f"{path} is mutable, and immutable_only is set", where="app", hint="name a tag"
+            )
+        return found
+
+    def branch_staging(self) -> "BranchStaging":
+        """Return what brings branches of sources."""
+        from localpuppet.releases.mutable.branches import BranchStaging
+
+        settings = self._node.settings
+        return BranchStaging(
+            modules=settings.modules,
+            store=self.store,
+            sources=settings.sources,
+            files=self.files,
+            locked=self.locked_modules(),
+            repository=self.repository,
+            forge=self.forge,
+        )
+
+    def stage_mutable(self, path: "ReleasePath") -> None:
+        """Bring what a release that is not a tag needs: a branch as it is now, modules of trunk.
+
+        Raises:
+            LocalpuppetError: It is refused, or cannot be had.
+        """
+        if self.is_branch(path):
+            self.branch_staging().stage_or_stay(path, self._node.observe("").note)
+        else:
+            self.trunk_staging().stage(path)
+
     def trunk_staging(self) -> "TrunkStaging":
         """Return what brings the modules of releases that are not tags."""
         from localpuppet.releases.mutable.trunk import TrunkStaging
 
         modules = self._node.settings.modules
-        return TrunkStaging(modules=modules, files=self.files, locked=self.locked_modules())
+        return TrunkStaging(modules=modules, files=self.files, locked=self.locked_modules)
 
     def work_trees(self) -> "WorkTrees":
         """Return what makes work trees ready to be run."""
@@ -209,7 +252,7 @@ class ReleaseWiring:
             staging=self.package_staging,
             tools=self.package_tools,
             reader=self.reader,
-            trunk=None if settings.immutable_only else self.trunk_staging,
+            mutable=None if settings.immutable_only else self.stage_mutable,
         )
 
     def parser(self, installation: "Installation") -> "Parser":

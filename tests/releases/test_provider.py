@@ -127,7 +127,7 @@ class Provided:
             staging=self._staging,
             tools=self._tools,
             reader=self._reader,
-            trunk=None,
+            mutable=None,
         )
 
 

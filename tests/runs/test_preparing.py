@@ -118,7 +118,7 @@ class Site:
                 staging=never,
                 tools=never,
                 reader=never,
-                trunk=None,
+                mutable=None,
             ),
             asks_enc=asks_enc,
             note=self.notes.append,

@@ -1,4 +1,4 @@
-"""What may change while it is used: a work tree or `trunk`, with the modules of its lock.
+"""What may change from run to run: work trees, `trunk`, branches; with the modules of their locks.
 
-acts: `modules`, `trunk`, `work_tree`.
+acts: `branches`, `modules`, `trunk`, `work_tree`.
 """

@@ -4,15 +4,19 @@ Owns: which of them must be brought: those of its lock, unless they are in the d
 Refuses to know: how `trunk` itself came there.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.lock import Lock
 from localpuppet.releases.lockfile import EMPTY, LOCK, MANIFEST
-from localpuppet.releases.mutable.modules import LockedModules
 from localpuppet.releases.release import missing_modules
 from localpuppet.releases.release_files import ReleaseFiles
+
+if TYPE_CHECKING:
+    from localpuppet.releases.mutable.modules import LockedModules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +26,12 @@ class TrunkStaging:
     Attributes:
         modules: The directory of all modules.
         files: Reads manifests and locks.
-        locked: Brings what locks pin.
+        locked: Returns what brings what locks pin; most trunks have their modules in themselves.
     """
 
     modules: Path
     files: ReleaseFiles
-    locked: LockedModules
+    locked: "Callable[[], LockedModules]"
 
     def stage(self, app: ReleasePath) -> Lock:
         """Have the modules of `app` on this node; return the lock that says what they are.
@@ -50,5 +54,5 @@ class TrunkStaging:
             return EMPTY
         lock = self.files.pinned(directory, manifest)
         title = f"staging modules of {app}"
-        self.locked.bring(lock, lock.trees, title=title, file=directory / LOCK)
+        self.locked().bring(lock, lock.trees, title=title, file=directory / LOCK)
         return lock
