@@ -131,3 +131,6 @@ def _show_moves(found: "tuple[Move, ...]", nothing: str) -> None:
         return
     rows = [(move.name, move.old or "-", "->", move.new or "-") for move in found]
     render.emit(render.table(("NAME", "OLD", "", "NEW"), rows))
+    for move in found:
+        if move.changes:
+            render.emit(f"{move.name}: {render.user_text(move.changes)}")

@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from localpuppet.releases.forge.versions import Range, Version, newest
 from localpuppet.releases.lock import AnyPin, CommitPin, ForgePin, Lock
 
+_FORGE = "https://forge.puppet.com/modules"
+_HOST = re.compile(
+    r"(?P<repository>https://(?:github\.com|codeberg\.org|gitea\.[^/]+|(?P<gitlab>gitlab\.[^/]+))"
+    r"/[^?#]+?)(?:\.git)?/?\Z"
+)
 _NUMBERS = re.compile(r"(?:[a-z]+[-_]?)?(\d+(?:\.\d+)*)\Z", re.IGNORECASE | re.ASCII)
 
 
@@ -21,25 +26,54 @@ class Move:
         name: The module or source.
         old: What it was; empty for what is new.
         new: What it is or could be; empty for what is gone.
+        changes: A page that says what changed; empty where none is known.
     """
 
     name: str
     old: str
     new: str
+    changes: str = ""
 
     def to_dict(self) -> dict[str, str | None]:
         """Return the JSON form."""
-        return {"name": self.name, "old": self.old or None, "new": self.new or None}
+        return {
+            "name": self.name,
+            "old": self.old or None,
+            "new": self.new or None,
+            "changes": self.changes or None,
+        }
 
 
 def moves(old: Lock, new: Lock) -> tuple[Move, ...]:
     """Return what differs between two locks, by name."""
     before, after = old.pins, new.pins
     return tuple(
-        Move(name=key.partition(".")[2], old=label(before.get(key)), new=label(after.get(key)))
+        Move(
+            name=key.partition(".")[2],
+            old=label(before.get(key)),
+            new=label(after.get(key)),
+            changes=changes(before.get(key), after.get(key)),
+        )
         for key in sorted({*before, *after})
         if before.get(key) != after.get(key)
     )
+
+
+def changes(old: AnyPin | None, new: AnyPin | None) -> str:
+    """Return the page that says what changed between two pins; empty where none is known.
+
+    The Forge has one for each module (a mirror of it has the same modules); GitHub, GitLab, Gitea
+    and Codeberg compare commits.
+    """
+    if isinstance(new, ForgePin):
+        return f"{_FORGE}/{new.forge}/changelog" if isinstance(old, ForgePin) else ""
+    if old is None or new is None or isinstance(old, ForgePin) or old.url != new.url:
+        return ""
+    host = _HOST.match(new.url)
+    if host is None:
+        return ""
+    way = "/-/compare/" if host["gitlab"] else "/compare/"
+    return f"{host['repository']}{way}{old.commit[:12]}...{new.commit[:12]}"
 
 
 def label(pin: AnyPin | None) -> str:
