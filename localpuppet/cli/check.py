@@ -68,7 +68,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
                 "input": loaded.name,
                 "input_sha256": loaded.sha256,
                 "app": release.app,
-                "modulepath": [str(name) for name in release.names],
+                "modulepath": [str(name) for name in [*release.names, *release.base]],
                 "layers": list(loaded.input.layers),
                 "node_document": document.to_dict(),
                 "warnings": warnings,
@@ -81,7 +81,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             [
                 ("Input", f"{loaded.name} (sha256 {loaded.sha256[:16]}…)"),
                 ("Release", release.app),
-                ("Modulepath", ", ".join(map(str, release.names))),
+                ("Modulepath", ", ".join(map(str, [*release.names, *release.base]))),
                 ("Layers", ", ".join(map(render.user_text, loaded.input.layers))),
                 ("Environment", document.environment),
                 ("Classes", ", ".join(document.classes) or "none"),

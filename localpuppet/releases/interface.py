@@ -189,6 +189,7 @@ def check(
     *,
     data_elsewhere: bool,
     other_classes: Collection[str] = (),
+    other_modules: Collection[str] = (),
 ) -> None:
     """Hold a node document against the interface of its release.
 
@@ -197,12 +198,18 @@ def check(
         interface: What its release offers.
         data_elsewhere: Whether Hiera data outside of modules may give a class its parameters.
         other_classes: Last components of names of classes that are defined outside of modules.
+        other_modules: Modules that are not the release's: of their classes Puppet alone knows.
 
     Raises:
         InvalidInputError: A class or parameter is unknown, a required parameter is missing, or a
             value is plainly of the wrong type.
     """
-    check_classes(document.classes, interface, other_classes=other_classes)
+    known = {
+        name: body
+        for name, body in document.classes.items()
+        if name in interface.classes or name.partition("::")[0] not in other_modules
+    }
+    check_classes(known, interface, other_classes=other_classes)
     for name, body in document.classes.items():
         found = interface.classes.get(name)
         if found is None or data_elsewhere or interface.modules.get(name.partition("::")[0], True):

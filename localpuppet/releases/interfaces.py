@@ -212,6 +212,7 @@ def check_document(
         or any("hiera" in word or "codedir" in word for word in extra)
         or any(map(_may_hold_data, hiera_files)),
         other_classes={*_defined_in(release.site_manifest or site_manifest), *OWN_CLASSES},
+        other_modules={path.name for directory in release.base for path in directory.iterdir()},
     )
 
 

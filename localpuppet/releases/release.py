@@ -40,6 +40,7 @@ class Release:
         site_manifest: Its own site manifest, a file or directory; `None` for the root's.
         config_version: What Puppet calls the configuration; empty for Puppet's own way.
         work_tree: The directory, where this is not a release but a work tree; else empty.
+        base: Directories of modules of the node's own, behind the others: `$basemodulepath`.
     """
 
     app: str
@@ -52,6 +53,12 @@ class Release:
     site_manifest: Path | None = None
     config_version: str = ""
     work_tree: str = ""
+    base: tuple[Path, ...] = ()
+
+    @property
+    def whole_modulepath(self) -> tuple[Path, ...]:
+        """Every directory in which Puppet looks for modules, but our own."""
+        return (*self.modulepath, *self.base)
 
 
 def resolve(
@@ -167,7 +174,14 @@ def assemble(app: str, manifest: Manifest, place: Place, *, files: ReleaseFiles)
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not _is_tag(entry)),
         site_manifest=_site_manifest(directory, where, inside),
         config_version=app if where.config_version else "",
+        base=_base(files.basemodulepath) if where.base else (),
     )
+
+
+def _base(directories: Sequence[Path]) -> tuple[Path, ...]:
+    for directory in directories:
+        refuse_foreign(directory)
+    return tuple(directories)
 
 
 def _is_tag(name: str) -> bool:

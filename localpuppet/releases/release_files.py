@@ -39,11 +39,13 @@ class ReleaseFiles:
         documents: Reads documents.
         allow_file: Whether `file://` URLs are allowed.
         tags_only: Whether the site takes single modules at tags only.
+        basemodulepath: What the site has for `$basemodulepath` of `environment.conf`.
     """
 
     documents: Documents
     allow_file: bool
     tags_only: bool = False
+    basemodulepath: tuple[Path, ...] = ()
 
     def parse_manifest(self, data: bytes, where: str) -> Manifest:
         """Return the manifest in `data`; what belongs to its release is not looked at.

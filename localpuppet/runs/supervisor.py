@@ -228,7 +228,7 @@ class Supervisor:
             user=options.user,
             cause=options.cause,
             app=release.app,
-            modulepath=tuple(map(str, release.modulepath)),
+            modulepath=tuple(map(str, release.whole_modulepath)),
             environment=str(document.get("environment", "")),
             input=loaded.name,
             input_sha256=loaded.sha256,

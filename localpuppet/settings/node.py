@@ -82,6 +82,7 @@ class Settings:
     keep_runs: int
     keep_days: int
     keep_staged: float
+    basemodulepath: tuple[Path, ...]
     identity: IdentitySettings
     trusted: Path
     policy: Path
@@ -171,6 +172,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         keep_runs=keep.get("runs", 100),
         keep_days=keep.get("days", 90),
         keep_staged=_keep_staged(raw, file),
+        basemodulepath=tuple(root / entry for entry in raw.get("basemodulepath", [])),
         identity=_identity(raw, root, state, file),
         trusted=path("trusted", "trusted"),
         policy=path("policy", "policies/puppet.policy"),
@@ -237,8 +239,9 @@ def _or_packaged(path: Path, raw: Mapping[str, Any], key: str) -> Path:
 
 def _check(settings: Settings, file: Path) -> None:
     """Refuse what Puppet would misread or what contradicts itself."""
-    split = {"enc_script": settings.enc_script, "modules": settings.modules}
-    for key, value in split.items():
+    split = [("enc_script", settings.enc_script), ("modules", settings.modules)]
+    split += [("basemodulepath", path) for path in settings.basemodulepath]
+    for key, value in split:
         if any(character in str(value) for character in " \t:"):
             raise InvalidInputError(
                 f"{str(value)!r} holds a space or ':', at which Puppet splits",

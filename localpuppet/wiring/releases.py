@@ -68,6 +68,7 @@ class ReleaseWiring:
             documents=self._node.documents,
             allow_file=settings.allow_file_urls,
             tags_only=settings.tags_only,
+            basemodulepath=settings.basemodulepath,
         )
 
     def resolve(self, path: "ReleasePath") -> "Release":

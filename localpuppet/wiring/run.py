@@ -183,7 +183,7 @@ class RunWiring:
             environments=environments,
             environment=environment,
             # Our own modules come last: a site's module of the same name hides them.
-            modulepath=(*release.modulepath, OWN_MODULES),
+            modulepath=(*release.whole_modulepath, OWN_MODULES),
             hiera_config=release.hiera_config,
             site_manifest=release.site_manifest or settings.site_manifest,
         )

@@ -100,6 +100,28 @@ def test_a_module_that_is_there_twice_is_refused(node: Node, forge: Forge, contr
     assert "has a directory 'modules/ntp', and its manifest a module of that name" in refused.err
 
 
+def test_modules_of_the_node_come_last_where_its_settings_say_so(
+    node: Node, forge: Forge, control: Path
+) -> None:
+    settings = json.loads((node.root / "localpuppet.yaml").read_text())
+    node.settings(**{**settings, "basemodulepath": ["base"]})
+    node.write("base/vendored/manifests/init.pp", klass("vendored", "from the node"))
+    node.write("base/profile/manifests/init.pp", klass("profile", "hidden"))
+    (control / "manifest.yaml").write_text("modules: {}\n")
+    assert make(node, "lock", str(control)).code == 0
+    warnings = make(node, "check", str(control), "--json").json["warnings"]
+    assert not any("basemodulepath" in warning for warning in warnings)
+    forge.repo("control").commit({}, "r1")
+    node.write("input.yaml", "app: control/tags/r1\nclasses: [profile, vendored]\n")
+    applied = node.run("apply")
+    assert applied.code == 0, applied.err
+    assert "from the node" in applied.out
+    assert "from site-modules" in applied.out
+    assert str(node.root / "base") in node.run("why", "--json").json["request"]["modulepath"]
+    node.write("input.yaml", "app: control/tags/r1\nclasses: [vendor]\n")
+    assert "the release has no class 'vendor'" in node.run("apply").err
+
+
 def test_own_modules_beside_those_of_the_lock(node: Node, forge: Forge, control: Path) -> None:
     make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
     assert make(node, "lock", str(control)).code == 0

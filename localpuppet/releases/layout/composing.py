@@ -30,6 +30,7 @@ class Layout:
         notes: What r10k and Puppet would use, and a release does not.
         single: Before which of the directories single modules come, where they are not in the
             release itself; `None` where their directory is not on the modulepath.
+        base: Whether `environment.conf` names `$basemodulepath`, directories of the node's own.
     """
 
     modulepath: tuple[str, ...]
@@ -37,6 +38,7 @@ class Layout:
     config_version: bool = False
     notes: tuple[str, ...] = ()
     single: int | None = 0
+    base: bool = False
 
 
 def layout(directory: Path, moduledir: str) -> Layout:
@@ -63,9 +65,8 @@ def layout(directory: Path, moduledir: str) -> Layout:
         if (entry if entry != "." else "") == moduledir:
             single = len(found)
         if entry == BASE:
-            if file.exists():
-                notes.append(f"{BASE} is not used: a release has all its modules")
-        elif (directory / entry).is_dir():
+            continue
+        if (directory / entry).is_dir():
             found.append("" if entry == "." else entry)
         elif entry != moduledir:  # staging makes that one
             notes.append(f"modulepath: there is no directory {entry}")
@@ -78,6 +79,7 @@ def layout(directory: Path, moduledir: str) -> Layout:
         config_version=said.config_version,
         notes=tuple(notes),
         single=single,
+        base=file.exists() and BASE in said.modulepath,
     )
 
 

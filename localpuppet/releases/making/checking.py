@@ -137,12 +137,18 @@ class ReleaseChecker:
             files_of_data=data.files,
             warnings=(
                 *inner.notes,
+                *self._not_used(inner),
                 *unused_directories(directory, manifest, inner.modulepath),
                 *left_of_puppetfile(directory, manifest),
                 *data.warnings,
                 *self._unmet(directory, lock, inner),
             ),
         )
+
+    def _not_used(self, inner: Layout) -> tuple[str, ...]:
+        if not inner.base or self._files.basemodulepath:
+            return ()
+        return ("$basemodulepath is not used: a release has all its modules",)
 
     def _lock(self, directory: Path, manifest: Manifest) -> Lock:
         lock = self._files.lock(directory)
