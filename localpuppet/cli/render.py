@@ -79,9 +79,10 @@ def emit(text: str) -> None:
     click.echo(text)
 
 
-def word(state: str) -> str:
+def word(state: str, *, noop: bool = False) -> str:
     """Return a state or outcome in its colour; it may be another node's word."""
-    return click.style(one_line(state.replace("_", " ")), fg=COLORS.get(state), bold=True)
+    colored = click.style(one_line(state.replace("_", " ")), fg=COLORS.get(state), bold=True)
+    return f"{colored} (noop)" if noop else colored
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> str:

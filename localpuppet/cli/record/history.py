@@ -74,7 +74,7 @@ def _row(status: Status) -> tuple[str, ...]:
         status.id,
         render_run.moment(status.started_at).removesuffix(" UTC"),
         render_run.took(status),
-        render.word(render_run.state_word(status)) + (" (noop)" if status.noop else ""),
+        render.word(render_run.state_word(status), noop=status.noop),
         render.user_text(status.app),
         render.user_text(status.reason) or render_run.counts(status),
     )
@@ -86,7 +86,7 @@ def _attempt_row(attempt: "Attempt") -> tuple[str, ...]:
         "",
         render_run.moment(attempt.at).removesuffix(" UTC"),
         "",
-        render.word("refused") + (" (noop)" if attempt.noop else ""),
+        render.word("refused", noop=attempt.noop),
         render.user_text(attempt.app),
         times + render.user_text(attempt.reason),
     )

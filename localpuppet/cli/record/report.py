@@ -103,7 +103,7 @@ def _read(run: RunDirectory) -> list[ReportedResource] | None:
 def _head(status: Status) -> list[tuple[str, str]]:
     counts = render_run.counts(status)
     took = render_run.took(status)
-    word = render.word(render_run.state_word(status)) + (" (noop)" if status.noop else "")
+    word = render.word(render_run.state_word(status), noop=status.noop)
     return [
         ("Run", status.id),
         render_run.code(status),

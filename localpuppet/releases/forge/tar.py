@@ -222,20 +222,43 @@ class _Unpacking:
             target=block[157:257].partition(b"\0")[0],
         )
 
-    def _refuse_content(self, member: "_Member", name: bytes) -> None:
-        """Refuse a directory or link with content, which would be taken for headers."""
-        if member.size:
-            raise self._refuse("is not an ordinary file, directory or symlink", name)
-
     def _make(self, member: "_Member") -> None:
         is_directory = member.kind == tarfile.DIRTYPE
         name = member.name.removesuffix(b"/") if is_directory else member.name
         if self._rules.foreign:
             name = name.removeprefix(b"./")
-            # Directories are made for what is in them: a tree has no empty ones.
-            if is_directory or member.kind == SYMLINK:
-                self._refuse_content(member, name)
+        if is_directory or member.kind == SYMLINK:
+            if member.size:  # it would be taken for headers
+                raise self._refuse("is not an ordinary file, directory or symlink", name)
+            if self._rules.foreign:
+                # Directories are made for what is in them: a tree has no empty ones.
                 return
+        inside = self._enter(name)
+        # Bytes and os, not pathlib: a pack has ten thousand of these.
+        path = self._target + b"/" + name
+        try:
+            if is_directory:
+                os.mkdir(path)  # noqa: PTH102
+                self._made.add(name)
+                self._childless.add(name)
+            elif member.kind == SYMLINK:
+                check_link(inside, member.target, where=self._where)
+                os.symlink(member.target, path)  # noqa: PTH211
+            elif member.kind == tarfile.REGTYPE or (
+                self._rules.foreign and member.kind == tarfile.AREGTYPE
+            ):
+                self._make_file(member, path)
+            else:
+                raise self._refuse("is not an ordinary file, directory or symlink", name)
+        except FileExistsError as error:
+            raise self._refuse("is there twice", name) from error
+
+    def _enter(self, name: bytes) -> bytes:
+        """Hold a member's name against the rules, and have its directory.
+
+        Returns:
+            Its path below the one name at the top.
+        """
         check_path(name, where=self._where)
         top, _, inside = name.partition(b"/")
         self._top = self._top or top
@@ -247,24 +270,7 @@ class _Unpacking:
                 raise self._refuse("comes before its directory, or goes through a link", name)
             self._make_parents(name)
         self._childless.discard(parent)
-        # Bytes and os, not pathlib: a pack has ten thousand of these.
-        path = self._target + b"/" + name
-        try:
-            if is_directory and member.size == 0:
-                os.mkdir(path)  # noqa: PTH102
-                self._made.add(name)
-                self._childless.add(name)
-            elif member.kind == SYMLINK and member.size == 0:
-                check_link(inside, member.target, where=self._where)
-                os.symlink(member.target, path)  # noqa: PTH211
-            elif member.kind == tarfile.REGTYPE or (
-                self._rules.foreign and member.kind == tarfile.AREGTYPE
-            ):
-                self._make_file(member, path)
-            else:
-                raise self._refuse("is not an ordinary file, directory or symlink", name)
-        except FileExistsError as error:
-            raise self._refuse("is there twice", name) from error
+        return inside
 
     def _make_parents(self, name: bytes) -> None:
         """Make the directories of a member that no member has made."""

@@ -13,7 +13,7 @@ MAX_TAG = 200
 # What a signed tag says of itself: otherwise the tag of one repository would do for another.
 TRAILER = "Localpuppet-Source: "
 
-_TAG = re.compile(r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+)*\Z")
+_REF = re.compile(r"[A-Za-z0-9_.+-]+(?:/[A-Za-z0-9_.+-]+)*\Z")
 _OBJECT = re.compile(r"[0-9a-f]{40}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _HEX40 = re.compile(r"[0-9a-fA-F]{40}\Z")
@@ -39,17 +39,22 @@ class Tag(str):
         Raises:
             InvalidInputError: Its name is outside the grammar.
         """
-        problem = _tag_problem(text)
-        if problem:
-            raise InvalidInputError(
-                f"the tag name {text[:60]!r} {problem}",
-                where=where,
-                hint="ASCII letters, digits and _ . + - /",
-            )
-        return cls(text)
+        return cls(_parse_ref("tag", text, where=where))
 
 
-def _tag_problem(text: str) -> str:
+def _parse_ref(kind: str, text: str, *, where: str) -> str:
+    """Return a tag's or branch's name; the grammar is the same."""
+    problem = _ref_problem(text)
+    if problem:
+        raise InvalidInputError(
+            f"the {kind} name {text[:60]!r} {problem}",
+            where=where,
+            hint="ASCII letters, digits and _ . + - /",
+        )
+    return text
+
+
+def _ref_problem(text: str) -> str:
     if not text:
         return "is empty"
     if len(text) > MAX_TAG:
@@ -58,7 +63,7 @@ def _tag_problem(text: str) -> str:
         return "looks like a commit id (40 hex digits)"
     if ".." in text:
         return "has '..', which git takes for a range"
-    if not _TAG.match(text):
+    if not _REF.match(text):
         return "has an invalid character"
     for part in text.split("/"):
         if part.startswith(("-", ".")):
@@ -116,14 +121,7 @@ def parse_branch(text: str, *, where: str) -> str:
     Raises:
         InvalidInputError: It is outside the grammar.
     """
-    problem = _tag_problem(text)
-    if problem:
-        raise InvalidInputError(
-            f"the branch name {text[:60]!r} {problem}",
-            where=where,
-            hint="ASCII letters, digits and _ . + - /",
-        )
-    return text
+    return _parse_ref("branch", text, where=where)
 
 
 def parse_object_id(text: str, *, where: str) -> str:
