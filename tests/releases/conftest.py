@@ -8,6 +8,7 @@ import pytest
 from tests.rigs.forge import Forge, klass, release
 from tests.rigs.node import Node, make_node
 from tests.rigs.packages import Scratch
+from tests.rigs.staged import R1, ReleaseSite
 
 
 @pytest.fixture
@@ -30,6 +31,14 @@ def site(node: Node, forge: Forge) -> Node:
     release(node, forge, "r1")
     node.write("input.yaml", "app: web/tags/r1\nclasses: [web, ntp, platform]\n")
     return node
+
+
+@pytest.fixture
+def web_site(tmp_path: Path) -> ReleaseSite:
+    """A node over repositories in memory, in which release r1 of `web` is published."""
+    made = ReleaseSite(tmp_path)
+    made.release(R1)
+    return made
 
 
 @pytest.fixture

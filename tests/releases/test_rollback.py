@@ -13,6 +13,15 @@ def point_at(node: Node, tag: str) -> None:
     node.write("input.yaml", f"app: web/tags/{tag}\nclasses: [web, ntp, platform]\n")
 
 
+def applied(node: Node, forge: Forge, *tags: str) -> None:
+    """Apply releases one after the other; r1 is there already, the others are released first."""
+    for tag in tags:
+        if tag != "r1":
+            release(node, forge, tag)
+        point_at(node, tag)
+        assert node.run("apply").code == 0
+
+
 def test_apply_stages_first_when_it_must(site: Node) -> None:
     done = site.run("apply")
     assert done.code == 0, done.err
@@ -51,11 +60,7 @@ def test_a_rollback_is_the_release_and_the_node_document_of_that_time(
 
 
 def test_a_rollback_can_be_aimed_and_ended(site: Node, forge: Forge) -> None:
-    for tag in ("r1", "r2", "r3"):
-        if tag != "r1":
-            release(site, forge, tag)
-        point_at(site, tag)
-        assert site.run("apply").code == 0
+    applied(site, forge, "r1", "r2", "r3")
     assert site.run("rollback", "--to", "r1", "--json").json["app"] == "web/tags/r1"
     assert "Notice: web r1" in site.run("apply").out
     assert site.run("rollback", "--end").code == 0
@@ -68,11 +73,7 @@ def test_a_rollback_can_be_aimed_and_ended(site: Node, forge: Forge) -> None:
 def test_a_second_rollback_goes_further_back_and_everybody_is_told(
     site: Node, forge: Forge
 ) -> None:
-    for tag in ("r1", "r2", "r3"):
-        if tag != "r1":
-            release(site, forge, tag)
-        point_at(site, tag)
-        assert site.run("apply").code == 0
+    applied(site, forge, "r1", "r2", "r3")
     assert site.run("rollback", "--json").json["app"] == "web/tags/r2"
     assert site.run("apply").code == 0
     told = site.run("status")
@@ -98,20 +99,14 @@ def test_a_second_rollback_goes_further_back_and_everybody_is_told(
 
 
 def test_a_changed_input_is_no_longer_rolled_back(site: Node, forge: Forge) -> None:
-    site.run("apply")
-    release(site, forge, "r2")
-    point_at(site, "r2")
-    site.run("apply")
+    applied(site, forge, "r1", "r2")
     site.run("rollback")
     site.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
     assert site.run("status", "--json").json["rollback"] is None
 
 
 def test_another_input_does_not_end_a_rollback(site: Node, forge: Forge) -> None:
-    site.run("apply")
-    release(site, forge, "r2")
-    point_at(site, "r2")
-    site.run("apply")
+    applied(site, forge, "r1", "r2")
     assert site.run("rollback").code == 0
     other = site.write("other.yaml", "app: web/tags/r2\nclasses: [web]\n")
     assert "Notice: web r2" in site.run("apply", str(other)).out
@@ -119,10 +114,7 @@ def test_another_input_does_not_end_a_rollback(site: Node, forge: Forge) -> None
 
 
 def test_an_input_that_goes_back_is_refused_unless_allowed(site: Node, forge: Forge) -> None:
-    site.run("apply")
-    release(site, forge, "r2")
-    point_at(site, "r2")
-    site.run("apply")
+    applied(site, forge, "r1", "r2")
     point_at(site, "r1")
     refused = site.run("apply")
     assert refused.code == 2
@@ -145,11 +137,7 @@ def test_a_failed_release_is_not_what_rollback_goes_to(site: Node, forge: Forge)
 
 
 def test_gc_keeps_what_may_be_needed_and_removes_the_rest(site: Node, forge: Forge) -> None:
-    for tag in ("r1", "r2", "r3", "r4"):
-        if tag != "r1":
-            release(site, forge, tag)
-        point_at(site, tag)
-        assert site.run("apply").code == 0
+    applied(site, forge, "r1", "r2", "r3", "r4")
     planned = site.run("release", "gc", "--dry-run", "--json").json
     assert planned["releases"] == ["web/tags/r1", "web/tags/r2"]
     assert sorted(planned["kept"]) == ["web/tags/r3", "web/tags/r4"]
@@ -208,11 +196,7 @@ def dated(node: Node, forge: Forge, tag: str, days: int) -> None:
 def test_after_an_allowed_step_back_the_newest_can_be_applied_again(
     site: Node, forge: Forge
 ) -> None:
-    for tag in ("r1", "r2", "r3"):
-        if tag != "r1":
-            release(site, forge, tag)
-        point_at(site, tag)
-        assert site.run("apply").code == 0
+    applied(site, forge, "r1", "r2", "r3")
     point_at(site, "r2")
     assert site.run("apply", "--allow-rollback").code == 0
     listed = site.run("release", "list", "--json").json["releases"]

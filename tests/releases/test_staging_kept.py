@@ -14,49 +14,35 @@ from localpuppet.releases.staged import Staged
 from tests.rigs.staged import DIST, R1, R2, ReleaseSite, url
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> ReleaseSite:
-    made = ReleaseSite(tmp_path)
-    made.release(R1)
-    return made
-
-
-def names(site: ReleaseSite) -> list[str]:
-    """Return every name below modules/ that is a link."""
-    return sorted(
-        str(path.relative_to(site.modules)) for path in site.modules.rglob("*") if path.is_symlink()
-    )
-
-
 def rubbish(site: ReleaseSite) -> list[Path]:
     return list(site.root.rglob(".*")) + list((site.state / "staging").glob("*"))
 
 
-def test_a_release_that_was_never_staged_is_not_known(site: ReleaseSite) -> None:
-    staging = site.staging()
+def test_a_release_that_was_never_staged_is_not_known(web_site: ReleaseSite) -> None:
+    staging = web_site.staging()
     assert (staging.known(R1), staging.all()) == (None, [])
     staged = staging.stage(R1)
     assert (staging.known(R1), staging.known(R2), staging.all()) == (staged, None, [staged])
 
 
-def test_all_releases_are_listed_by_name(site: ReleaseSite) -> None:
-    site.release(R2)
-    site.staging().stage(R2)
-    site.staging().stage(R1)
-    assert [staged.app for staged in site.staging().all()] == [R1, R2]
+def test_all_releases_are_listed_by_name(web_site: ReleaseSite) -> None:
+    web_site.release(R2)
+    web_site.staging().stage(R2)
+    web_site.staging().stage(R1)
+    assert [staged.app for staged in web_site.staging().all()] == [R1, R2]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "app": "x"}'])
 def test_a_damaged_record_is_an_error_and_not_a_release_that_is_not_here(
-    site: ReleaseSite, text: str
+    web_site: ReleaseSite, text: str
 ) -> None:
-    site.staging().stage(R1)
-    (record,) = (site.state / "staged").iterdir()
+    web_site.staging().stage(R1)
+    (record,) = (web_site.state / "staged").iterdir()
     record.write_text(text)
     with pytest.raises(StateError, match="damaged"):
-        site.staging().known(R1)
+        web_site.staging().known(R1)
     with pytest.raises(StateError, match="damaged"):
-        site.staging().all()
+        web_site.staging().all()
 
 
 def edit(site: ReleaseSite) -> None:
@@ -102,92 +88,92 @@ HARM = {
 
 @pytest.mark.parametrize("name", HARM)
 def test_what_is_wrong_with_a_release_is_said_and_staging_repairs_it(
-    site: ReleaseSite, name: str
+    web_site: ReleaseSite, name: str
 ) -> None:
     harm, said = HARM[name]
-    staged = site.staging().stage(R1)
-    assert site.staging().problems(staged, full=False) == []
-    harm(site)
-    problems = site.staging().problems(staged, full=False)
+    staged = web_site.staging().stage(R1)
+    assert web_site.staging().problems(staged, full=False) == []
+    harm(web_site)
+    problems = web_site.staging().problems(staged, full=False)
     assert len(problems) == 1, problems
     assert said in problems[0]
-    assert site.staging().stage(R1) == staged
-    assert site.staging().problems(staged, full=True) == []
-    assert site.says(R1) == "r1"
+    assert web_site.staging().stage(R1) == staged
+    assert web_site.staging().problems(staged, full=True) == []
+    assert web_site.says(R1) == "r1"
 
 
-def test_an_edit_that_keeps_size_and_time_is_found_by_its_bytes(site: ReleaseSite) -> None:
-    staged = site.staging().stage(R1)
-    file = (site.modules / R1 / "web/manifests/init.pp").resolve()
+def test_an_edit_that_keeps_size_and_time_is_found_by_its_bytes(web_site: ReleaseSite) -> None:
+    staged = web_site.staging().stage(R1)
+    file = (web_site.modules / R1 / "web/manifests/init.pp").resolve()
     status = file.stat()
     file.chmod(0o644)
     file.write_text(file.read_text().replace("r1", "rX"))
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
     file.chmod(0o444)
-    assert site.staging().problems(staged, full=False) == []
-    assert "has the bytes of" in site.staging().problems(staged, full=True)[0]
+    assert web_site.staging().problems(staged, full=False) == []
+    assert "has the bytes of" in web_site.staging().problems(staged, full=True)[0]
 
 
 def test_what_is_here_can_be_repaired_without_its_server_only_if_nothing_is_missing(
-    site: ReleaseSite,
+    web_site: ReleaseSite,
 ) -> None:
-    staged = site.staging().stage(R1)
-    site.servers.away |= {url("web"), url("ntp"), url("dist")}
-    lose_the_collections_name(site)
-    assert site.staging().stage(R1) == staged, "a name is not worth a fetch"
-    edit(site)
+    staged = web_site.staging().stage(R1)
+    web_site.servers.away |= {url("web"), url("ntp"), url("dist")}
+    lose_the_collections_name(web_site)
+    assert web_site.staging().stage(R1) == staged, "a name is not worth a fetch"
+    edit(web_site)
     with pytest.raises(UnavailableError):
-        site.staging().stage(R1, refresh=True)
+        web_site.staging().stage(R1, refresh=True)
 
 
-def test_what_a_dead_process_left_half_made_is_swept_away(site: ReleaseSite) -> None:
+def test_what_a_dead_process_left_half_made_is_swept_away(web_site: ReleaseSite) -> None:
     left = [
-        site.state / "releases/.new-1234/web",
-        site.state / "staged/.record.json.1234",
-        site.modules / "web/tags/.r1.1234",
-        site.state / "staging/1234/0/web",
-        site.state / "index/.1234",
+        web_site.state / "releases/.new-1234/web",
+        web_site.state / "staged/.record.json.1234",
+        web_site.modules / "web/tags/.r1.1234",
+        web_site.state / "staging/1234/0/web",
+        web_site.state / "index/.1234",
     ]
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    site.staging().stage(R1)
+    web_site.staging().stage(R1)
     assert [path for path in left if path.exists()] == []
-    assert (site.repository.swept, rubbish(site)) == (1, [])
+    assert (web_site.repository.swept, rubbish(web_site)) == (1, [])
 
 
 def test_a_removed_release_loses_its_names_but_not_those_that_another_needs(
-    site: ReleaseSite,
+    web_site: ReleaseSite,
 ) -> None:
-    site.release(R2)
-    staging = site.staging()
+    web_site.release(R2)
+    staging = web_site.staging()
     first, second = staging.stage(R1), staging.stage(R2)
     staging.remove(first, kept=[second])
-    assert (names(site), staging.known(R1)) == ([DIST, R2], None)
-    assert not (site.state / "releases" / first.composition).exists()
+    assert (web_site.names(), staging.known(R1)) == ([DIST, R2], None)
+    assert not (web_site.state / "releases" / first.composition).exists()
     assert staging.problems(second, full=True) == []
     staging.remove(second, kept=[])
-    assert (names(site), staging.all()) == ([], [])
+    assert (web_site.names(), staging.all()) == ([], [])
 
 
-def test_a_directory_of_links_that_two_releases_share_stays(site: ReleaseSite) -> None:
-    site.release(R1, "same")
-    site.release(R2, "same")
-    staging = site.staging()
+def test_a_directory_of_links_that_two_releases_share_stays(web_site: ReleaseSite) -> None:
+    web_site.release(R1, "same")
+    web_site.release(R2, "same")
+    staging = web_site.staging()
     first, second = staging.stage(R1), staging.stage(R2)
     assert first.composition == second.composition
     staging.remove(first, kept=[second])
     assert staging.problems(second, full=True) == []
-    assert site.says(R2) == "same"
+    assert web_site.says(R2) == "same"
 
 
-def test_the_record_has_what_the_lock_and_the_tag_said(site: ReleaseSite) -> None:
-    staged = site.staging().stage(R1)
-    (file,) = (site.state / "staged").iterdir()
-    lock = site.lock()
+def test_the_record_has_what_the_lock_and_the_tag_said(web_site: ReleaseSite) -> None:
+    staged = web_site.staging().stage(R1)
+    (file,) = (web_site.state / "staged").iterdir()
+    lock = web_site.lock()
     raw = json.loads(file.read_text())
     assert file.name == "web%tags%r1.json"
     assert raw["modules"] == {"ntp": lock.modules["ntp"].tree_sha256}
     assert raw["sources"] == {DIST: lock.sources[DIST].tree_sha256}
-    assert raw["pin"]["commit"] == site.servers.published[url("web"), "r1"].found.commit
+    assert raw["pin"]["commit"] == web_site.servers.published[url("web"), "r1"].found.commit
     assert Staged.from_dict(raw) == staged

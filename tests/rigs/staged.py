@@ -113,6 +113,11 @@ class ReleaseSite:
         file = self.modules / app / "web/manifests/init.pp"
         return file.read_text().split("'")[1] if file.exists() else ""
 
+    def names(self) -> list[str]:
+        """Return every name below modules/ that is a link."""
+        links = (path for path in self.modules.rglob("*") if path.is_symlink())
+        return sorted(str(path.relative_to(self.modules)) for path in links)
+
     def on_disk(self) -> dict[str, str]:
         """Return every file and link of the node, with its bytes or its target."""
         return {
