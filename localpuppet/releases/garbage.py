@@ -2,11 +2,12 @@
 
 Owns: what is kept. Invariants: what runs, what the input names, what an operator rolled back to,
 the newest two releases of each source, and what was staged ahead a short while ago are kept; a tree
-goes only when no kept release, and no code that is used as it is, needs it. A name goes before what
-it stands for, so that nothing is ever half there.
+or directory of links goes only when no kept release, and no code that is used as it is, needs it,
+and no run was given it: a tag that moved since gave its release others. A name goes before what it
+stands for, so that nothing is ever half there.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ class Removal:
 
     Attributes:
         releases: Names of staged releases.
+        compositions: Directories of links, also those that a moved tag left behind.
         trees: Digests.
         kept: Names of staged releases that stay.
         links: Directories of links to modules, for code that is used as it is.
@@ -35,6 +37,7 @@ class Removal:
     """
 
     releases: tuple[ReleasePath, ...]
+    compositions: tuple[str, ...]
     trees: tuple[str, ...]
     kept: tuple[ReleasePath, ...]
     links: tuple[Path, ...]
@@ -48,7 +51,7 @@ class Garbage:
         staging: Releases on this node.
         store: Trees.
         ledger: What was applied.
-        in_use: Returns the releases of the runs that go on.
+        in_use: Returns release and modulepath of each run that goes on.
         interfaces: What Puppet's parser found in releases.
         keep_staged: For how many seconds what was staged stays, though nobody applied it yet.
     """
@@ -59,7 +62,7 @@ class Garbage:
         staging: Staging,
         store: Store,
         ledger: Ledger,
-        in_use: Callable[[], set[ReleasePath]],
+        in_use: Callable[[], Iterable[tuple[ReleasePath, Sequence[Path]]]],
         interfaces: Interfaces,
         keep_staged: float,
     ) -> None:
@@ -82,8 +85,9 @@ class Garbage:
         Raises:
             StateError: A record that it needs is damaged: nothing is removed on a guess.
         """
-        in_use = self._in_use()
-        keep = {*named, *in_use, *self._rolled_back()}
+        running = list(self._in_use())
+        given = {path for _, modulepath in running for path in modulepath}
+        keep = {*named, *(app for app, _ in running), *self._rolled_back()}
         for source in self._ledger.sources():
             keep.update(self._ledger.order(source)[-KEPT_OF_A_SOURCE:])
             current = self._ledger.current(source)
@@ -91,19 +95,22 @@ class Garbage:
         staged = self._staging.all()
         keep.update(self._staged_ahead(staged, since=now - self._keep_staged))
         kept = [release for release in staged if release.app in keep]
-        # Which links a run uses that is on is not known: none go meanwhile.
-        busy = not all(app.is_tag for app in in_use)
         since = now - self._keep_staged
-        links = [] if busy else self._links.unused(since=since)
+        links = [path for path in self._links.unused(since=since) if path not in given]
+        # Which commit of a branch a run uses that is on is not known: none goes meanwhile.
+        busy = not all(app.is_tag for app, _ in running)
         branches = {
             branch: branch.app in keep or busy or at >= since
             for branch, at in self._branches.fetched().items()
         }
-        needed = {sha256 for release in kept for sha256 in release.digests}
+        compositions, trees = self._staging.compositions.used(given)
+        compositions |= {release.composition for release in kept}
+        needed = trees | {sha256 for release in kept for sha256 in release.digests}
         needed |= self._links.needed(but=links)
         needed |= {branch.tree_sha256 for branch, kept_one in branches.items() if kept_one}
         return Removal(
             releases=tuple(release.app for release in staged if release.app not in keep),
+            compositions=tuple(sorted(self._staging.compositions.names() - compositions)),
             trees=tuple(sha256 for sha256 in self._store.digests() if sha256 not in needed),
             kept=tuple(release.app for release in kept),
             links=tuple(links),
@@ -133,10 +140,11 @@ class Garbage:
         kept = [release for release in gone.values() if release.app in removal.kept]
         for app in removal.releases:
             self._staging.remove(gone[app], kept=kept)
-            if gone[app].composition not in {release.composition for release in kept}:
-                self._interfaces.forget(gone[app].composition)
         for app in removal.branches:
             self._branches.remove(app)
+        for composition in removal.compositions:
+            self._staging.compositions.remove(composition)
+            self._interfaces.forget(composition)
         for path in removal.links:
             self._links.remove(path)
         for sha256 in removal.trees:

@@ -76,7 +76,7 @@ class Staging:
         self._approve = approve
         self._fetch_modules = ModuleFetcher(repository=repository, forge=forge, store=store)
         self._releases = state / "releases"
-        self._compositions = Compositions(state / "releases", store)
+        self.compositions = Compositions(state / "releases", store)
         self._records = StagedRecords(state)
         self._verified = Verified(state)
         self._memory = TagMemory(state)
@@ -127,7 +127,7 @@ class Staging:
             if problem:
                 found.append(f"{name} {problem}")
         links = composition(self.links(staged))
-        if links != staged.composition or not self._compositions.whole(staged):
+        if links != staged.composition or not self.compositions.whole(staged):
             found.append(f"{staged.app}: its directory of links was changed")
         wrong = [
             name
@@ -213,7 +213,9 @@ class Staging:
             lock.release()
 
     def remove(self, staged: Staged, *, kept: Sequence[Staged]) -> None:
-        """Take a release off the node: its names, its record, its directory of links.
+        """Take a release off the node: its names and its record.
+
+        Its directory of links stays, for runs that are on: see `releases.garbage`.
 
         Args:
             staged: The release.
@@ -228,8 +230,6 @@ class Staging:
                 remove(self._modules / path)
         self._memory.note_pin(staged.app, staged.pin)
         self._records.remove(staged.app)
-        if staged.composition not in {release.composition for release in kept}:
-            remove_tree(self._releases / staged.composition)
 
     def _fetch(
         self, app: ReleasePath, known: Staged | None, *, refresh: bool, accept_moved: bool
@@ -293,7 +293,7 @@ class Staging:
         Raises:
             InvalidInputError: Two things in it have one name.
         """
-        return self._compositions.links(staged)
+        return self.compositions.links(staged)
 
     def _switches(self, staged: Staged) -> dict[str, Path]:
         """Return the names below `modules/`, and what each stands for; the app's own comes last."""
@@ -325,15 +325,15 @@ class Staging:
 
     def _switch(self, staged: Staged) -> None:
         make_private(self._releases)
-        fresh = not self._compositions.whole(staged)
+        fresh = not self.compositions.whole(staged)
         if fresh:
-            self._compositions.make(staged)
+            self.compositions.make(staged)
         switches = self._switches(staged)
         try:
             if self._approve is not None:
                 own = str(staged.app)
                 names = [name for name in switches if name != own]
-                paths = self._compositions.modulepath(staged, self._modules / own)
+                paths = self.compositions.modulepath(staged, self._modules / own)
                 paths |= {str(self._modules / name): switches[name] for name in names}
                 self._approve(staged, paths)
         except LocalpuppetError:

@@ -286,17 +286,23 @@ class Records:
         supervisor = self.status(RunDirectory(self.directory / ids[0])).supervisor
         return supervisor is not None and supervisor == asdict(self._processes.me())
 
-    def apps_in_use(self) -> set[ReleasePath]:
-        """Return the releases of the runs that go on; also what work trees are called.
+    def in_use(self) -> list[tuple[ReleasePath, list[Path]]]:
+        """Return release and modulepath of each run that goes on; also those of work trees.
 
         Raises:
             StateError: A record cannot be read.
         """
-        return {
-            ReleasePath(status.app)
-            for status in self.history()
-            if status.state is not State.FINISHED or self.orphaned(status)
-        }
+        found = []
+        for status in self.history():
+            if status.state is State.FINISHED and not self.orphaned(status):
+                continue
+            file = RunDirectory(self.directory / status.id).request
+            try:
+                modulepath = [Path(path) for path in read_json(file)["modulepath"]]
+            except (FileNotFoundError, KeyError, TypeError) as error:
+                raise StateError("is damaged, and its run goes on", where=str(file)) from error
+            found.append((ReleasePath(status.app), modulepath))
+        return found
 
     def history(self) -> Iterator[Status]:
         """Return every run's status, newest first."""

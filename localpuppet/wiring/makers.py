@@ -88,7 +88,7 @@ class MakerWiring:
             staging=self._releases.staging(self._releases.git()),
             store=self._releases.store,
             ledger=self._node.ledger,
-            in_use=self._node.records.apps_in_use,
+            in_use=self._node.records.in_use,
             interfaces=self._releases.interfaces,
             keep_staged=self._node.settings.keep_staged,
         )

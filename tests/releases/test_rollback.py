@@ -1,25 +1,10 @@
 """Switching, going back, and removing what nobody will go back to."""
 
-import json
 import os
-import time
 
-from tests.rigs.forge import Forge, release
+from tests.rigs.forge import Forge, applied, point_at, release
 from tests.rigs.node import Node
 from tests.rigs.signing import TAGGED_AT, payload, put_tag
-
-
-def point_at(node: Node, tag: str) -> None:
-    node.write("input.yaml", f"app: web/tags/{tag}\nclasses: [web, ntp, platform]\n")
-
-
-def applied(node: Node, forge: Forge, *tags: str) -> None:
-    """Apply releases one after the other; r1 is there already, the others are released first."""
-    for tag in tags:
-        if tag != "r1":
-            release(node, forge, tag)
-        point_at(node, tag)
-        assert node.run("apply").code == 0
 
 
 def test_apply_stages_first_when_it_must(site: Node) -> None:
@@ -134,56 +119,6 @@ def test_a_failed_release_is_not_what_rollback_goes_to(site: Node, forge: Forge)
         point_at(site, tag)
         site.run("apply")
     assert site.run("rollback", "--json").json["app"] == "web/tags/r2"
-
-
-def test_gc_keeps_what_may_be_needed_and_removes_the_rest(site: Node, forge: Forge) -> None:
-    applied(site, forge, "r1", "r2", "r3", "r4")
-    planned = site.run("release", "gc", "--dry-run", "--json").json
-    assert planned["releases"] == ["web/tags/r1", "web/tags/r2"]
-    assert sorted(planned["kept"]) == ["web/tags/r3", "web/tags/r4"]
-    listed = site.run("release", "list", "--json").json["releases"]
-    assert [row["applied"] for row in listed] == [None, None, "previous", "current"]
-    done = site.run("release", "gc")
-    assert done.code == 0, done.err
-    assert sorted(path.name for path in (site.root / "modules/web/tags").iterdir()) == ["r3", "r4"]
-    assert (site.root / "modules/dist/tags/r7").exists()
-    assert site.run("release", "verify", "--all").code == 0
-    assert len(list((site.state / "objects").iterdir())) == 4, "ntp, dist, and two of web"
-    assert site.run("apply").code == 0
-
-
-def test_gc_keeps_what_was_staged_ahead_for_a_while(site: Node, forge: Forge) -> None:
-    for tag in ("r2", "r3"):
-        release(site, forge, tag)
-        assert site.run("stage", f"web/tags/{tag}", "--no-parse").code == 0
-    os.utime(site.state / "staged" / "web%tags%r2.json", (time.time() - 15 * 86400,) * 2)
-    assert site.run("release", "gc", "--json").json["releases"] == ["web/tags/r2"]
-    settings = json.loads((site.root / "localpuppet.yaml").read_text())
-    site.settings(**{**settings, "gc": {"keep_staged": "1s"}})
-    os.utime(site.state / "staged" / "web%tags%r3.json", (time.time() - 10,) * 2)
-    assert site.run("release", "gc", "--json").json["releases"] == ["web/tags/r3"]
-    site.settings(**{**settings, "gc": {"keep_staged": "soon"}})
-    refused = site.run("release", "gc")
-    assert refused.code == 2
-    assert "gc.keep_staged: 'soon' is an invalid time" in refused.err
-
-
-def test_gc_spares_what_runs(site: Node, forge: Forge) -> None:
-    web = forge.repo("web")
-    slow = "class web { exec { '/bin/sleep 6': } -> notify { 'end': } }\n"
-    web.commit({"web/manifests/init.pp": slow}, "slow")
-    other = site.write("other.yaml", "app: web/tags/slow\nclasses: [web]\n")
-    process = site.start("apply", "--noop", str(other), "--", "--debug")
-    site.wait_until(lambda: site.recorded().get("state") == "running")
-    process.terminate()
-    site.finish(process)
-    process = site.start("apply", str(other))
-    site.wait_until(lambda: site.recorded().get("state") == "running")
-    kept = site.run("release", "gc", "--json").json
-    assert "web/tags/slow" in kept["kept"]
-    assert site.finish(process).code == 0
-    status = json.loads(site.run("status", "--json").out)
-    assert status["run"]["outcome"] == "changed"
 
 
 def dated(node: Node, forge: Forge, tag: str, days: int) -> None:

@@ -109,6 +109,19 @@ def release(node: Node, forge: Forge, tag: str, **manifest_of: str) -> str:
     return web.commit({}, tag)
 
 
+def point_at(node: Node, tag: str) -> None:
+    node.write("input.yaml", f"app: web/tags/{tag}\nclasses: [web, ntp, platform]\n")
+
+
+def applied(node: Node, forge: Forge, *tags: str) -> None:
+    """Apply releases one after the other; r1 is there already, the others are released first."""
+    for tag in tags:
+        if tag != "r1":
+            release(node, forge, tag)
+        point_at(node, tag)
+        assert node.run("apply").code == 0
+
+
 def licensed(site: Node, forge: Forge) -> None:
     """Make r1 a release with everything that is hard to pack."""
     web = forge.repo("web")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.errors import InvalidInputError
+from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.names import RunId
 from localpuppet.machine.ports import ProcessId
 from localpuppet.runs.records import RunDirectory
@@ -110,11 +110,25 @@ def test_releases_are_in_use_while_their_puppet_lives(site: Recorded) -> None:
             puppet=asdict(orphan),
         )
     )
-    assert site.records.apps_in_use() == {
+    assert {app for app, _ in site.records.in_use()} == {
         "app/tags/going",
         "app/tags/orphaned",
         "app/tags/undying",
     }
+
+
+def test_a_running_run_whose_request_is_damaged_stops_whoever_would_remove_things(
+    site: Recorded,
+) -> None:
+    run = site.begin(app="app/tags/going")
+    ((app, modulepath),) = site.records.in_use()
+    assert (app, [str(path) for path in modulepath]) == (
+        "app/tags/going",
+        json.loads(run.request.read_text())["modulepath"],
+    )
+    run.request.write_text("{}")
+    with pytest.raises(StateError, match="is damaged, and its run goes on"):
+        site.records.in_use()
 
 
 def waiting(

@@ -42,6 +42,7 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
                 "schema": 1,
                 "dry_run": dry_run,
                 "releases": list(removal.releases),
+                "compositions": list(removal.compositions),
                 "trees": list(removal.trees),
                 "kept": list(removal.kept),
             }

@@ -10,6 +10,7 @@ stages.
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,6 +182,51 @@ class Compositions:
         sync_directory(new)
         new.rename(final)
         sync_directory(self._directory)
+
+    def names(self) -> set[str]:
+        """Return every composition that is here."""
+        if not self._directory.is_dir():
+            return set()
+        return {path.name for path in self._directory.iterdir() if not path.name.startswith(".")}
+
+    def used(self, paths: Iterable[Path]) -> tuple[set[str], set[str]]:
+        """Return the compositions and the trees behind the directories of a modulepath.
+
+        What is in neither the store nor a composition is left out.
+
+        Args:
+            paths: Absolute directories, as a run was given them.
+        """
+        compositions: set[str] = set()
+        trees: set[str] = set()
+        for path in paths:
+            if path.is_relative_to(self._directory):
+                compositions.add(path.relative_to(self._directory).parts[0])
+            elif path.is_relative_to(self._store.objects):
+                trees.add(path.relative_to(self._store.objects).parts[0])
+        for name in compositions:
+            trees |= self._trees(name)
+        return compositions, trees
+
+    def _trees(self, name: str) -> set[str]:
+        """Return the trees that a composition's links lead into, whatever a record says of it."""
+        found = set()
+        for place, directories, files in os.walk(self._directory / name):
+            for entry in (*directories, *files):
+                path = Path(place, entry)
+                if path.is_symlink():
+                    target = Path(os.path.normpath(path.parent / path.readlink()))
+                    if target.is_relative_to(self._store.objects):
+                        found.add(target.relative_to(self._store.objects).parts[0])
+        return found
+
+    def remove(self, name: str) -> None:
+        """Remove a composition.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        remove_tree(self._directory / name)
 
 
 def _names(directory: Path) -> list[str]:
