@@ -50,6 +50,7 @@ OURS = frozenset(
         "write_catalog_summary",
     )
 )
+_ERROR = re.compile(r"Error: (?!Facter\b|Scope\()")
 _SHORT = re.compile("-[dtv]+")
 _GC = {
     "RUBY_GC_HEAP_INIT_SLOTS": "600000",
@@ -171,9 +172,13 @@ class ApplyCommand:
 
 
 def error_lines(stderr: bytes) -> list[str]:
-    """Return the lines of Puppet's standard error that say why it gave up."""
+    """Return the lines of Puppet's standard error that say why it gave up.
+
+    Puppet begins a line with its severity. Facter's troubles end nothing, and what a manifest says
+    with `err()` begins with its scope.
+    """
     lines = stderr.decode("utf-8", "replace").splitlines()
-    return [line for line in lines if "Error" in line and "Facter" not in line]
+    return [line for line in lines if _ERROR.match(line)]
 
 
 def check_extra(extra: Sequence[str]) -> None:

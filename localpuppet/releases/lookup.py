@@ -60,7 +60,8 @@ def look_up(
         ("lookup", key, "--compile", *how), release, document, script=compiler.lookup_script
     )
     text = output.stdout.decode("utf-8", "replace")
-    problems = "\n".join(error_lines(output.stderr))
+    # Puppet exits 1 for both: there is no value, or something is wrong.
+    problems = "\n".join(error_lines(output.stderr)) if output.ended.code == 1 else ""
     if output.ended.code not in (0, 1) or problems:
         said = last_words(problems.encode(), most=600) or f"Puppet exited {output.ended.code}"
         raise InvalidInputError(f"cannot be looked up: {said}", where=f"{release.app}: {key}")

@@ -3,7 +3,7 @@
 import pytest
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.puppet.command import check_extra
+from localpuppet.puppet.command import check_extra, error_lines
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,17 @@ def test_whose_catalog_it_is_is_not_for_options_to_say(word: str) -> None:
 @pytest.mark.parametrize("word", ["--show_diff", "--trace", "-dv", "--ordering=title-hash"])
 def test_other_options_are_taken(word: str) -> None:
     check_extra([word])
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("Error: Could not run: Evaluation Error: Error while evaluating a Function Call", True),
+        ("Error: Facter: error while resolving custom fact", False),
+        ("Error: Scope(Class[App]): said by err()", False),
+        ("Warning: an Error that is near", False),
+        ("/usr/lib/ruby/x.rb:1: warning: Error is deprecated", False),
+    ],
+)
+def test_an_error_is_a_line_of_that_severity_that_ended_something(line: str, counts: bool) -> None:
+    assert error_lines(f"before\n{line}\nafter\n".encode()) == ([line] if counts else [])

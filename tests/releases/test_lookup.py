@@ -96,3 +96,23 @@ def test_data_that_cannot_be_read_is_named(hiera: Node) -> None:
     assert refused.code == 2
     assert "role/web.yaml" in refused.err
     assert len(refused.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("key", ["app::msg", "nothing"])
+def test_what_a_manifest_says_is_not_an_error_of_the_lookup(hiera: Node, key: str) -> None:
+    """A value is a value, whatever stands on standard error beside it; and nothing is nothing."""
+    hiera.write(
+        "modules/app/trunk/app/manifests/init.pp",
+        "class app ($msg) {\n  err('Error: of the manifest')\n"
+        "  warning('an Error is near')\n  notify { $msg: }\n}\n",
+    )
+    found = hiera.run("lookup", key, "--json")
+    assert found.code == (0 if key == "app::msg" else 1), found.err
+    assert found.json["value"] == ("from web" if key == "app::msg" else None)
+
+
+def test_a_catalog_that_does_not_compile_is_an_error_of_the_lookup(hiera: Node) -> None:
+    hiera.write("modules/app/trunk/app/manifests/init.pp", "class app { fail('on purpose') }\n")
+    refused = hiera.run("lookup", "nothing")
+    assert refused.code == 2
+    assert "on purpose" in refused.err
