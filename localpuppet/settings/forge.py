@@ -15,8 +15,9 @@ from typing import Any
 
 from localpuppet.errors import InvalidInputError
 
+MAX_PORT = 65535
 PUBLIC = "https://forgeapi.puppet.com"
-_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?"
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::(?P<port>[0-9]{1,5}))?"
 _URL = re.compile(rf"https://{_HOST}(?:/[A-Za-z0-9_.~+/-]*)?\Z|file:///[A-Za-z0-9_.~+/@%-]*\Z")
 _PROXY = re.compile(rf"https?://{_HOST}/?\Z")
 
@@ -49,7 +50,8 @@ def forge_settings(raw: Mapping[str, Any], root: Path, file: Path) -> ForgeSetti
         ("url", _URL, "https://HOST or file:///DIRECTORY, without credentials"),
         ("proxy", _PROXY, "http://HOST:PORT, without credentials"),
     ):
-        if key in body and not form.match(body[key]):
+        match = form.match(body[key]) if key in body else None
+        if key in body and (match is None or int(match["port"] or 0) > MAX_PORT):
             where = f"{file}: forge.{key}"
             raise InvalidInputError("is not a URL for this", where=where, hint=hint)
     return ForgeSettings(

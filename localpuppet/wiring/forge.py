@@ -25,7 +25,9 @@ def site_forge(node: NodeWiring) -> "ModuleForge":
     if forge.url.startswith("file:"):
         from localpuppet.releases.forge.directory import DirectoryForge
 
-        return DirectoryForge(Path(unquote(urlsplit(forge.url).path)))
+        return DirectoryForge(
+            Path(unquote(urlsplit(forge.url).path)), scratch=settings.state / "forge"
+        )
     from localpuppet.releases.forge.client import Forge
     from localpuppet.releases.forge.transfer import Access, Transfer
 

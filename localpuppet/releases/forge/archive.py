@@ -9,8 +9,9 @@ from pathlib import Path
 
 from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.formats.strict_json import loads
+from localpuppet.machine.files import open_user_file, state_problem
 from localpuppet.releases.forge.ports import ForgeRelease
-from localpuppet.releases.forge.tar import Rules, unpack
+from localpuppet.releases.forge.tar import CHUNK, Rules, unpack
 from localpuppet.releases.limits import Limits
 
 METADATA = "metadata.json"
@@ -77,6 +78,32 @@ def read_metadata(data: bytes) -> dict[str, object]:
     if not isinstance(found, dict):
         raise InvalidInputError("is not a JSON object", where=METADATA)
     return found
+
+
+def copy_archive(file: Path, target: Path) -> str:
+    """Copy an archive that others may change meanwhile; return the SHA-256 of what was copied.
+
+    Args:
+        file: The archive.
+        target: A file that is not there yet.
+
+    Raises:
+        InvalidInputError: It cannot be read, is not a regular file, is too large, or others could
+            write it.
+        StateError: The disk refused.
+    """
+    sha256 = hashlib.sha256()
+    with open_user_file(file, limit=LIMITS.file) as source:
+        try:
+            with target.open("xb") as copy:
+                left = LIMITS.file
+                while left and (data := source.read(min(CHUNK, left))):
+                    sha256.update(data)
+                    copy.write(data)
+                    left -= len(data)
+        except OSError as error:
+            raise state_problem(error, target) from error
+    return sha256.hexdigest()
 
 
 def sha256_of(file: Path) -> str:

@@ -162,6 +162,8 @@ class Forge:
             return expected
         part = self._cache / f".{release.file}.{(expected or 'unknown')[:16]}.part"
         try:
+            if not expected:  # nobody can say that what broke off before was of this file
+                part.unlink(missing_ok=True)
             self._transfer.file(url, part)
             found = sha256_of(part)
             if expected and found != expected:

@@ -7,7 +7,8 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.releases.forge.archive import sha256_of
+from localpuppet.machine.files import make_private, remove_tree
+from localpuppet.releases.forge.archive import copy_archive, sha256_of
 from localpuppet.releases.forge.names import Slug
 from localpuppet.releases.forge.ports import ForgeRelease, other_archive
 from localpuppet.releases.forge.versions import Version
@@ -17,11 +18,13 @@ class DirectoryForge:
     """Archives in a directory, named OWNER-NAME-VERSION.tar.gz.
 
     Args:
-        directory: The directory.
+        directory: The directory; whoever keeps the mirror writes there, also while we read.
+        scratch: The state's own directory, for the archive that is being looked at.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, scratch: Path) -> None:
         self._directory = directory
+        self._scratch = scratch
 
     def versions(self, slugs: Sequence[Slug]) -> Mapping[Slug, Sequence[Version]]:
         """Return the versions of modules; see `releases.forge.ports.ModuleForge`.
@@ -68,14 +71,21 @@ class DirectoryForge:
             InvalidInputError: A release is not there.
             IntegrityError: An archive is not what it was pinned as.
             UnavailableError: The directory is not there.
+            StateError: The disk refused.
         """
         self._look()
-        for release, pinned in wanted.items():
-            file = self._file(release)
-            found = sha256_of(file)
-            if pinned and found != pinned:
-                raise other_archive(release, pinned=pinned, now=found)
-            yield release, file, found
+        make_private(self._scratch)
+        copy = self._scratch / ".archive"
+        try:
+            for release, pinned in wanted.items():
+                remove_tree(copy)
+                # What is hashed is what is unpacked, whatever the file is by then.
+                found = copy_archive(self._file(release), copy)
+                if pinned and found != pinned:
+                    raise other_archive(release, pinned=pinned, now=found)
+                yield release, copy, found
+        finally:
+            remove_tree(copy)
 
     def _look(self) -> None:
         if not self._directory.is_dir():

@@ -53,9 +53,21 @@ class Access:
 
 
 def origin(url: str) -> tuple[str, str, int]:
-    """Return scheme, host and port of a URL."""
+    """Return scheme, host and port of a URL.
+
+    Raises:
+        ValueError: The text is not a URL.
+    """
     parts = urllib.parse.urlsplit(url)
     return parts.scheme, (parts.hostname or "").lower(), parts.port or 443
+
+
+def is_https(url: str) -> bool:
+    """Return whether a text is an https URL with a host, and a port that there can be."""
+    try:
+        return origin(url)[0] == "https" and bool(origin(url)[1])
+    except ValueError:
+        return False
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -66,6 +78,22 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def __init__(self, access: Access) -> None:
         self._access = access
 
+    def http_error_302(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
+    ) -> object:
+        followed = False
+        try:
+            answer = super().http_error_302(req, fp, code, msg, headers)
+            followed = True
+        except ValueError as error:  # a host without an end
+            raise urllib.error.URLError("it redirects to a URL that is malformed") from error
+        finally:
+            if not followed:
+                fp.close()
+        return answer
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
     def redirect_request(
         self,
         req: urllib.request.Request,
@@ -75,7 +103,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         headers: HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
-        if urllib.parse.urlsplit(newurl).scheme != "https":
+        if not is_https(newurl):
             raise urllib.error.URLError("it redirects to something that is not https")
         found = super().redirect_request(req, fp, code, msg, headers, newurl)
         if found is not None:
@@ -167,7 +195,7 @@ class Transfer:
                 raise http.client.IncompleteRead(b"")
 
     def _open(self, url: str, *, start: int) -> http.client.HTTPResponse:
-        if urllib.parse.urlsplit(url).scheme != "https":
+        if not is_https(url):
             raise InvalidInputError("is not an https URL", where=url_without_secrets(url))
         headers = {"User-Agent": f"localpuppet/{__version__}", "Accept-Encoding": "identity"}
         if start:
