@@ -28,13 +28,17 @@ class Manifest:
     Attributes:
         modulepath: Collections, in modulepath order.
         modules: Single modules by name.
-        moduledir: Where single modules are put inside the release; empty for its top.
+        moduledir: Where single modules are put inside the release; empty for its top. A release
+            that has one is a control repository: its `environment.conf` counts.
+        site_manifest: Its own site manifest, a file or directory inside the release; empty for
+            what `environment.conf` says, or the root's.
         tags_only: Whether everything must be a tag: no commit, branch or module of the Forge.
     """
 
     modulepath: tuple[ReleasePath, ...]
     modules: Mapping[str, Module]
     moduledir: str = ""
+    site_manifest: str = ""
     tags_only: bool = False
 
     @classmethod
@@ -43,7 +47,7 @@ class Manifest:
 
         Args:
             raw: `{"modulepath": ["dist/tags/r7", …], "modules": {name: module}, "moduledir": path,
-                "tags_only": bool}`, every key optional; see `parse_module`.
+                "site_manifest": path, "tags_only": bool}`, every key optional; see `parse_module`.
             allow_file: Whether `file://` URLs are allowed.
 
         Raises:
@@ -63,6 +67,9 @@ class Manifest:
                 for name, module in modules.items()
             },
             moduledir=parse_inner_path(str(raw.get("moduledir", "")), where="moduledir"),
+            site_manifest=parse_inner_path(
+                str(raw.get("site_manifest", "")), where="site_manifest"
+            ),
             tags_only=bool(raw.get("tags_only", False)),
         )
         if manifest.tags_only:
@@ -80,6 +87,8 @@ class Manifest:
             lines.append("tags_only: true")
         if self.moduledir:
             lines.append(f"moduledir: {json.dumps(self.moduledir)}")
+        if self.site_manifest:
+            lines.append(f"site_manifest: {json.dumps(self.site_manifest)}")
         if self.modulepath:
             lines += ["modulepath:", *(f"  - {json.dumps(entry)}" for entry in self.modulepath)]
         lines.append("modules:" if self.modules else "modules: {}")
@@ -95,7 +104,7 @@ def _comment(text: str, indent: str) -> list[str]:
 
 
 def parse_inner_path(text: str, *, where: str) -> str:
-    """Return the path of a directory inside a release; empty for its top.
+    """Return the path of a directory or file inside a release; empty for its top.
 
     Raises:
         InvalidInputError: It is absolute, leaves the release, or has odd characters.
@@ -106,7 +115,7 @@ def parse_inner_path(text: str, *, where: str) -> str:
     parts = path.split("/")
     if len(path) > MAX_INNER or not all(_PART.match(part) and part != ".." for part in parts):
         raise InvalidInputError(
-            f"{text[:60]!r} is not a directory inside the release",
+            f"{text[:60]!r} is not a path inside the release",
             where=where,
             hint="a relative path of letters, digits and _ . + -",
         )

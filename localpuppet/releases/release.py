@@ -148,7 +148,7 @@ def assemble(app: str, manifest: Manifest, place: Place, *, files: ReleaseFiles)
         InvalidInputError: A part leaves the place, is there twice, or is refused.
     """
     directory, inside = place.directory, place.inside
-    where = layout(directory, manifest.moduledir)
+    where = layout(directory, manifest.moduledir, manifest.site_manifest)
     directories = [_inner(directory, part, inside) for part in where.modulepath]
     names = [place.name / part for part in where.modulepath]
     if place.single is not None and where.single is not None:

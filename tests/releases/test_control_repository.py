@@ -79,7 +79,7 @@ def test_what_leaves_the_release_is_named_and_not_used(
 ) -> None:
     conf = "modulepath = ../other:/etc/puppet/modules:site-modules:gone\nmanifest = /etc/site.pp\n"
     (control / "environment.conf").write_text(conf)
-    (control / "manifest.yaml").write_text("modules: {}\n")
+    (control / "manifest.yaml").write_text("moduledir: modules\n")
     assert make(node, "lock", str(control)).code == 0
     warnings = make(node, "check", str(control), "--json").json["warnings"]
     assert warnings == [

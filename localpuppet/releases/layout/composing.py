@@ -5,8 +5,9 @@ at its top, or in the directory that the manifest names (`moduledir: modules`, a
 There the tree's own entries of that directory stay beside them.
 
 Owns: what such a directory looks like, whether it still does, and which directories of it are
-modulepath: its top, or in a control repository those of `environment.conf`. Refuses to know: who
-stages.
+modulepath: its top, or in a control repository those of `environment.conf`. What a release is, its
+manifest says: without a `moduledir` in it `environment.conf` is a file like any other, so that a
+release goes on to mean what it meant when it was made. Refuses to know: who stages.
 """
 
 import os
@@ -42,28 +43,40 @@ class Layout:
     base: bool = False
 
 
-def layout(directory: Path, moduledir: str) -> Layout:
+def layout(directory: Path, moduledir: str, site_manifest: str = "") -> Layout:
     """Return where things are in a release.
 
     Args:
         directory: The release.
         moduledir: Where its manifest puts single modules; empty for its top.
+        site_manifest: The site manifest that its manifest names; empty for none.
 
     Raises:
-        InvalidInputError: `environment.conf` cannot be read.
+        InvalidInputError: `environment.conf` cannot be read, or there is no such site manifest.
     """
+    if site_manifest and not (directory / site_manifest).exists():
+        raise InvalidInputError(
+            f"there is no {site_manifest} in the release", where="site_manifest"
+        )
     file = directory / "environment.conf"
-    if not file.exists() and not moduledir:
-        return Layout(modulepath=("",))
-    from localpuppet.releases.layout.environment import BASE, MODULEDIR, parse_environment
+    if not moduledir:
+        unused = ("environment.conf is not used: the manifest has no moduledir",)
+        notes = unused if file.exists() else ()
+        return Layout(modulepath=("",), site_manifest=site_manifest, notes=notes)
+    return _control_repository(directory, moduledir, site_manifest)
 
+
+def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> Layout:
+    from localpuppet.releases.layout.environment import BASE, parse_environment
+
+    file = directory / "environment.conf"
     text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
-    said = parse_environment(text, moduledir=moduledir or MODULEDIR)
+    said = parse_environment(text, moduledir=moduledir)
     notes = list(said.notes)
     found: list[str] = []
     single = None
     for entry in said.modulepath:
-        if (entry if entry != "." else "") == moduledir:
+        if entry == moduledir:
             single = len(found)
         if entry == BASE:
             continue
@@ -71,12 +84,12 @@ def layout(directory: Path, moduledir: str) -> Layout:
             found.append("" if entry == "." else entry)
         elif entry != moduledir:  # staging makes that one
             notes.append(f"modulepath: there is no directory {entry}")
-    if moduledir and moduledir not in said.modulepath:
+    if moduledir not in said.modulepath:
         notes.append(f"moduledir {moduledir} is not on the modulepath")
-    manifest = said.manifest if (directory / said.manifest).exists() else ""
+    theirs = said.manifest if (directory / said.manifest).exists() else ""
     return Layout(
         modulepath=tuple(found) or ("",),
-        site_manifest=manifest,
+        site_manifest=site_manifest or theirs,
         config_version=said.config_version,
         notes=tuple(notes),
         single=single,

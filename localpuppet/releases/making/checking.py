@@ -124,7 +124,10 @@ class ReleaseChecker:
         finally:
             held.release()
         chains = self._walk(lock, directory.resolve().name)
-        inner = layout(directory, manifest.moduledir)
+        try:
+            inner = layout(directory, manifest.moduledir, manifest.site_manifest)
+        except LocalpuppetError as error:
+            raise error.at(str(directory / MANIFEST)) from error
         interface = self._interface(directory, lock, manifest.moduledir, inner)
         interface.refuse_problems()
         data = check_data(directory, inner.modulepath)
