@@ -42,6 +42,10 @@ class Rollback:
     since: str
     wanted: str = ""
 
+    def stands(self, input_sha256: str) -> bool:
+        """Whether the decision holds for an input: another one than it overrules ends it."""
+        return self.input_sha256 == input_sha256
+
     def to_public(self) -> dict[str, str]:
         """Return what others may know: all but the node document."""
         names = ("wanted", "app", "run", "user", "since")
@@ -193,7 +197,7 @@ class Ledger:
             digest = hashlib.sha256(input_file.read_bytes()).hexdigest()
         except OSError:
             return rollback
-        return rollback if digest == rollback.input_sha256 else None
+        return rollback if rollback.stands(digest) else None
 
     def roll_back(self, rollback: Rollback) -> None:
         """Put a decision in force.

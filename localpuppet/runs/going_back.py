@@ -46,7 +46,7 @@ def go_back(
         StateError: The disk refused.
     """
     before = ledger.rollback()
-    in_force = before is not None and before.input_sha256 == loaded.sha256
+    in_force = before is not None and before.stands(loaded.sha256)
     current = before.app if before is not None and in_force else loaded.input.app
     status = _good_run(records, ledger, current, tag)
     app = ReleasePath.parse(status.app, where="app")

@@ -105,9 +105,7 @@ class RunPreparation:
         )
         self._named(loaded.input.app)
         rollback = self._ledger.rollback() if source is None else None
-        stands = (
-            rollback is not None and rollback.input_sha256 == loaded.sha256 and not allow_rollback
-        )
+        stands = rollback is not None and rollback.stands(loaded.sha256) and not allow_rollback
         # Who rolled back lets the next input decide, whichever way it goes.
         decided = allow_rollback or rollback is not None
         try:

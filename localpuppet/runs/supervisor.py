@@ -22,7 +22,7 @@ from localpuppet.puppet.command import ApplyCommand, environment
 from localpuppet.puppet.installation import Installation
 from localpuppet.puppet.report import read_report
 from localpuppet.puppet.run_lock import PuppetRunLock
-from localpuppet.releases.ledger import Ledger
+from localpuppet.releases.ledger import Ledger, Rollback
 from localpuppet.releases.release import Release
 from localpuppet.runs import metrics
 from localpuppet.runs.holds import Holds
@@ -54,6 +54,7 @@ class Node:
         keep_runs: How many records are kept.
         keep_days: For how many days.
         metrics: Where the Prometheus textfile goes.
+        rollback: Returns the rollback in force, for the textfile.
         fits: Refuses a node document that does not fit the release; with options for Puppet.
         telling: What Puppet code finds in its environment to reach us: see docs/puppet-module.md.
     """
@@ -71,6 +72,7 @@ class Node:
     keep_runs: int
     keep_days: int
     metrics: Path
+    rollback: Callable[[], Rollback | None]
     fits: Callable[[NodeDocument, Release, tuple[str, ...]], None]
     telling: Mapping[str, str]
 
@@ -391,7 +393,7 @@ class Supervisor:
                 self._node.metrics,
                 status,
                 holds=len(self.holds.active()),
-                rollback=self._ledger.rollback(),
+                rollback=self._node.rollback(),
                 now=self._clock.now(),
             )
         except StateError as error:

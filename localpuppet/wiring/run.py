@@ -131,6 +131,7 @@ class RunWiring:
             keep_runs=settings.keep_runs,
             keep_days=settings.keep_days,
             metrics=settings.metrics,
+            rollback=self._node.rollback,
             fits=partial(check_kept, self._releases.interfaces, partial(elsewhere, self._node)),
             telling=own_variables(settings),
         )

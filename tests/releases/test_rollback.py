@@ -86,8 +86,13 @@ def test_a_second_rollback_goes_further_back_and_everybody_is_told(
 def test_a_changed_input_is_no_longer_rolled_back(site: Node, forge: Forge) -> None:
     applied(site, forge, "r1", "r2")
     site.run("rollback")
+    sample = 'localpuppet_rolled_back{wanted="web/tags/r2",running="web/tags/r1"} 1\n'
+    assert sample in (site.state / "metrics.prom").read_text()
     site.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
     assert site.run("status", "--json").json["rollback"] is None
+    assert site.run("apply", "--noop").code == 0
+    assert site.run("status", "--json").json["rollback"] is None
+    assert "localpuppet_rolled_back" not in (site.state / "metrics.prom").read_text()
 
 
 def test_another_input_does_not_end_a_rollback(site: Node, forge: Forge) -> None:

@@ -82,6 +82,7 @@ class Site:
             keep_runs=100,
             keep_days=30,
             metrics=root / "metrics.prom",
+            rollback=Ledger(self.state).rollback,
             fits=lambda *asked: self.fits_asked.append(asked),
             telling={"LOCALPUPPET_SOCKET": "/run/localpuppet"},
         )
