@@ -4,7 +4,7 @@ Owns: where a release's files are, that they are inside `modules/`, what its `ma
 `enc.yaml` say. Refuses to know: how the files got there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +18,10 @@ from localpuppet.releases.layout.links import ModuleLinks
 from localpuppet.releases.lockfile import LOCK, MANIFEST
 from localpuppet.releases.manifest import Manifest
 from localpuppet.releases.release_files import ReleaseFiles
+from localpuppet.releases.source import Source
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staged_records import StagedRecords
+from localpuppet.releases.verified import Verified
 
 ENC = "enc.yaml"
 
@@ -67,6 +69,7 @@ def resolve(
     modules: Path,
     store: Path,
     files: ReleaseFiles,
+    sources: Mapping[str, Source],
     immutable_only: bool,
 ) -> Release:
     """Return the release `app`.
@@ -76,14 +79,20 @@ def resolve(
         modules: The directory of all modules.
         store: The state directory, where links of staged releases lead.
         files: Reads `manifest.yaml`.
+        sources: The site's sources by name: what is staged of one that asks for signatures must
+            be verified by its signers file as that is now.
         immutable_only: Refuse `trunk` and every other thing that is not a tag.
 
     Raises:
         InvalidInputError: It is not there, leaves `modules`, or breaks a rule for manifests.
+        IntegrityError: A tag of it must be verified, and is not.
+        StateError: A signers file cannot be read, or a record is damaged.
     """
     inside = [modules, store / "objects", store / "releases"]
     name = _directory(app, inside, where="app")
     staged = _staged(app, name, store)
+    if staged is not None:
+        Verified(store).noted().refuse(staged, sources)
     directory = name if staged is None else store / "releases" / staged.composition
     if immutable_only and not app.is_tag:
         raise InvalidInputError(

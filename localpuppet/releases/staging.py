@@ -33,7 +33,7 @@ from localpuppet.releases.staged import Staged, composition
 from localpuppet.releases.staged_records import StagedRecords
 from localpuppet.releases.store import Store
 from localpuppet.releases.tag_memory import TagMemory
-from localpuppet.releases.verified import Verified
+from localpuppet.releases.verified import UNVERIFIED, Verified
 
 if TYPE_CHECKING:
     from localpuppet.releases.forge.ports import ModuleForge
@@ -120,8 +120,17 @@ class Staging:
         return self._memory.pin(app) if known is None else known.pin
 
     def problems(self, staged: Staged, *, full: bool) -> list[str]:
-        """Return what is wrong with a staged release on disk; empty when nothing is."""
-        found = []
+        """Return what is wrong with a staged release; empty when nothing is.
+
+        Args:
+            staged: The release.
+            full: Hash every byte, rather than compare sizes, times and modes.
+
+        Raises:
+            StateError: A signers file cannot be read, or a record is damaged.
+        """
+        unverified = self._verified.noted().unverified(staged, self._sources)
+        found = [f"{unverified}: {UNVERIFIED}"] if unverified else []
         for name, sha256 in staged.trees.items():
             problem = self._store.problem(sha256, full=full)
             if problem:
@@ -149,8 +158,6 @@ class Staging:
         Raises:
             StateError: A signers file cannot be read, or a record is damaged.
         """
-        if self._verified.noted().unverified(staged, self._sources) is not None:
-            return False
         return not self.problems(staged, full=False)
 
     def stage(

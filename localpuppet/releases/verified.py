@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from localpuppet.errors import StateError
+from localpuppet.errors import IntegrityError, StateError
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.files import half_written, make_private, state_problem, write_json
@@ -21,6 +21,7 @@ from localpuppet.releases.source import Source
 from localpuppet.releases.staged import Staged
 
 SCHEMA = 1
+UNVERIFIED = "the signature of its tag is not verified by the signers file as it is now"
 
 
 class Noted:
@@ -59,6 +60,25 @@ class Noted:
             if source is not None and not self._accepts_tree(source, name, sha256):
                 return name
         return None
+
+    def refuse(self, staged: Staged, sources: Mapping[str, Source]) -> None:
+        """Refuse a release of which a tag must be verified and is not: a signer was removed, say.
+
+        Args:
+            staged: The release.
+            sources: The site's sources by name.
+
+        Raises:
+            IntegrityError: There is such a tag.
+            StateError: As `accepts`.
+        """
+        name = self.unverified(staged, sources)
+        if name is not None:
+            raise IntegrityError(
+                UNVERIFIED,
+                where=str(name),
+                hint="'localpuppet stage' verifies again, from what is on this node",
+            )
 
     def _accepts_tree(self, source: Source, app: ReleasePath, tree_sha256: str) -> bool:
         if source.signers is None:

@@ -76,6 +76,7 @@ class ReleaseWiring:
 
         Raises:
             InvalidInputError: The release is refused, or is not there.
+            IntegrityError: A tag of it must be verified, and is not.
         """
         from localpuppet.releases.release import resolve
 
@@ -87,6 +88,7 @@ class ReleaseWiring:
             modules=settings.modules,
             store=settings.state,
             files=self.files,
+            sources=settings.sources,
             immutable_only=settings.immutable_only,
         )
 

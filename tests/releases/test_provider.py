@@ -93,6 +93,7 @@ class Provided:
             modules=self.site.modules,
             store=self.site.state,
             files=self.site.release_files,
+            sources=self.site.sources,
             immutable_only=False,
         )
 

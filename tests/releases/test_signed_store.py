@@ -143,6 +143,28 @@ def test_a_changed_signers_file_is_answered_from_the_mirror(
     assert [key.split()[0] for key in remembered] == ["dist/tags/r7"]
 
 
+def test_who_looks_at_a_release_of_a_signer_who_was_removed_is_told(
+    signed: Node, forge: Forge, signing: Signing
+) -> None:
+    assert signed.run("stage").code == 0
+    assert signed.run("check").code == 0
+    settle(signed, forge, signing.ssh_signers("other"))
+    for verb in (
+        ["check"],
+        ["enc", "web01.example.com"],
+        ["lookup", "key"],
+        ["release", "verify", "--quick"],
+        ["release", "diff", "web/tags/r1", "web/tags/r1"],
+    ):
+        refused = signed.run(*verb)
+        assert refused.code == 3, verb
+        assert "dist" in refused.err, verb
+        assert "signature" in refused.err, verb
+    settle(signed, forge, signing.ssh_signers("other", "ssh"))
+    assert signed.run("stage").code == 0
+    assert signed.run("check").code == 0
+
+
 def test_a_pack_cannot_vouch_for_a_signed_source(
     signed: Node, forge: Forge, signing: Signing
 ) -> None:
