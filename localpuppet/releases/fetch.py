@@ -121,6 +121,7 @@ class Fetcher:
         *,
         judged: Mapping[str, TagObject] | None = None,
         ask_all: bool = False,
+        budget: Budget | None = None,
     ) -> dict[str, Pin]:
         """Have trees in the store, and return what their tags are.
 
@@ -130,21 +131,28 @@ class Fetcher:
             wanted: Tags, by names for messages.
             judged: Those of them that `judge` has passed.
             ask_all: Ask the repositories also for tags whose trees are in the store.
+            budget: What the release may take, that the trees are of; they are counted there, also
+                those that are in the store. One for this call where there is none.
 
         Raises:
             IntegrityError: A tag moved, is not an honest one, or is not signed as it must be; a
-                tree is not what it was pinned as, or holds what must not be in one.
+                tree is not what it was pinned as, is too much, or holds what must not be in one.
             UnavailableError: A repository or tag cannot be had.
             StateError: The disk refused; the store has nothing new then.
         """
         tags = dict(judged or {})
         noted = self._verified.noted()
         absent = {key for key, item in wanted.items() if not self._has(item, noted)}
+        budget = budget or Budget()
+        for key, item in wanted.items():
+            if key not in absent and item.tree_sha256 is not None:
+                members, size = self._store.weight(item.tree_sha256)
+                budget.take(size, where=item.where, members=members)
         asked = [key for key in wanted if key not in tags and (ask_all or key in absent)]
         digests: dict[str, str] = {}
         if asked or absent:
             with closing(self._arrivals(wanted, asked, absent, tags)) as arrivals:
-                digests = self._write(arrivals, wanted)
+                digests = self._write(arrivals, wanted, budget)
         pins = {key: _pin(item, tags.get(key), digests.get(key)) for key, item in wanted.items()}
         self._verified.note(
             (source, pins[key], self._rules.get(source, ""))
@@ -153,7 +161,9 @@ class Fetcher:
         )
         return pins
 
-    def _write(self, arrivals: Batches, wanted: Mapping[str, Wanted]) -> dict[str, str]:
+    def _write(
+        self, arrivals: Batches, wanted: Mapping[str, Wanted], budget: Budget
+    ) -> dict[str, str]:
         """Bring trees into the store, all of them or none; return their digests by key."""
 
         def accept(found: Mapping[str, str]) -> None:
@@ -162,14 +172,15 @@ class Fetcher:
 
         staging = self._store.staging()
         try:
-            with closing(self._written(arrivals, staging)) as trees:
+            with closing(self._written(arrivals, staging, budget)) as trees:
                 return self._store.add(trees, accept=accept)
         finally:
             self._store.sweep([staging])
 
-    def _written(self, batches: Batches, staging: Path) -> Generator[tuple[str, Path], None, None]:
+    def _written(
+        self, batches: Batches, staging: Path, budget: Budget
+    ) -> Generator[tuple[str, Path], None, None]:
         names: list[str] = []
-        budget = Budget()
         for batch in batches:
             first = len(names)
             names += [name for _, _, name in batch]

@@ -6,12 +6,14 @@ where it comes from, and where it goes. Invariant: who asks before writing never
 
 from dataclasses import dataclass
 
-from localpuppet.errors import IntegrityError
+from localpuppet.errors import IntegrityError, InvalidInputError
 
 # A module of Puppet's is some ten directories deep. Whoever walks a tree may rely on these.
 MAX_DEPTH = 100
 MAX_PATH = 1024
 MAX_NAME = 255
+# Modules and collections of one release. Control repositories have 150 modules.
+MAX_PINNED = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,7 @@ class Limits:
     """What the trees of one release may take together.
 
     Attributes:
-        file: Bytes of a pack itself.
+        file: Bytes of a pack itself, or of all archives of the Forge.
         unpacked: Bytes of all files.
         members: How many files, links and directories.
     """
@@ -35,6 +37,9 @@ LIMITS = Limits()
 class Budget:
     """Counts members and bytes of one release, before they are written.
 
+    Everything that a release consists of is counted against one: its own tree, its modules and
+    its collections, wherever they come from, and what the store has of them already.
+
     Args:
         limits: What it may take.
     """
@@ -43,23 +48,52 @@ class Budget:
         self._limits = limits
         self._members = 0
         self._bytes = 0
+        self._archives = 0
 
-    def take(self, size: int, *, where: str) -> None:
+    def take(self, size: int, *, where: str, members: int = 1) -> None:
         """Count a member.
 
         Args:
             size: Its bytes; 0 for a link or directory.
             where: Its place, for messages.
+            members: How many there are; `size` is that of all.
 
         Raises:
             IntegrityError: It is one too many, or too large.
         """
-        self._members += 1
+        self._members += members
         self._bytes += size
         if self._members > self._limits.members:
             raise IntegrityError(f"too many members: at most {self._limits.members}", where=where)
         if self._bytes > self._limits.unpacked:
             raise IntegrityError(f"too large: at most {self._limits.unpacked} bytes", where=where)
+
+    def take_archive(self, size: int, *, where: str) -> None:
+        """Count the bytes of an archive itself.
+
+        Raises:
+            IntegrityError: All archives together are too large.
+        """
+        self._archives += size
+        if self._archives > self._limits.file:
+            raise IntegrityError(
+                f"too large: at most {self._limits.file} bytes of archives for one release",
+                where=where,
+            )
+
+
+def refuse_too_many(pinned: int, *, where: str) -> None:
+    """Refuse a release that needs too many modules and collections.
+
+    Raises:
+        InvalidInputError: There are more than `MAX_PINNED`.
+    """
+    if pinned > MAX_PINNED:
+        raise InvalidInputError(
+            f"are too many: {pinned}, at most {MAX_PINNED} for one release",
+            where=where,
+            hint="put modules together into collections",
+        )
 
 
 def size_problem(path: bytes) -> str:

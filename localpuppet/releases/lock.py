@@ -22,6 +22,7 @@ from localpuppet.releases.git.names import (
     parse_module_name,
     parse_object_id,
 )
+from localpuppet.releases.limits import refuse_too_many
 
 if TYPE_CHECKING:
     from localpuppet.releases.forge.versions import Version
@@ -225,6 +226,7 @@ class Lock:
             kind: cast("dict[str, dict[str, Json]]", raw.get(kind) or {})
             for kind in ("modules", "sources")
         }
+        refuse_too_many(sum(map(len, bodies.values())), where="modules")
         modules = {
             parse_module_name(name, where="modules"): parse_pin(
                 body, where=at("modules", name), allow_file=allow_file

@@ -14,6 +14,7 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.values import Json
 from localpuppet.releases.git.names import parse_module_name
+from localpuppet.releases.limits import refuse_too_many
 from localpuppet.releases.module import GitModule, Module, parse_module
 
 MAX_DIRECTORIES = 9
@@ -55,6 +56,7 @@ class Manifest:
         """
         entries = cast("list[str]", raw.get("modulepath", []))
         modules = cast("dict[str, dict[str, str]]", raw.get("modules", {}))
+        refuse_too_many(len(modules), where="modules")
         manifest = cls(
             modulepath=tuple(
                 ReleasePath.parse(entry, where=f"modulepath[{index}]")

@@ -24,6 +24,7 @@ from localpuppet.machine.files import (
 )
 from localpuppet.releases.fetch import Fetcher, Wanted, wanted_of
 from localpuppet.releases.layout.composing import Compositions
+from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST
 from localpuppet.releases.release_files import ReleaseFiles
@@ -258,8 +259,9 @@ class Staging:
         key = f"{app} itself"  # no pin's key has a space
         file = f"{app}/{LOCK}"
         wanted = {key: own, **wanted_of(lock, self._sources, file=file)}
-        pins = self._fetcher.bring(wanted, judged={key: found})
-        self._fetch_modules.bring(lock.pins, file=file)
+        budget = Budget()
+        pins = self._fetcher.bring(wanted, judged={key: found}, budget=budget)
+        self._fetch_modules.bring(lock.pins, file=file, budget=budget)
         return self.describe(app, pins[key], lock)
 
     def describe(self, app: ReleasePath, pin: Pin, lock: Lock) -> Staged:

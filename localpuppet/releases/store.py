@@ -117,11 +117,14 @@ class Store:
         listings = self._staging / os.urandom(8).hex()
         try:
             make_private(listings)
+            budget = Budget()
             for name, tree in trees:
                 # Renaming keeps a file's times and inode: what is true here stays true. Two trees
                 # with the same bytes have a listing each.
                 lines: list[bytes] = []
-                found[name] = digest(_entries(tree, _walk(tree), where=name, sealed=lines))
+                found[name] = digest(
+                    _entries(tree, _walk(tree), where=name, budget=budget, sealed=lines)
+                )
                 listing = listings / str(len(ready))
                 listing.write_text(_metadata(lines), "ascii")
                 ready.append((tree, found[name], listing))
@@ -161,7 +164,7 @@ class Store:
             if not path.is_dir():
                 return "is missing"
             if full:
-                real = digest(_entries(path, _walk(path), where=sha256))
+                real = digest(entries(path, where=sha256))
                 return "" if real == sha256 else f"has the bytes of {real}"
             return (
                 ""
@@ -187,6 +190,19 @@ class Store:
             self.quarantine(sha256)
             return False
         return True
+
+    def weight(self, sha256: str) -> tuple[int, int]:
+        """Return how many files and links a tree here has, and how many bytes they are.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        path = self.path(sha256)
+        try:
+            sizes = [os.lstat(file).st_size for _, file in _walk(path)]
+        except OSError as error:
+            raise state_problem(error, path) from error
+        return len(sizes), sum(sizes)
 
     def quarantine(self, sha256: str) -> Path:
         """Put a tree aside, for somebody to look at; return where it is now.
@@ -236,22 +252,22 @@ def _entries(
     files: Iterable[tuple[bytes, bytes]],
     *,
     where: str,
+    budget: Budget,
     sealed: list[bytes] | None = None,
 ) -> Iterator[TreeEntry]:
-    """Yield the entries of a tree, each checked.
+    """Yield the entries of a tree, each checked and counted.
 
     With `sealed`, files are made read-only on the way, and their lines for `_metadata` added to it.
     """
     real_root = os.path.realpath(os.fsencode(root))
-    budget = Budget()
     for path, file in files:
         check_path(path, where=where)
-        budget.take(0, where=where)
         try:
             fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
+            budget.take(0, where=where)
             target = os.readlink(file)  # noqa: PTH115 - bytes paths
             check_link(path, target, where=where)
             # A chain of links may lead out where each of them looks harmless.
@@ -267,6 +283,7 @@ def _entries(
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 raise IntegrityError("something that is not a file, link or directory", where=where)
+            budget.take(status.st_size, where=where)
             executable = bool(status.st_mode & stat.S_IXUSR)
             content = _hash(fd, status.st_size)
             if sealed is not None:
@@ -316,7 +333,7 @@ def entries(root: Path, *, where: str) -> Iterator[TreeEntry]:
     Raises:
         IntegrityError: The tree holds what must not be in one.
     """
-    return _entries(root, _walk(root), where=where)
+    return _entries(root, _walk(root), where=where, budget=Budget())
 
 
 def tree_digest(root: Path, *, where: str) -> str:

@@ -12,7 +12,7 @@ from localpuppet.formats.strict_json import loads
 from localpuppet.machine.files import open_user_file, state_problem
 from localpuppet.releases.forge.ports import ForgeRelease
 from localpuppet.releases.forge.tar import CHUNK, Rules, unpack
-from localpuppet.releases.limits import Limits
+from localpuppet.releases.limits import Budget, Limits
 
 METADATA = "metadata.json"
 MAX_METADATA = 1024 * 1024
@@ -24,13 +24,14 @@ _RULES = Rules(
 )
 
 
-def unpack_module(archive: Path, target: Path, *, release: ForgeRelease) -> Path:
+def unpack_module(archive: Path, target: Path, *, release: ForgeRelease, budget: Budget) -> Path:
     """Unpack a module's archive into an empty directory.
 
     Args:
         archive: The file.
         target: The directory.
         release: What it must be.
+        budget: What the release of ours may take that it is for.
 
     Returns:
         The module's directory, below `target`.
@@ -40,7 +41,7 @@ def unpack_module(archive: Path, target: Path, *, release: ForgeRelease) -> Path
         StateError: The disk refused.
     """
     try:
-        top = unpack(archive, target, rules=_RULES, limits=LIMITS)
+        top = unpack(archive, target, rules=_RULES, limits=LIMITS, budget=budget)
     except IntegrityError as error:
         raise error.at(str(release)) from error
     said = _metadata(top / METADATA, release)

@@ -5,8 +5,10 @@ Invariants: under its digest an archive is whole; what breaks off is kept as a p
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +25,7 @@ from localpuppet.releases.forge.versions import Version
 from localpuppet.releases.git.names import parse_digest
 
 AT_ONCE = 4
+AHEAD = 2 * AT_ONCE
 _EXCLUDED = "readme,changelog,license,reference,tasks,plans,docs"
 
 _Item = TypeVar("_Item")
@@ -93,16 +96,22 @@ class Forge:
     def _several(
         self, items: Sequence[_Item], work: Callable[[_Item], _Found]
     ) -> Generator[tuple[_Item, _Found], None, None]:
-        """Do work on items, four at a time; yield each with its result, in their order."""
+        """Do work on items, four at a time; yield each with its result, in their order.
+
+        Work does not run far ahead of whoever takes its results, and who counts them.
+        """
+        left = iter(items)
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            jobs = [pool.submit(work, item) for item in items]
+            jobs = deque((item, pool.submit(work, item)) for item in islice(left, AHEAD))
             try:
-                for done, (item, job) in enumerate(zip(items, jobs, strict=True), 1):
+                for done in range(1, len(items) + 1):
+                    item, job = jobs.popleft()
                     found = job.result()
                     self._progress(done, len(items))
                     yield item, found
+                    jobs.extend((item, pool.submit(work, item)) for item in islice(left, 1))
             finally:
-                for job in jobs:
+                for _, job in jobs:
                     job.cancel()
 
     def _document(self, path: str, what: str) -> dict[str, Json]:

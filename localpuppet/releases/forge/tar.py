@@ -19,7 +19,7 @@ from typing import Protocol
 
 from localpuppet.errors import IntegrityError
 from localpuppet.machine.files import open_user_file, state_problem
-from localpuppet.releases.limits import LIMITS, Limits
+from localpuppet.releases.limits import LIMITS, Budget, Limits
 from localpuppet.releases.tree import check_link, check_path
 
 BLOCK = 512
@@ -54,7 +54,14 @@ class Rules:
     foreign: bool = False
 
 
-def unpack(file: Path, target: Path, *, rules: Rules, limits: Limits = LIMITS) -> Path:
+def unpack(
+    file: Path,
+    target: Path,
+    *,
+    rules: Rules,
+    limits: Limits = LIMITS,
+    budget: Budget | None = None,
+) -> Path:
     """Unpack a tar file, compressed by gzip or plain, into an empty directory.
 
     Args:
@@ -62,6 +69,7 @@ def unpack(file: Path, target: Path, *, rules: Rules, limits: Limits = LIMITS) -
         target: An empty directory.
         rules: What the file must look like.
         limits: What it may take.
+        budget: What others may take with it, where it is not alone.
 
     Returns:
         The directory below `target` that has the one name at its top.
@@ -80,7 +88,7 @@ def unpack(file: Path, target: Path, *, rules: Rules, limits: Limits = LIMITS) -
         packed = start == b"\x1f\x8b"
         stream: _Stream = gzip.GzipFile(fileobj=raw) if packed else raw
         try:
-            return _Unpacking(stream, target, where, limits, rules).run()
+            return _Unpacking(stream, target, where, limits, rules, budget).run()
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise IntegrityError(f"is damaged: {error}", where=where) from error
         except OSError as error:
@@ -104,14 +112,20 @@ class _Unpacking:
     """One file on its way to disk."""
 
     def __init__(
-        self, stream: _Stream, target: Path, where: str, limits: Limits, rules: Rules
+        self,
+        stream: _Stream,
+        target: Path,
+        where: str,
+        limits: Limits,
+        rules: Rules,
+        budget: Budget | None,
     ) -> None:
         self._stream = stream
         self._target = os.fsencode(target)
         self._where = where
-        self._limits = limits
         self._rules = rules
-        self._left = limits.unpacked
+        self._budget = budget
+        self._own = Budget(limits)
         self._top = b""
         self._made = {b""}
         self._childless: set[bytes] = set()
@@ -145,18 +159,12 @@ class _Unpacking:
         """Yield each member; its content is next in the stream."""
         long: dict[bytes, bytes] = {}
         pax: dict[bytes, bytes] = {}
-        count = 0
         while True:
             block = self._read(BLOCK)
             if block == _END:
                 return
             member = self._parse(block)
-            count += 1
-            if count > self._limits.members:
-                raise self._refuse(f"too many members: at most {self._limits.members}", member.name)
-            if member.size > self._left:
-                raise self._refuse(f"too large: at most {self._limits.unpacked} bytes", member.name)
-            self._left -= member.size
+            self._count(member)
             if member.kind in _LONG:
                 if member.size > MAX_NAME or member.kind in long:
                     raise self._refuse("a name is too long", member.name)
@@ -178,6 +186,13 @@ class _Unpacking:
                 )
                 long.clear()
             yield member
+
+    def _count(self, member: "_Member") -> None:
+        for budget in filter(None, (self._own, self._budget)):
+            try:
+                budget.take(member.size, where=self._where)
+            except IntegrityError as error:
+                raise self._refuse(error.what, member.name) from error
 
     def _extended(self, member: "_Member") -> dict[bytes, bytes]:
         """Return what an extended header says: records `LENGTH NAME=VALUE`."""

@@ -19,6 +19,7 @@ from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.interface import Interface, check_classes
 from localpuppet.releases.interfaces import Parser
 from localpuppet.releases.layout.composing import Layout, layout
+from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST, check_complete
 from localpuppet.releases.making.data import check_data
@@ -166,12 +167,13 @@ class ReleaseChecker:
 
     def _bring(self, lock: Lock, file: Path) -> None:
         """Ask for every tag again, hold it against the lock, and have its bytes in the store."""
+        budget = Budget()
         hint = "run 'localpuppet release lock'; find out who edited the lock"
         Fetcher(repository=self._repository, store=self._store).bring(
-            wanted_of(lock, self._sources, file=str(file), hint=hint), ask_all=True
+            wanted_of(lock, self._sources, file=str(file), hint=hint), ask_all=True, budget=budget
         )
         ModuleFetcher(repository=self._repository, forge=self._forge, store=self._store).bring(
-            lock.pins, file=str(file), ask_all=True
+            lock.pins, file=str(file), ask_all=True, budget=budget
         )
 
     def _walk(self, lock: Lock, name: str) -> tuple[str, ...]:

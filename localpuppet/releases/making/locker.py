@@ -15,6 +15,7 @@ from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.machine.files import write_durably
 from localpuppet.releases.fetch import Fetcher, Wanted
 from localpuppet.releases.git.names import Tag
+from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import AnyPin, Lock, Pin
 from localpuppet.releases.lockfile import EMPTY, LOCK, MANIFEST, to_text
 from localpuppet.releases.manifest import Manifest
@@ -111,13 +112,14 @@ class LockWriter:
         held = self._store.exclusively()
         try:
             self._store.sweep(self._repository.rubbish())
+            budget = Budget()
             fetcher = Fetcher(repository=self._repository, store=self._store)
-            pins: dict[str, AnyPin] = {**fetcher.bring(wanted)}
+            pins: dict[str, AnyPin] = {**fetcher.bring(wanted, budget=budget)}
             modules = ModuleFetcher(
                 repository=self._repository, forge=self._forge, store=self._store
             )
             keyed = {f"modules.{name}": draft for name, draft in drafts.items()}
-            pins |= modules.bring(keyed, file=file, ask_all=True)
+            pins |= modules.bring(keyed, file=file, ask_all=True, budget=budget)
         finally:
             held.release()
         lock = Lock(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.releases.fetch import Fetcher, wanted_of
 from localpuppet.releases.layout.links import ModuleLinks
+from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock
 from localpuppet.releases.single.fetching import ModuleFetcher
 from localpuppet.releases.source import Source
@@ -64,9 +65,10 @@ class LockedModules:
         held = self._store.exclusively()
         try:
             with self._repository(title) as repository:
-                Fetcher(repository=repository, store=self._store).bring(wanted)
+                budget = Budget()
+                Fetcher(repository=repository, store=self._store).bring(wanted, budget=budget)
                 ModuleFetcher(repository=repository, forge=self._forge, store=self._store).bring(
-                    lock.pins, file=str(file)
+                    lock.pins, file=str(file), budget=budget
                 )
             ModuleLinks(self._store.directory).make(trees)
         finally:

@@ -44,7 +44,12 @@ class ModuleFetcher:
         self._store = store
 
     def bring(
-        self, pins: Mapping[str, AnyPin], *, file: str, ask_all: bool = False
+        self,
+        pins: Mapping[str, AnyPin],
+        *,
+        file: str,
+        ask_all: bool = False,
+        budget: Budget | None = None,
     ) -> dict[str, Untagged]:
         """Have trees in the store, and return whole pins of them; pins of tags are left alone.
 
@@ -52,17 +57,24 @@ class ModuleFetcher:
             pins: By key. An empty `tree_sha256` or `archive_sha256` is to be found out.
             file: Where they stand, for messages.
             ask_all: Ask the forge also about archives whose trees are in the store.
+            budget: As for `Fetcher.bring`: everything that one release needs is counted together.
 
         Raises:
             InvalidInputError: The forge has no such release.
-            IntegrityError: Bytes are not what they were pinned as, or hold what must not be there.
+            IntegrityError: Bytes are not what they were pinned as, are too many, or hold what must
+                not be there.
             UnavailableError: A repository or the forge cannot be had.
             StateError: The disk refused.
         """
         wanted = {key: pin for key, pin in pins.items() if not isinstance(pin, Pin)}
         absent = {key: pin for key, pin in wanted.items() if not self._has(pin)}
         found = dict(wanted)
-        come = {**self._commits(absent, file), **self._archives(absent, file)}
+        budget = budget or Budget()
+        for key, pin in wanted.items():
+            if key not in absent:
+                members, size = self._store.weight(pin.tree_sha256)
+                budget.take(size, where=f"{file}: {key}", members=members)
+        come = {**self._commits(absent, file, budget), **self._archives(absent, file, budget)}
         found |= {key: replace(pin, tree_sha256=sha256) for key, (pin, sha256) in come.items()}
         if ask_all:
             self._ask(
@@ -77,7 +89,7 @@ class ModuleFetcher:
     def _has(self, pin: Untagged) -> bool:
         return bool(pin.tree_sha256) and self._store.sound(pin.tree_sha256)
 
-    def _commits(self, absent: Mapping[str, Untagged], file: str) -> _Come:
+    def _commits(self, absent: Mapping[str, Untagged], file: str, budget: Budget) -> _Come:
         pins = {key: pin for key, pin in absent.items() if isinstance(pin, CommitPin)}
         if not pins:
             return {}
@@ -91,23 +103,21 @@ class ModuleFetcher:
         keys = list(pins)
         staging = self._store.staging()
         try:
-            with closing(self._repository.write(batch, staging, Budget())) as written:
+            with closing(self._repository.write(batch, staging, budget)) as written:
                 directories = ((keys[int(number)], staging / number) for number in written)
                 digests = self._store.add(directories, accept=_acceptance(pins, file))
         finally:
             remove_tree(staging)
         return {key: (pin, digests[key]) for key, pin in pins.items()}
 
-    def _archives(self, absent: Mapping[str, Untagged], file: str) -> _Come:
+    def _archives(self, absent: Mapping[str, Untagged], file: str, budget: Budget) -> _Come:
         pins = {key: pin for key, pin in absent.items() if isinstance(pin, ForgePin)}
         if not pins:
             return {}
-        releases = {_release(pin): key for key, pin in pins.items()}
         archives: dict[str, str] = {}
         staging = self._store.staging()
         try:
-            wanted = {_release(pin): pin.archive_sha256 for pin in pins.values()}
-            with closing(self._unpacked(wanted, staging, releases, archives)) as trees:
+            with closing(self._unpacked(pins, staging, archives, budget)) as trees:
                 digests = self._store.add(trees, accept=_acceptance(pins, file))
         finally:
             remove_tree(staging)
@@ -118,20 +128,24 @@ class ModuleFetcher:
 
     def _unpacked(
         self,
-        wanted: "Mapping[ForgeRelease, str]",
+        pins: Mapping[str, ForgePin],
         staging: Path,
-        keys: "Mapping[ForgeRelease, str]",
         archives: dict[str, str],
+        budget: Budget,
     ) -> Generator[tuple[str, Path], None, None]:
         """Yield key and tree of each archive, and note its digest in `archives`."""
         from localpuppet.releases.forge.archive import unpack_module
 
+        keys = {_release(pin): key for key, pin in pins.items()}
+        wanted = {_release(pin): pin.archive_sha256 for pin in pins.values()}
         with closing(self._forge().archives(wanted)) as arrivals:
             for number, (release, archive, sha256) in enumerate(arrivals):
                 target = staging / str(number)
                 make_private(target)
                 archives[keys[release]] = sha256
-                yield keys[release], unpack_module(archive, target, release=release)
+                budget.take_archive(archive.stat().st_size, where=str(release))
+                top = unpack_module(archive, target, release=release, budget=budget)
+                yield keys[release], top
 
     def _ask(self, pins: Mapping[str, ForgePin]) -> None:
         """Raise the alarm where the forge says another digest than was pinned."""
