@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.text import one_line
+from localpuppet.formats.times import parse_duration, show_duration
 from localpuppet.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.releases.git.names import TRAILER, GitUrl, Tag
 
 if TYPE_CHECKING:
     # Every verb reads the sources; only those that fetch know tags.
     from localpuppet.releases.git.tags import TagObject
+
+# Seconds by which the clock of whoever tags may be ahead of a node's.
+MAX_AHEAD = 86400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +30,8 @@ class Source:
         signers: Pinned keys that every tag must be signed with; `None` where none is asked for.
         unnamed_tags: Whether a signed tag may leave open which source it is for.
         access: How its repository is reached.
+        fresh: How many seconds after it was tagged a release may still be installed; `None` for
+            ever.
     """
 
     name: str
@@ -33,6 +39,7 @@ class Source:
     signers: Path | None
     unnamed_tags: bool = False
     access: GitAccess = NO_ACCESS
+    fresh: float | None = None
 
     @classmethod
     def from_dict(
@@ -42,13 +49,14 @@ class Source:
 
         Args:
             name: Its name.
-            raw: `{"git": url, "require_signed": bool, "signers": path, "unnamed_tags": "accept"}`
-                and the keys of `GitAccess.from_dict`, shape-checked.
+            raw: `{"git": url, "require_signed": bool, "signers": path, "unnamed_tags": "accept",
+                "fresh": "30d"}` and the keys of `GitAccess.from_dict`, shape-checked.
             root: What a relative path of `signers` starts at.
             allow_file: Whether `file://` URLs are allowed.
 
         Raises:
-            InvalidInputError: The name or URL is refused, or signatures are asked for without keys.
+            InvalidInputError: The name, URL or time is refused, or signatures are asked for without
+                keys, or not asked for where `fresh` needs them.
         """
         where = f"sources.{name}"
         ReleasePath.parse(name, where=where)
@@ -57,12 +65,21 @@ class Source:
             raise InvalidInputError(
                 "require_signed: true and signers go together", where=where, hint="name a key file"
             )
+        if "fresh" in raw and not required:
+            raise InvalidInputError(
+                "fresh needs require_signed: nobody else vouches for the time of a tag", where=where
+            )
+        try:
+            fresh = parse_duration(raw["fresh"], what="time") if "fresh" in raw else None
+        except InvalidInputError as error:
+            raise error.at(f"{where}.fresh") from error
         return cls(
             name=name,
             url=GitUrl.parse(raw["git"], where=f"{where}.git", allow_file=allow_file),
             signers=root / raw["signers"] if required else None,
             unnamed_tags=raw.get("unnamed_tags") == "accept",
             access=GitAccess.from_dict(raw, where=where, root=root),
+            fresh=fresh,
         )
 
 
@@ -95,6 +112,38 @@ def refuse_other_source(source: Source, tag: "TagObject", *, where: str) -> None
         where=where,
         hint="find out why this repository has it",
     )
+
+
+def refuse_stale(source: Source, tag: "TagObject", *, now: float, where: str) -> None:
+    """Refuse a release that was tagged too long ago to be installed still.
+
+    Args:
+        source: The source; one without `fresh` takes tags of any age.
+        tag: The tag, whose signature was verified: it covers the time.
+        now: Seconds since 1970.
+        where: Its place, for messages.
+
+    Raises:
+        IntegrityError: The tag is too old, has no time, or one that is to come.
+    """
+    if source.fresh is None:
+        return
+    if tag.tagged_at is None:
+        raise IntegrityError("the tag does not say when it was made", where=where)
+    age = now - tag.tagged_at
+    if age > source.fresh:
+        raise IntegrityError(
+            f"was tagged {show_duration(age)} ago, and {source.name} installs what was tagged in"
+            f" the last {show_duration(source.fresh)}",
+            where=where,
+            hint="tag the release anew, under its next name: that says that it may still be used",
+        )
+    if -age > MAX_AHEAD:
+        raise IntegrityError(
+            f"says that it was tagged {show_duration(-age)} from now",
+            where=where,
+            hint="is the clock of this node right?",
+        )
 
 
 def split(path: ReleasePath) -> Tag:

@@ -22,6 +22,7 @@ from localpuppet.machine.files import (
     remove_tree,
     replace_link,
 )
+from localpuppet.machine.ports import Clock
 from localpuppet.releases.fetch import Fetcher, Wanted, wanted_of
 from localpuppet.releases.layout.composing import Compositions
 from localpuppet.releases.limits import Budget
@@ -29,7 +30,7 @@ from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST
 from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.single.fetching import ModuleFetcher
-from localpuppet.releases.source import Source, split
+from localpuppet.releases.source import Source, refuse_stale, split
 from localpuppet.releases.staged import Staged, composition
 from localpuppet.releases.staged_records import StagedRecords
 from localpuppet.releases.store import Store
@@ -60,6 +61,7 @@ class Staging:
             names as the node will know them, and where they are meanwhile. It refuses by raising.
             `None` approves everything.
         forge: Returns the forge; called when something must come from there.
+        clock: Time: how old a tag is, where its source asks.
     """
 
     def __init__(
@@ -73,8 +75,10 @@ class Staging:
         files: ReleaseFiles,
         approve: Approve | None,
         forge: "Callable[[], ModuleForge]",
+        clock: Clock,
     ) -> None:
         self._approve = approve
+        self._clock = clock
         self._fetch_modules = ModuleFetcher(repository=repository, forge=forge, store=store)
         self._releases = state / "releases"
         self.compositions = Compositions(state / "releases", store)
@@ -251,6 +255,9 @@ class Staging:
             pinned=None if accept_moved else self.remembered(app, known),
         )
         found = self._fetcher.judge(own, refresh=known is None or refresh or accept_moved)
+        if known is None or known.pin.tag_object != found.id:
+            # What is here already may be repaired, however old it is.
+            refuse_stale(source, found, now=self._clock.now().timestamp(), where=app)
         self._memory.note_time(found.id, found.tagged_at)
         if known is not None and known.pin.commit == found.commit:
             own = replace(own, tree_sha256=known.pin.tree_sha256)

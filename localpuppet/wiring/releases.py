@@ -152,6 +152,7 @@ class ReleaseWiring:
             files=self.files,
             approve=approve,
             forge=self.forge,
+            clock=self._node.clock,
         )
 
     def package_staging(

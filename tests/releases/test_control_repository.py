@@ -87,6 +87,8 @@ def test_what_leaves_the_release_is_named_and_not_used(
         "modulepath: '/etc/puppet/modules' leaves the release",
         "manifest: '/etc/site.pp' leaves the release",
         "modulepath: there is no directory gone",
+        "moduledir modules is not on the modulepath",
+        "modulepath: there is no directory modules",
         "Puppetfile:2: ntp is not in the manifest: run localpuppet release import",
     ]
 

@@ -16,6 +16,7 @@ from localpuppet.releases.source import Source
 from localpuppet.releases.staging import Approve, Staging
 from localpuppet.releases.store import Store
 from localpuppet.releases.tree import TreeEntry, digest
+from tests.doubles.ports import FakeClock
 from tests.doubles.repository import FakeRepository, FakeServers
 
 R1, R2 = ReleasePath("web/tags/r1"), ReleasePath("web/tags/r2")
@@ -62,6 +63,7 @@ class ReleaseSite:
         self.servers = FakeServers()
         self.repository = FakeRepository(self.servers)
         self.store = Store(self.state)
+        self.clock = FakeClock()
         self.release_files = ReleaseFiles(documents=Documents(None), allow_file=False)
         self.sources = {name: self.source(name) for name in ("web", "dist")}
         self.ntp = {"manifests/init.pp": b"class ntp {}\n"}
@@ -106,6 +108,7 @@ class ReleaseSite:
             files=self.release_files,
             approve=approve,
             forge=_no_forge,
+            clock=self.clock,
         )
 
     def says(self, app: ReleasePath) -> str:

@@ -175,7 +175,7 @@ class PackageStaging:
                 where=package.file,
                 hint="find out which is right; --accept-moved takes the package's",
             )
-        self._refuse_unsigned(said)
+        self._refuse_unsigned(said, known)
         new = [sha256 for sha256 in said.trees.values() if not self._store.has(sha256)]
         self._add(said.trees, package, scratch)
         try:
@@ -213,11 +213,19 @@ class PackageStaging:
             raise IntegrityError(f"is the tag {said.pin.tag}, not {app}", where=package.file)
         return said
 
-    def _refuse_unsigned(self, said: Staged) -> None:
+    def _refuse_unsigned(self, said: Staged, known: Staged | None) -> None:
         """Refuse trees that a declared source would sign, unless git brought them and it did.
 
-        That a tree is in the store says nothing: any release may have brought it.
+        That a tree is in the store says nothing: any release may have brought it. How old a tag is
+        that git brought once, and `gc` took away, only git can say.
         """
+        source = self._sources.get(said.app.source)
+        if known is None and source is not None and source.fresh is not None:
+            raise IntegrityError(
+                f"{source.name} says how old a tag may be, and a package does not tell",
+                where=str(said.app),
+                hint="stage it from git",
+            )
         path = self._verified.noted().unverified(said, self._sources)
         if path is not None:
             raise IntegrityError(
