@@ -64,6 +64,13 @@ class IntegrityError(LocalpuppetError):
     exit_code = 3
 
 
+class NotInForceError(IntegrityError):
+    """A certificate or a revocation list has run out, or is not valid yet: nobody was distrusted.
+
+    What was believed while they were in force stays believed.
+    """
+
+
 class UnavailableError(LocalpuppetError):
     """A server that we asked (an https input, later bus and git) did not answer properly."""
 

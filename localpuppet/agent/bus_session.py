@@ -13,12 +13,12 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from random import SystemRandom
-from typing import TypeVar
 
 from localpuppet.agent.run_side import RunSide, RunSideAwayError
 from localpuppet.bus import key_value, layout
 from localpuppet.bus.backoff import Backoff
 from localpuppet.bus.key_value import Entry, KeyValue, Listing
+from localpuppet.bus.outage import ours, unending
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.inventory import presence
 from localpuppet.machine.ports import LineKind, Log
@@ -31,7 +31,6 @@ SPREAD = 2.0  # seconds within which a fleet that is back tells so
 # the reader waits.
 BACKLOG = 64
 
-_Result = TypeVar("_Result")
 _CHANCE = SystemRandom().random
 
 
@@ -93,12 +92,12 @@ class BusSession:
         while not stop.is_set():
             steady = math.inf
             try:
-                self._kv = await _ours(self._connect())
+                self._kv = await ours(self._connect())
                 steady, good = clock() + STEADY, True
                 # A task of its own. Up to Python 3.12 a group that failed leaves its task marked
                 # as cancelled: no time-out in that works from then on, and the next one that is
                 # due would end it in silence.
-                await _ours(asyncio.create_task(self._listen(self._kv, stop)))
+                await ours(asyncio.create_task(self._listen(self._kv, stop)))
             except* UnavailableError as errors:
                 if not stop.is_set():
                     self._lost(_first(errors))
@@ -120,10 +119,8 @@ class BusSession:
         if self._kv is None:
             return
         try:
-            token = await _ours(self._side.describe())
-            await _ours(
-                presence.announce(self._kv, self._side.me, token, ttl=presence.FAREWELL_TTL)
-            )
+            token = await ours(self._side.describe())
+            await ours(presence.announce(self._kv, self._side.me, token, ttl=presence.FAREWELL_TTL))
         except UnavailableError as error:
             self._log.debug(f"left the bus without a word: {error}", kind=LineKind.BUS)
 
@@ -152,7 +149,7 @@ class BusSession:
         kv, self._kv = self._kv, None
         if kv is not None:
             try:
-                await _ours(kv.close())
+                await ours(kv.close())
             except UnavailableError as error:
                 self._log.debug(f"closing the bus: {error}", kind=LineKind.BUS)
 
@@ -169,7 +166,7 @@ class BusSession:
                 self._tell(kv),
                 self._reconcile(kv, heard),
             ):
-                group.create_task(_unending(work))
+                group.create_task(unending(work))
             group.create_task(_until(stop))
 
     async def _watch_triggers(self, kv: KeyValue, heard: asyncio.Queue[bytes]) -> None:
@@ -235,36 +232,6 @@ class BusSession:
             await presence.announce(kv, self._side.me, await self._side.describe())
             self._back()
             seconds = presence.PRESENCE_TTL / 3
-
-
-async def _ours(work: Awaitable[_Result]) -> _Result:
-    """Await a store's call; that it was cancelled, and not by us, is an outage.
-
-    A client library that cancels what waits for a lost connection would end our task in silence:
-    a group takes a cancelled task for one that was meant to end.
-
-    Raises:
-        UnavailableError: It was cancelled by the store's library, or failed.
-    """
-    try:
-        return await work
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise UnavailableError("the connection was lost", where="bus") from error
-
-
-async def _unending(work: Awaitable[None]) -> None:
-    """Await what has no end: that it ends all the same is an outage.
-
-    An agent whose watch had ended without an error would be deaf, and not know it.
-
-    Raises:
-        UnavailableError: It ended.
-    """
-    await _ours(work)
-    raise UnavailableError("what follows the bus has ended without an error", where="bus")
 
 
 async def _until(stop: asyncio.Event) -> None:

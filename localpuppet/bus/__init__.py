@@ -1,7 +1,7 @@
 """The store that nodes share: a port of a few verbs over keys, and the engines behind it.
 
 decides: `grants`, `layout`, `roster`, `servers`.
-acts: `backoff`, `checked_store`, `deadline`.
+acts: `backoff`, `checked_store`, `deadline`, `outage`.
 touches the world: `client_sockets`.
 ports: `key_value`.
 inner rooms: `etcd`, `nats`, `proxy`, `sqlite`.

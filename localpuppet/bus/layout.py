@@ -5,6 +5,8 @@ over these keys stand in `triggers`, `requests`, `inventory` and `leases`.
 
     KEYPREFIX/hosts/RECEIVER/SENDER               the newest trigger of a sender for a receiver
     /localpuppet/presence/NODE                    who is there, and how it is
+    /localpuppet/inventory/NODE                   what it was after its last good run
+    /localpuppet/forgotten/NODE                   that what it said before a time is forgotten
     /localpuppet/leases/NAME                      who has a lease
     /localpuppet/requests/NODE/CALLER/ID          a request to a node
     /localpuppet/replies/CALLER/NODE/ID           what it answered
@@ -20,11 +22,15 @@ from localpuppet.formats.names import NodeName
 KEYPREFIX = "/puppet_trigger/events"
 BASE = "/localpuppet"
 PRESENCE = f"{BASE}/presence/"
+INVENTORY = f"{BASE}/inventory/"
+FORGOTTEN = f"{BASE}/forgotten/"
 LEASES = f"{BASE}/leases/"
 # Bytes of a signed trigger or request: 64 KiB that are signed, in base64, and who signed them.
 MAX_ASKING = 128 * 1024
 # Bytes of a lease's value: who has the lease, and for what.
 MAX_LEASE = 4 * 1024
+# Bytes of a signed tombstone.
+MAX_TOMBSTONE = 16 * 1024
 _LEASE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 
 

@@ -19,6 +19,8 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName, SignerName, did_you_mean
 
 ALL = "*"
+# A word of `reads` and the prefixes that it means.
+READS = {"inventory": (layout.INVENTORY, layout.FORGOTTEN)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,8 @@ class RosterEntry:
         triggers: The nodes that it may trigger.
         asks: The nodes that it may put requests before.
         leases: The leases that it may take.
+        reads: What it may read of all nodes, of `READS`.
+        forgets: Whether it may have nodes forgotten, where their policies say so, too.
     """
 
     name: SignerName
@@ -38,6 +42,8 @@ class RosterEntry:
     triggers: tuple[NodeName, ...]
     asks: tuple[NodeName, ...]
     leases: tuple[str, ...]
+    reads: tuple[str, ...]
+    forgets: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +110,15 @@ class Roster:
             layout.triggers_for(node, self.keyprefix) + entry.name for node in entry.triggers
         ]
         writes += [layout.requests_of(entry.name, node) for node in entry.asks]
+        reads += [prefix for word in entry.reads for prefix in READS[word]]
+        if entry.forgets:
+            writes.append(layout.FORGOTTEN)
         if entry.asks:
             reads.append(layout.replies_to(entry.name))
         if entry.node:
             me = NodeName(entry.name)
             reads += [layout.triggers_for(me, self.keyprefix), layout.requests_for(me)]
-            writes.append(layout.PRESENCE + me)
+            writes += [layout.PRESENCE + me, layout.INVENTORY + me]
             writes += [layout.replies_of(me, one.name) for one in self.entries if me in one.asks]
         return [
             *(Grant(key=key, write=False) for key in reads),
@@ -130,6 +139,8 @@ def _entry(name: str, raw: Mapping[str, Any], nodes: Sequence[NodeName], where: 
         triggers=_named(raw.get("triggers", []), nodes, f"{where}.triggers"),
         asks=_named(raw.get("asks", []), nodes, f"{where}.asks"),
         leases=tuple(dict.fromkeys(leases)),
+        reads=tuple(dict.fromkeys(raw.get("reads", []))),
+        forgets=raw.get("forgets", False),
     )
 
 

@@ -58,6 +58,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             check_kept(releases.interfaces, partial(elsewhere, node), document, release, ())
         except LocalpuppetError as error:
             raise error.at(loaded.name) from error
+    warnings += _claims(node)
     rollback = node.rollback() if source is None else None
     if rollback is not None:
         warnings.append(f"{rollback}; 'localpuppet rollback --end' follows the input")
@@ -92,3 +93,17 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     for warning in warnings:
         render.Silent().note(f"warning: {warning}")
     render.emit(click.style("valid", fg="green"))
+
+
+def _claims(node: NodeWiring) -> list[str]:
+    """Return what is to be said of the policy of claims, which is read here, too.
+
+    Raises:
+        InvalidInputError: It is refused.
+    """
+    from localpuppet.inventory.admission import read_claims
+
+    policy = node.settings.inventory.policy
+    if read_claims(policy) is None and node.fleet_settings.bus.engine != "sqlite":
+        return [f"there is no {policy}: each node may claim any role and address"]
+    return []

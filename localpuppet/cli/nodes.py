@@ -1,5 +1,6 @@
 """`localpuppet nodes`: who is on the bus, and how they are."""
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,10 +12,11 @@ from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from datetime import datetime
 
     from localpuppet.bus.key_value import KeyValue
+    from localpuppet.inventory.entry import InventoryEntry
     from localpuppet.trust.signing import Verifier
+    from localpuppet.wiring.inventory import InventoryWiring
 
 
 @click.command(
@@ -24,14 +26,21 @@ if TYPE_CHECKING:
 Examples:
   localpuppet nodes
   localpuppet nodes --watch
+  localpuppet nodes --role web              also those whose agents are away
   localpuppet nodes --json | jq '.nodes[] | select(.holds != [])'
 """,
 )
 @click.option("--watch", "following", is_flag=True, help="Go on, and show every change.")
+@click.option(
+    "--role", "roles", multiple=True, metavar="ROLE", help="List the nodes of a role; repeatable."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; with --watch, one line each.")
 @click.pass_obj
-def nodes_command(node: NodeWiring, following: bool, as_json: bool) -> None:
+def nodes_command(node: NodeWiring, following: bool, roles: tuple[str, ...], as_json: bool) -> None:
     """Show the nodes whose agents are there: what they do, holds, the last outcome, the release.
+
+    With --role: the nodes whose last good run said that they are for one of these roles, whether
+    their agents are there or not.
 
     What a node says counts only with its signature: one whose key is not trusted here is shown as
     "not trusted". A bus that cannot be asked is an error, never an empty list.
@@ -39,6 +48,11 @@ def nodes_command(node: NodeWiring, following: bool, as_json: bool) -> None:
     from localpuppet.cli.run_async import run
     from localpuppet.wiring.fleet import FleetWiring
 
+    if roles:
+        if following:
+            raise click.UsageError("--role lists the inventory; it does not go with --watch")
+        _show_roles(node, roles, as_json=as_json)
+        return
     fleet = FleetWiring(node)
     if following:
         from localpuppet.cli.nodes_watch import Board, follow
@@ -53,6 +67,47 @@ def nodes_command(node: NodeWiring, following: bool, as_json: bool) -> None:
         render.emit(_table(nodes, node.clock.now()))
     else:
         render.emit("no agent is there; 'localpuppet agent' on a node starts one")
+
+
+def _show_roles(node: NodeWiring, roles: tuple[str, ...], *, as_json: bool) -> None:
+    from localpuppet.cli import render_run
+    from localpuppet.cli.run_async import run
+    from localpuppet.wiring.inventory import InventoryWiring
+
+    entries = run(_with_roles(InventoryWiring(node), roles))
+    if as_json:
+        nodes = [
+            {
+                "node": entry.node,
+                "roles": list(entry.roles),
+                "release": entry.release,
+                "at": entry.at,
+                "run": entry.run,
+            }
+            for entry in entries
+        ]
+        render.emit_json({"schema": 1, "nodes": nodes})
+    elif entries:
+        rows = []
+        for entry in entries:
+            at = datetime.fromtimestamp(entry.at, UTC).isoformat()
+            said = render_run.ago(at, node.clock.now())
+            names = ",".join(map(render.user_text, entry.roles))
+            rows.append((str(entry.node), names, said, entry.release or ""))
+        render.emit(render.table(("NODE", "ROLES", "SAID", "RELEASE"), rows, spare=("SAID",)))
+    else:
+        render.emit("no node is for that; 'localpuppet facts --summary role' lists the roles")
+
+
+async def _with_roles(
+    inventory: "InventoryWiring", roles: tuple[str, ...]
+) -> "list[InventoryEntry]":
+    from localpuppet.inventory.summary import with_roles
+
+    async with inventory.reader(render.Silent().note) as view:
+        return inventory.ask(
+            view, lambda reader: with_roles(reader.entries({"role": roles}), roles)
+        ).answer
 
 
 async def _nodes(

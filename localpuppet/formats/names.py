@@ -207,6 +207,11 @@ class ClassName(str):
         raise InvalidInputError(f"{text[:80]!r} is an invalid class name", where=where, hint=hint)
 
 
+def is_class_name(text: str) -> bool:
+    """Return whether a text is the name of a Puppet class, without the leading `::`."""
+    return _CLASS.match(text) is not None
+
+
 class Environment(str):
     """A Puppet environment."""
 

@@ -1,5 +1,8 @@
 """Who is there, and what the nodes say of themselves.
 
-decides: `entry`, `presence`, `reading`.
+decides: `claims`, `entry`, `facts`, `index`, `presence`, `reading`,
+    `summary`, `tombstone`.
+acts: `admission`, `following`, `publishing`.
+touches the world: `view`.
 inner rooms: `query`.
 """

@@ -18,11 +18,12 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import ClassName, Environment, NodeName, RunId
-from localpuppet.formats.strict_json import parse_object
+from localpuppet.formats.strict_json import loads, parse_object
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.values import Json
 
@@ -36,6 +37,8 @@ MAX_CAPABILITIES = 64
 MAX_KICKS = 256
 MAX_QUERIES = 256
 MAX_PATHS = 32
+# Seconds by which another clock may be before ours.
+AHEAD = 300.0
 # A trigger is refused after 8 hops; this is only so much work for a bad entry.
 MAX_STEPS = 18
 
@@ -133,6 +136,37 @@ class InventoryEntry:
             InvalidInputError: The bytes are not an entry.
         """
         return cls.from_dict(parse_object(inflate(payload), where=_WHERE, limit=MAX_INFLATED))
+
+    @classmethod
+    def parse_again(cls, payload: bytes) -> "InventoryEntry":
+        """Return the entry in a payload that `parse` has taken before: for a fifth of the work.
+
+        Raises:
+            ValueError: The bytes are another payload's, or were damaged since.
+        """
+        try:
+            raw = loads(inflate(payload))
+            exports = raw["exports"]
+            return cls(
+                node=NodeName(raw["node"]),
+                at=raw["at"],
+                run=RunId(raw["run"]),
+                release=raw.get("release"),
+                environment=_environment_again(raw.get("environment")),
+                facts=raw["facts"],
+                roles=tuple(raw["roles"]),
+                classes=tuple(map(ClassName, raw["classes"])),
+                components=tuple(_component_again(one) for one in raw["components"]),
+                kicks=tuple(raw["kicks"]),
+                queries=tuple(
+                    AskedQuery(text=one["text"], digest=one["digest"]) for one in raw["queries"]
+                ),
+                exports=ExportsSummary(count=exports["count"], digest=exports.get("digest")),
+                paths=tuple(tuple(map(NodeName, one["nodes"])) for one in raw["paths"]),
+                digest=raw["digest"],
+            )
+        except (KeyError, TypeError, AttributeError, InvalidInputError) as error:
+            raise ValueError(f"not the payload of an entry: {error!r}") from error
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Json]) -> "InventoryEntry":
@@ -269,6 +303,15 @@ def _environment(fields: Fields) -> Environment | None:
     if fields.text_or_none("environment") is None:
         return None
     return fields.parsed("environment", lambda text: Environment.parse(text, where=""))
+
+
+def _environment_again(name: str | None) -> Environment | None:
+    return None if name is None else Environment(name)
+
+
+def _component_again(raw: Mapping[str, Any]) -> Component:
+    produces, consumes = raw["produces"], raw["consumes"]
+    return Component(name=raw["name"], produces=tuple(produces), consumes=tuple(consumes))
 
 
 def _component(fields: Fields) -> Component:

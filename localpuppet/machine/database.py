@@ -14,10 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from localpuppet.errors import StateError
-from localpuppet.machine.files import make_private, state_problem
+from localpuppet.machine.files import make_private, remove, state_problem
 
 # How long another process may hold the file, in seconds: it holds it for one write at a time.
 PATIENCE = 10.0
+
+
+class DamagedError(StateError):
+    """The file is not a database any more, whatever the disk has room for."""
 
 
 class Database:
@@ -56,6 +60,7 @@ class Database:
 
         Raises:
             StateError: The file cannot be used.
+            DamagedError: It never will be again.
         """
         with self._lock:
             try:
@@ -80,6 +85,38 @@ class Database:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection of its own that sees the file as it is now, whoever writes meanwhile.
+
+        Raises:
+            StateError: The file cannot be used.
+        """
+        with self.use():
+            pass  # the file is there, and has its tables
+        try:
+            connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+            try:
+                connection.execute("PRAGMA query_only = ON")
+                connection.execute("BEGIN")
+                yield connection
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise self._problem(error) from error
+
+    def remove(self) -> None:
+        """Take the file away, whatever is in it; the next use makes a new one.
+
+        Raises:
+            StateError: It cannot be taken away.
+        """
+        with self._lock:
+            self._close()
+            # The file first: without it nobody reads the others, which would be found damaged.
+            for suffix in ("", "-wal", "-shm"):
+                remove(self.path.with_name(self.path.name + suffix))
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""
@@ -157,7 +194,7 @@ class Database:
         """Return what to tell; the file stays as it is for somebody to look at."""
         if isinstance(error, sqlite3.OperationalError):
             return StateError(f"cannot be used: {error}", where=str(self.path))
-        return StateError(f"is damaged: {error}", where=str(self.path), hint=self._damaged)
+        return DamagedError(f"is damaged: {error}", where=str(self.path), hint=self._damaged)
 
 
 def _version(connection: sqlite3.Connection) -> int:

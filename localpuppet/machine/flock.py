@@ -60,3 +60,18 @@ class Flock:
         """Give it up, also for those who inherited it."""
         fcntl.flock(self.fd, fcntl.LOCK_UN)
         os.close(self.fd)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether somebody has the lock on a file; nobody has one on a file that is not there.
+
+    Raises:
+        StateError: It cannot be told.
+    """
+    if not path.exists():
+        return False
+    lock = Flock.take(path)
+    if lock is None:
+        return True
+    lock.release()
+    return False

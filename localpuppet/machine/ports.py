@@ -223,6 +223,7 @@ class LineKind(StrEnum):
     RUN = "runs"
     REQUEST = "requests"
     LEASE = "leases"
+    INVENTORY = "the inventory"
     BUS = "the bus"
     SERVICE = "the agent itself"
 

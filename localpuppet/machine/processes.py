@@ -330,6 +330,25 @@ def detach(announce: Callable[[], None]) -> Callable[[], None]:
     return say_ready
 
 
+def start_apart(argv: Sequence[str], *, env: Mapping[str, str]) -> None:
+    """Start a command that goes on by itself: in a session of its own, heard by nobody.
+
+    Args:
+        argv: The command; its first word is an absolute path.
+        env: Its environment.
+
+    Raises:
+        StateError: It could not be started.
+    """
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    try:
+        os.posix_spawn(
+            argv[0], list(argv), env, file_actions=null, setsid=True, setsigdef=[signal.SIGINT]
+        )
+    except OSError as error:
+        raise StateError(f"cannot be started: {error.strerror}", where=str(argv[0])) from error
+
+
 def _free(fd: int, start: int, length: int) -> None:
     """Give back the memory of what was read; Python has no binding for it."""
     import ctypes

@@ -21,6 +21,8 @@ OURS = frozenset(
         "agent_catalog_run_lockfile",
         "agent_disabled_lockfile",
         "certname",
+        "classfile",
+        "client_datadir",
         "color",
         "config",
         "confdir",
@@ -43,6 +45,7 @@ OURS = frozenset(
         "publicdir",
         "report",
         "reports",
+        "resourcefile",
         "route_file",
         "statedir",
         "vardir",
@@ -51,6 +54,11 @@ OURS = frozenset(
     )
 )
 _ERROR = re.compile(r"Error: (?!Facter\b|Scope\()")
+# Below a run's public directory: where Puppet keeps the facts of the run, as routes.yaml says. A
+# directory of the run's own, or Puppet would take the facts of the run before from there.
+CLIENT_DATA = "client_data"
+# There, too: the classes in the catalog, which an apply does not write down by itself.
+CLASSES = "classes.txt"
 _SHORT = re.compile("-[dtv]+")
 _GC = {
     "RUBY_GC_HEAP_INIT_SLOTS": "600000",
@@ -159,6 +167,13 @@ class ApplyCommand:
             "console",
             "--publicdir",
             str(public),
+            "--client_datadir",
+            str(public / CLIENT_DATA),
+            "--write_catalog_summary",
+            "--classfile",
+            str(public / CLASSES),
+            "--resourcefile",
+            str(public / "resources.txt"),
             "--lastrunfile",
             str(public / "last_run_summary.yaml"),
             "--lastrunreport",

@@ -149,6 +149,9 @@ class RunDirectory:
         with suppress(OSError):
             self._reserve.unlink()
         self.write_status(status)
+
+    def clear(self) -> None:
+        """Remove what Puppet left of the run beside the record."""
         shutil.rmtree(self.public, ignore_errors=True)
 
 
@@ -348,6 +351,7 @@ class Records:
                 status = self.status(run)
                 if status.outcome is Outcome.INTERRUPTED:
                     run.close(status)
+                    run.clear()
 
     def prune(self, *, runs: int, days: int, now: datetime, keep: RunId) -> None:
         """Remove runs beyond `runs` in number or `days` in age; never `keep`, never an open one."""

@@ -45,18 +45,17 @@ class Node:
         installation: Puppet, or why it cannot be used.
         call: Everything of `puppet apply` that does not depend on the input.
         reports: Report processors that Puppet is to run.
-        lean_start: What Ruby loads first.
-        route_file: Puppet's routes.
+        lean_start, route_file: What Ruby loads first; Puppet's routes.
         env: The environment that Puppet gets.
         enc_command: The site's own ENC, if there is one.
         grace: Seconds between TERM and KILL.
         min_free: Bytes that must be free on the state directory's file system.
-        keep_runs: How many records are kept.
-        keep_days: For how many days.
+        keep_runs, keep_days: How many records are kept, and for how many days.
         metrics: Where the Prometheus textfile goes.
         rollback: Returns the rollback in force, for the textfile.
         fits: Refuses a node document that does not fit the release; with options for Puppet.
         telling: What Puppet code finds in its environment to reach us: see docs/puppet-module.md.
+        after_run: Is told of each run when its record is closed; raises nothing.
     """
 
     state: Path
@@ -75,6 +74,7 @@ class Node:
     rollback: Callable[[], Rollback | None]
     fits: Callable[[NodeDocument, Release, tuple[str, ...]], None]
     telling: Mapping[str, str]
+    after_run: Callable[[RunDirectory, Status], None]
 
 
 class Supervisor:
@@ -186,10 +186,7 @@ class Supervisor:
         return self._node.installation
 
     def _classify(
-        self,
-        installation: Installation,
-        run: RunDirectory,
-        prepared: PreparedRun,
+        self, installation: Installation, run: RunDirectory, prepared: PreparedRun
     ) -> tuple[RunRequest, ApplyCommand]:
         node, release, options = self._node, prepared.release, prepared.options
         document = prepared.document or self._ask_enc(installation, prepared)
@@ -382,6 +379,8 @@ class Supervisor:
     ) -> Status:
         status = status.finished(verdict, ending, at=self._clock.now(), seconds=seconds)
         run.close(status)
+        self._node.after_run(run, status)
+        run.clear()
         self._house_keeping(run)
         self._write_metrics(status)
         return status

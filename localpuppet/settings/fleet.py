@@ -31,12 +31,14 @@ class BusSettings:
 
     Attributes:
         engine: The engine that is meant where none is named.
+        named: Whether the site names it; SQLite is meant where it does not.
         sqlite: The file of the engine `sqlite`.
         servers: Engine → its servers, for those that are set up.
         timeout: Seconds for one call.
     """
 
     engine: str
+    named: bool
     sqlite: Path
     servers: Mapping[str, Servers]
     timeout: float
@@ -73,6 +75,7 @@ class BusSettings:
         path = buses.get("sqlite", {}).get("path")
         return cls(
             engine=engine,
+            named="bus" in raw,
             sqlite=root / path if path else sqlite,
             servers=servers,
             timeout=float(buses.get("timeout", TIMEOUT)),

@@ -17,6 +17,7 @@ from localpuppet.formats.times import parse_duration
 from localpuppet.machine.files import is_file
 from localpuppet.releases.source import Source
 from localpuppet.settings.forge import ForgeSettings, forge_settings
+from localpuppet.settings.inventory import InventorySettings, inventory_settings
 from localpuppet.share.files import shared_file
 
 SYSTEM_ROOT = Path("/etc/puppet")
@@ -86,6 +87,7 @@ class Settings:
     identity: IdentitySettings
     trusted: Path
     policy: Path
+    inventory: InventorySettings
     socket: Path
 
 
@@ -176,6 +178,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         identity=_identity(raw, root, state, file),
         trusted=path("trusted", "trusted"),
         policy=path("policy", "policies/puppet.policy"),
+        inventory=inventory_settings(raw, root, file),
         socket=path("socket", _socket(root, state)),
     )
     _check(settings, file)

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import IntegrityError, InvalidInputError
+from localpuppet.errors import IntegrityError, InvalidInputError, NotInForceError
 from localpuppet.formats.names import SignerName
 from localpuppet.machine.anchors import read_anchor
 from localpuppet.trust.constraints import check_constraints
@@ -235,8 +235,8 @@ def _check_leaf(certificate: "Certificate", name: str) -> None:
 
 def _check_dates(certificate: "Certificate", name: str, now: datetime) -> None:
     if now < certificate.not_valid_before_utc:
-        raise IntegrityError(
+        raise NotInForceError(
             f"the certificate of {name}, or of its CA, is not valid yet", hint="is the clock right?"
         )
     if now > certificate.not_valid_after_utc:
-        raise IntegrityError(f"the certificate of {name}, or of its CA, has expired")
+        raise NotInForceError(f"the certificate of {name}, or of its CA, has expired")

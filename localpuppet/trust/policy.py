@@ -6,7 +6,8 @@
 Owns: the grammar of that file and its decision. Refuses to know: where the file is, and whether a
 caller is who it says. Invariants: what is not understood refuses the whole file; a rule that
 could never match is not understood; facts and classes never authorise anything, since the node
-that sends them makes them up; no policy denies.
+that sends them makes them up; no policy denies; what is not among `ANY_ACTION` must be named, in a
+rule, or nobody may: neither `*` nor `policy default allow` means it.
 """
 
 import re
@@ -19,7 +20,9 @@ from localpuppet.formats.names import SignerName, did_you_mean
 MAX_POLICY = 256 * 1024
 ANY = "*"
 REQUESTS = ("disable", "enable", "last_run_summary", "runonce", "status")
-ACTIONS = (*REQUESTS, "trigger")
+# What `*` means in a rule: an upgrade that brings actions gives nobody a right.
+ANY_ACTION = (*REQUESTS, "trigger")
+ACTIONS = (*ANY_ACTION, "forget")
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DEFAULT = re.compile(r"policy[ \t]+default[ \t]+(allow|deny)")
@@ -47,7 +50,7 @@ class Rule:
         line: Its number, from 1.
         allow: What it decides.
         callers: Caller ids, whole; `None` for all.
-        actions: Actions; `None` for all.
+        actions: Actions; `None` for `ANY_ACTION`.
     """
 
     line: int
@@ -58,7 +61,7 @@ class Rule:
     def matches(self, caller: str, action: str) -> bool:
         """Return whether it speaks of this caller and this action."""
         return (self.callers is None or caller in self.callers) and (
-            self.actions is None or action in self.actions
+            action in (ANY_ACTION if self.actions is None else self.actions)
         )
 
 
@@ -188,7 +191,8 @@ def decide(policy: Policy | None, caller: str, action: str) -> Decision:
     for rule in policy.rules:
         if rule.matches(caller, action):
             return _decision(rule.allow, f"line {rule.line}", caller, action)
-    return _decision(policy.allow, f"line {policy.default_line} (default)", caller, action)
+    allow = policy.allow and action in ANY_ACTION
+    return _decision(allow, f"line {policy.default_line} (default)", caller, action)
 
 
 def _decision(allow: bool, line: str, caller: str, action: str) -> Decision:

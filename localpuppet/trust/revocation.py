@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import IntegrityError, InvalidInputError
+from localpuppet.errors import IntegrityError, InvalidInputError, NotInForceError
 from localpuppet.machine.anchors import read_anchor
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class RevocationLists:
             now: The time, aware.
 
         Raises:
-            IntegrityError: The certificate is revoked, or there is no complete list in force.
+            IntegrityError: The certificate is revoked.
+            NotInForceError: There is no complete list in force.
         """
         key = issuer.public_key()
         own = [
@@ -84,11 +85,11 @@ class RevocationLists:
         newest = max(begun, key=lambda entry: entry.last_update_utc, default=None)
         if newest is None or not _signs_lists(issuer):
             what = "no complete revocation list in force" if own else "no revocation list"
-            raise IntegrityError(
+            raise NotInForceError(
                 f"{what} of the CA of {name}", where=str(self._path), hint="fetch it"
             )
         if newest.next_update_utc is None or newest.next_update_utc < now:
-            raise IntegrityError(
+            raise NotInForceError(
                 f"the revocation list of the CA of {name} is out of date",
                 where=str(self._path),
                 hint="fetch the CA's new one",

@@ -65,6 +65,8 @@ class MessageKind(StrEnum):
     REQUEST = "lp-request"
     REPLY = "lp-reply"
     PRESENCE = "lp-presence"
+    INVENTORY = "lp-inventory"
+    FORGOTTEN = "lp-forgotten"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,7 @@ class Verifier:
 
         Raises:
             IntegrityError: It is not such a message, or not signed by somebody that we know.
+            NotInForceError: The signer's certificate, or its CA's revocation list, has run out.
             InvalidInputError: A file on this machine is refused (a pinned key, the CA).
         """
         from joserfc import jws

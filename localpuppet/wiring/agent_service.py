@@ -4,13 +4,14 @@ import asyncio
 import os
 import pwd
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
+from localpuppet.agent.agent import Agent
 from localpuppet.agent.bus_session import BusSession
 from localpuppet.agent.log import AgentLog
-from localpuppet.agent.run_service import RunService
+from localpuppet.agent.run_service import RunService, Task
 from localpuppet.agent.split.client import RemoteRunSide
 from localpuppet.agent.split.server import RunSideServer
 from localpuppet.agent.split.spool import Spool, SpoolReader
@@ -23,6 +24,7 @@ from localpuppet.machine.service_manager import ServiceManager, given_socket
 from localpuppet.machine.unix_socket import ask, listen_to
 from localpuppet.wiring.agent_run_side import run_parts
 from localpuppet.wiring.fleet import FleetWiring
+from localpuppet.wiring.inventory import InventoryWiring
 
 # The network side asks so often, in seconds, whether there is a run side.
 AGAIN = 1.0
@@ -53,7 +55,8 @@ async def serve_both(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
     session = BusSession(
         parts.side, connect=fleet.connect, log=log, keyprefix=settings.agent.keyprefix
     )
-    await RunService(parts, now=now).serve(session.run, to=f"on {settings.bus.engine}")
+    inventory = _inventory(fleet, parts.agent, log, store=lambda: session.store())
+    await RunService(parts, now=now).serve(session.run, *inventory, to=f"on {settings.bus.engine}")
 
 
 async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
@@ -104,7 +107,20 @@ async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
                 sides.socket.unlink(missing_ok=True)
 
     service = RunService(parts, now=now)
-    await service.serve(serve, to=f"for the network side of {sides.user}")
+    inventory = _inventory(fleet, parts.agent, log, store=store)
+    await service.serve(serve, *inventory, to=f"for the network side of {sides.user}")
+
+
+def _inventory(
+    fleet: FleetWiring, agent: Agent, log: AgentLog, *, store: Callable[[], Awaitable[KeyValue]]
+) -> tuple[Task, Task]:
+    """Return what tells the others of this node, and what keeps this node's view of them.
+
+    Both are the run side's: it signs, and it verifies what the network side hands over.
+    """
+    wiring = InventoryWiring(fleet.node, fleet=fleet)
+    publisher = wiring.publisher(store, log)
+    return partial(publisher.run, agent.subscribe()), wiring.follower(store, log).follow
 
 
 class NetworkSide:

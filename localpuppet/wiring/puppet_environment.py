@@ -20,6 +20,11 @@ def own_variables(settings: "Settings") -> dict[str, str]:
 
 def own_command() -> str:
     """Return the words that call this very program from whatever environment, as a shell's."""
+    return shlex.join(own_words())
+
+
+def own_words() -> list[str]:
+    """Return the words that call this very program from whatever environment."""
     script = Path(__file__).parents[2] / "localpuppet.py"
     words = [str(script)] if script.is_file() else ["-m", "localpuppet"]
-    return shlex.join([sys.executable, *words])
+    return [sys.executable, *words]

@@ -112,6 +112,7 @@ class RunWiring:
         """
         from localpuppet.releases.interfaces import check_kept
         from localpuppet.runs.supervisor import Node, Supervisor
+        from localpuppet.wiring.inventory import InventoryWiring
         from localpuppet.wiring.puppet_environment import own_variables
 
         settings = self._node.settings
@@ -134,6 +135,7 @@ class RunWiring:
             rollback=self._node.rollback,
             fits=partial(check_kept, self._releases.interfaces, partial(elsewhere, self._node)),
             telling=own_variables(settings),
+            after_run=partial(InventoryWiring(self._node).after_run, observer.note),
         )
         return Supervisor(
             node,

@@ -52,7 +52,7 @@ def test_the_short_roster_of_the_documentation() -> None:
 def test_the_documentation_names_the_calls_of_nats() -> None:
     (web01, *_) = read(EXAMPLE).members()
     found = permissions.permissions(web01, stream="localpuppet")["publish"]
-    calls = {one.replace(".lp.", ".LP.").partition("LP.")[0] for one in found if "API" in one}
+    calls = {re.split(r"lp(?:-inventory)?\.", one)[0] for one in found if "API" in one}
     for call in calls:
         assert call.removesuffix(".") in GUIDE
 
@@ -65,7 +65,31 @@ def test_a_node_that_may_do_nothing_has_its_own_only() -> None:
         "/puppet_trigger/events/hosts/a.b/": False,
         "/localpuppet/requests/a.b/": False,
         "/localpuppet/presence/a.b": True,
+        "/localpuppet/inventory/a.b": True,
     }
+
+
+def test_who_reads_the_inventory_and_who_has_nodes_forgotten_is_said() -> None:
+    roster = read(b"{nodes: {a.b: {reads: [inventory]}}, people: {alice: {forgets: true}}}")
+    reader, alice = rights(roster, "a.b"), rights(roster, "alice")
+    for prefix in ("/localpuppet/inventory/", "/localpuppet/forgotten/"):
+        assert reader[prefix] is False
+    assert alice["/localpuppet/forgotten/"] is True
+    assert "/localpuppet/inventory/" not in alice
+
+
+def test_the_inventory_is_in_a_stream_of_its_own() -> None:
+    roster = read(b"{nodes: {a.b: {}}, people: {alice: {asks: [a.b]}}}")
+    node, alice = (permissions.permissions(one, stream="lp") for one in roster.members())
+    assert "lp-inventory.localpuppet.inventory.a~b" in node["publish"]
+    assert not [one for one in alice["publish"] if "inventory" in one]
+    text = permissions.accounts(roster.members(), roster.admins, stream="lp")
+    for part in (
+        'service: "lp-inventory.>"',
+        "STREAM.INFO.lp-inventory",
+        'stream: "lp-inventory-live.>"',
+    ):
+        assert part in text
 
 
 def test_keyprefix_and_stream() -> None:
@@ -128,6 +152,7 @@ def test_nobody_gets_what_the_file_does_not_give(raw: dict[str, Any]) -> None:
         asked_by = [one for one, other in raw["nodes"].items() if name in other.get("asks", [])]
         assert writes == {
             f"/localpuppet/presence/{name}",
+            f"/localpuppet/inventory/{name}",
             *(f"/localpuppet/leases/{lease}" for lease in body.get("leases", [])),
             *(f"/puppet_trigger/events/hosts/{to}/{name}" for to in body.get("triggers", [])),
             *(f"/localpuppet/requests/{to}/{name}/" for to in body.get("asks", [])),

@@ -21,6 +21,7 @@ from localpuppet.releases.release import Release
 from localpuppet.runs.options import RunOptions
 from localpuppet.runs.preparing import PreparedRun
 from localpuppet.runs.records import RunDirectory
+from localpuppet.runs.run import Status
 from localpuppet.runs.supervisor import Node, Supervisor
 from tests.doubles.ports import FakeChild, FakeClock, FakeObserver, FakeProcesses, Started
 
@@ -68,6 +69,7 @@ class Site:
             },
             lean=(),
         )
+        self.after: list[tuple[str, Status]] = []
         self.node = Node(
             state=self.state,
             installation=self.installation,
@@ -85,6 +87,7 @@ class Site:
             rollback=Ledger(self.state).rollback,
             fits=lambda *asked: self.fits_asked.append(asked),
             telling={"LOCALPUPPET_SOCKET": "/run/localpuppet"},
+            after_run=lambda run, status: self.after.append((run.id, status)),
         )
         self.release = Release(
             app=APP,

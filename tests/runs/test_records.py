@@ -115,14 +115,16 @@ def test_a_status_that_the_disk_refuses_leaves_no_rubbish(site: Recorded) -> Non
     assert sorted(run.path.iterdir()) == before
 
 
-def test_closing_frees_the_reserve_before_it_writes_and_removes_puppets_own_files(
+def test_closing_frees_the_reserve_before_it_writes_and_leaves_puppets_own_files(
     site: Recorded,
 ) -> None:
     run = site.begin()
     run.public.mkdir()
     (run.public / "last_run_summary.yaml").touch()
     site.finish(run)
-    assert (run.is_open, run.public.exists()) == (False, False)
+    assert (run.is_open, run.public.exists()) == (False, True)
+    run.clear()
+    assert not run.public.exists()
     assert site.records.status(run).outcome is Outcome.CHANGED
     other = site.begin()
     in_the_way(other.status)

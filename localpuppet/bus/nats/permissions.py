@@ -12,7 +12,13 @@ import json
 from collections.abc import Iterable, Sequence
 
 from localpuppet.bus.grants import Grant, Member
-from localpuppet.bus.nats.subjects import LIVE, PREFIX, inbox_of, subject_of, subjects_below
+from localpuppet.bus.nats.subjects import (
+    PLACES,
+    inbox_of,
+    place_of,
+    subject_of,
+    subjects_below,
+)
 
 # Where the members find the API of the other account; `buses.nats.api` in their settings.
 API = "$JS.bus.API"
@@ -24,33 +30,29 @@ def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -
 
     Args:
         members: The nodes and people.
-        admins: Who may do everything with the stream; they make it.
-        stream: Its name.
+        admins: Who may do everything with the streams; they make them.
+        stream: The name of the stream; that of the inventory's begins with it.
     """
-    calls = {
-        f"STREAM.INFO.{stream}": "",
-        f"DIRECT.GET.{stream}.>": "",
-        f"CONSUMER.CREATE.{stream}.>": "",
-        f"CONSUMER.DELETE.{stream}.*": "",
-        # One question, many answers.
-        f"CONSUMER.MSG.NEXT.{stream}.*": ", response_type: stream",
-    }
-    exports = [
-        f'{{service: "{PREFIX}.>"}}',
-        *(f'{{service: "{_OWN}.{call}"{more}}}' for call, more in calls.items()),
-        f'{{stream: "{LIVE}.>"}}',
-    ]
-    imports = [
-        f'{{service: {{account: BUS, subject: "{PREFIX}.>"}}}}',
-        *(
-            f'{{service: {{account: BUS, subject: "{_OWN}.{call}"}}, to: "{API}.{call}"}}'
-            for call in calls
-        ),
-        f'{{stream: {{account: BUS, subject: "{LIVE}.>"}}}}',
-    ]
+    exports: list[str] = []
+    imports: list[str] = []
+    for place in PLACES:
+        calls = _calls(stream + place.suffix)
+        exports += [
+            f'{{service: "{place.kept}.>"}}',
+            *(f'{{service: "{_OWN}.{call}"{more}}}' for call, more in calls.items()),
+            f'{{stream: "{place.live}.>"}}',
+        ]
+        imports += [
+            f'{{service: {{account: BUS, subject: "{place.kept}.>"}}}}',
+            *(
+                f'{{service: {{account: BUS, subject: "{_OWN}.{call}"}}, to: "{API}.{call}"}}'
+                for call in calls
+            ),
+            f'{{stream: {{account: BUS, subject: "{place.live}.>"}}}}',
+        ]
     lines = [
         "accounts {",
-        "  # Has the stream.",
+        "  # Has the streams.",
         "  BUS {",
         "    jetstream: enabled",
         *_list("users", [_user(name) for admin in admins for name in _names(admin)]),
@@ -68,21 +70,39 @@ def accounts(members: Sequence[Member], admins: Iterable[str], *, stream: str) -
 
 def permissions(member: Member, *, stream: str) -> dict[str, list[str]]:
     """Return the subjects that a member may publish and subscribe to, and no others."""
-    publish = [
-        f"{API}.STREAM.INFO.{stream}",
-        f"{API}.CONSUMER.DELETE.{stream}.*",
-        f"{API}.CONSUMER.MSG.NEXT.{stream}.*",
-    ]
+    publish: list[str] = []
     subscribe = [f"{inbox_of(member.name)}.>"]
-    for grant in member.grants:
-        subject = _subject(PREFIX, grant)
-        if grant.write:
-            publish.append(subject)
-        else:
-            publish.append(f"{API}.DIRECT.GET.{stream}.{subject}")
-            publish.append(f"{API}.CONSUMER.CREATE.{stream}.*.{subject}")
-            subscribe.append(_subject(LIVE, grant))
+    for place in PLACES:
+        name = stream + place.suffix
+        grants = [grant for grant in member.grants if place_of(grant.key) is place]
+        if not grants:
+            continue
+        publish += [
+            f"{API}.STREAM.INFO.{name}",
+            f"{API}.CONSUMER.DELETE.{name}.*",
+            f"{API}.CONSUMER.MSG.NEXT.{name}.*",
+        ]
+        for grant in grants:
+            subject = _subject(place.kept, grant)
+            if grant.write:
+                publish.append(subject)
+            else:
+                publish.append(f"{API}.DIRECT.GET.{name}.{subject}")
+                publish.append(f"{API}.CONSUMER.CREATE.{name}.*.{subject}")
+                subscribe.append(_subject(place.live, grant))
     return {"publish": publish, "subscribe": subscribe}
+
+
+def _calls(stream: str) -> dict[str, str]:
+    """Return what members ask of a stream, and what is to be said of the answer."""
+    return {
+        f"STREAM.INFO.{stream}": "",
+        f"DIRECT.GET.{stream}.>": "",
+        f"CONSUMER.CREATE.{stream}.>": "",
+        f"CONSUMER.DELETE.{stream}.*": "",
+        # One question, many answers.
+        f"CONSUMER.MSG.NEXT.{stream}.*": ", response_type: stream",
+    }
 
 
 def _subject(first: str, grant: Grant) -> str:

@@ -1,4 +1,4 @@
-"""The bus on NATS: `KeyValue` over one JetStream stream.
+"""The bus on NATS: `KeyValue` over JetStream's streams, one for what passes and one for what lasts.
 
 Owns: what a verb means for the last message of a subject, and how a watch is put together. A watch
 subscribes to what the server repeats of all that it stores (its *republish*), then reads what is
@@ -16,7 +16,8 @@ was to stay for an hour and was followed by one for a second is gone after a sec
 """
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 
 from localpuppet.bus.checked_store import CheckedStore, Collected, Following
 from localpuppet.bus.deadline import end_of_step, in_time
@@ -25,6 +26,7 @@ from localpuppet.bus.nats.connection import NatsConnection
 from localpuppet.bus.nats.feed import NatsFeed
 from localpuppet.bus.nats.message import Message, server_version
 from localpuppet.bus.nats.stream import NatsStream
+from localpuppet.bus.nats.subjects import PASSING, PLACES, Place, place_of
 from localpuppet.bus.servers import Servers
 
 
@@ -35,7 +37,7 @@ async def open_nats(
     password: str | None = None,
     inbox: str = "_INBOX",
 ) -> "NatsKeyValue":
-    """Return the bus on NATS servers; their stream is made if it is not there.
+    """Return the bus on NATS servers; a stream is made if it is not there.
 
     Args:
         servers: The servers, their stream, and who we are to them.
@@ -48,13 +50,14 @@ async def open_nats(
         InvalidInputError: A file of TLS or of credentials is not what it should be.
     """
     connection = NatsConnection(servers, timeout=timeout, password=password, inbox=inbox)
-    store = NatsStream(connection, servers)
+    # The other stream is made, or missed, by who first uses it: not everybody may.
+    streams = {place: NatsStream(connection, servers, place) for place in PLACES}
     try:
-        await store.open()
+        await streams[PASSING].open()
     except BaseException:
         await connection.close()
         raise
-    return NatsKeyValue(store)
+    return NatsKeyValue(streams)
 
 
 def weakness(version: str) -> str | None:
@@ -68,36 +71,78 @@ def weakness(version: str) -> str | None:
 
 
 class NatsKeyValue(CheckedStore):
-    """The bus in a stream of JetStream.
+    """The bus in streams of JetStream: each key is in the one of its place.
+
+    Args:
+        streams: The streams, on one connection.
+    """
+
+    def __init__(self, streams: Mapping[Place, NatsStream]) -> None:
+        self._connection = streams[PASSING].connection
+        super().__init__(streams[PASSING].timeout)
+        self._stores = {place: _StreamKeys(stream) for place, stream in streams.items()}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return what an operator should know about this server."""
+        found = weakness(self._connection.version)
+        return () if found is None else (found,)
+
+    async def close(self) -> None:
+        """Give the connection back; see `KeyValue.close`."""
+        await self._connection.close()
+
+    async def _get(self, key: str) -> Entry | None:
+        return await self._of(key).get(key)
+
+    async def _list(self, prefix: str, largest: int) -> Listing:
+        return await self._of(prefix).list(prefix, largest)
+
+    async def _write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
+    ) -> int | None:
+        return await self._of(key).write(key, value, ttl, expected)
+
+    async def _remove(self, key: str, revision: int) -> bool:
+        return await self._of(key).remove(key, revision)
+
+    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        async with aclosing(self._of(prefix).watch(prefix, how)) as changes:
+            async for change in changes:
+                yield change
+
+    def _of(self, key: str) -> "_StreamKeys":
+        return self._stores[place_of(key)]
+
+
+class _StreamKeys:
+    """The keys of one stream; the verbs are those of `CheckedStore`'s steps.
 
     Args:
         stream: The stream.
     """
 
     def __init__(self, stream: NatsStream) -> None:
-        super().__init__(stream.timeout)
+        self.timeout = stream.timeout
         self._stream = stream
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Return what an operator should know about this server."""
-        found = weakness(self._stream.connection.version)
-        return () if found is None else (found,)
-
-    async def _get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> Entry | None:
+        """Return the newest value of a key."""
         message = await self._last(key)
         return message.entry if message is not None and self._stream.alive(message) else None
 
-    async def _list(self, prefix: str, largest: int) -> Listing:
+    async def list(self, prefix: str, largest: int) -> Listing:
+        """Return all that is below a prefix."""
         listing = await self._read(prefix, largest)
         if not listing.entries:
             # Anybody may ask which keys there are. Who may not read them is not told "none".
             await self._stream.last(f"{prefix}none")
         return listing
 
-    async def _write(
+    async def write(
         self, key: str, value: bytes, ttl: float | None, expected: int | None
     ) -> int | None:
+        """Write a value."""
         if expected == 0:
             return await self._add(key, value, ttl)
         # The server compares sequences alone: it takes a trace, or what has expired, for a value.
@@ -119,12 +164,14 @@ class NatsKeyValue(CheckedStore):
             expected = 0 if message is None else message.entry.revision
         raise self._stream.connection.problem(f"{key} is written and removed all the time")
 
-    async def _remove(self, key: str, revision: int) -> bool:
+    async def remove(self, key: str, revision: int) -> bool:
+        """Remove a key."""
         if not await self._has(key, revision):
             return False
         return await self._stream.publish_removal(key, revision) is not None
 
-    async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+    async def watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
+        """Follow a prefix."""
         after = how.after
         seen = checked = after or 0
         async with NatsFeed(self._stream, prefix, largest=how.largest) as feed:
@@ -173,10 +220,6 @@ class NatsKeyValue(CheckedStore):
             async for message in self._stream.read(prefix, largest=how.largest, after=checked):
                 yield message
 
-    async def close(self) -> None:
-        """Give the connection back; see `KeyValue.close`."""
-        await self._stream.connection.close()
-
     def _change(self, message: Message) -> Change | None:
         if message.removed:
             return Gone(key=message.entry.key, revision=message.entry.revision)
@@ -189,7 +232,7 @@ class NatsKeyValue(CheckedStore):
         return message
 
     async def _has(self, key: str, revision: int) -> bool:
-        entry = await self._get(key)
+        entry = await self.get(key)
         return entry is not None and entry.revision == revision
 
     async def _listed(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from localpuppet.bus.backoff import Backoff
 from localpuppet.bus.deadline import end_of_step, in_time
 from localpuppet.bus.key_value import is_key, is_ours
+from localpuppet.bus.nats import stream_config
 from localpuppet.bus.nats.api import BATCH, CAREFUL, JetStream
 from localpuppet.bus.nats.connection import NatsConnection
 from localpuppet.bus.nats.link import FloodError, Msg, NatsLink, StalledError
@@ -30,8 +31,7 @@ from localpuppet.bus.nats.message import (
     server_version,
     unpacked,
 )
-from localpuppet.bus.nats.stream_config import mended_stream, wanted_stream
-from localpuppet.bus.nats.subjects import LIVE, PREFIX, key_of, subject_of, subjects_below
+from localpuppet.bus.nats.subjects import Place, key_of, subject_of, subjects_below
 from localpuppet.bus.servers import Servers
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.text import one_line
@@ -51,12 +51,14 @@ class NatsStream:
     Args:
         connection: To the server.
         servers: Says the stream's name, and how one that we make is to be.
+        place: Which of the streams.
     """
 
-    def __init__(self, connection: NatsConnection, servers: Servers) -> None:
+    def __init__(self, connection: NatsConnection, servers: Servers, place: Place) -> None:
         self.connection = connection
         self._api = JetStream(connection)
-        self._name = servers.stream
+        self._name = stream_config.stream_name(servers, place)
+        self._place = place
         self._servers = servers
         self._prepared: NatsLink | None = None
         self._server_ttl = False
@@ -71,7 +73,7 @@ class NatsStream:
 
     def live(self, keys: str) -> str:
         """Return the subject on which the server repeats what it stored below a prefix of keys."""
-        return subjects_below(LIVE, keys)
+        return subjects_below(self._place.live, keys)
 
     @in_time
     async def open(self) -> None:
@@ -97,11 +99,11 @@ class NatsStream:
     async def _prepare(self, link: NatsLink) -> None:
         answer = await self._api.call(f"STREAM.INFO.{self._name}", {}, accept=(_NO_STREAM,))
         version = server_version(self.connection.version)
-        wanted = wanted_stream(self._servers, version=version)
+        wanted = stream_config.wanted_stream(self._servers, self._place, version=version)
         if answer is None:
             answer = await self._api.call(f"STREAM.CREATE.{self._name}", wanted)
         config = (answer or {}).get("config", {})
-        changed = mended_stream(config, wanted)
+        changed = stream_config.mended_stream(config, wanted)
         if changed is not None:
             with suppress(UnavailableError):  # this node may not; another may have by now
                 updated = await self._api.call(f"STREAM.UPDATE.{self._name}", changed)
@@ -124,7 +126,7 @@ class NatsStream:
         """
         await self.prepare()
         began = time.monotonic()
-        asked = {"subjects_filter": subjects_below(PREFIX, keys)} if keys else {}
+        asked = {"subjects_filter": subjects_below(self._place.kept, keys)} if keys else {}
         answer = await self._api.call(f"STREAM.INFO.{self._name}", asked) or {}
         found = answer.get("state", {})
         state = StreamState(
@@ -133,7 +135,7 @@ class NatsStream:
             keys=tuple(
                 key
                 for subject in found.get("subjects") or ()
-                if is_key(key := key_of(PREFIX, subject))
+                if is_key(key := key_of(self._place.kept, subject))
             ),
         )
         self._memory.reached(state, began)
@@ -150,7 +152,7 @@ class NatsStream:
             UnavailableError: The server does not answer, or refuses us.
         """
         await self.prepare()
-        subject = subject_of(PREFIX, key)
+        subject = subject_of(self._place.kept, key)
         api = self.connection.api
         answer = await self.connection.request(f"{api}.DIRECT.GET.{self._name}.{subject}")
         headers = answer.headers or {}
@@ -207,13 +209,15 @@ class NatsStream:
             headers["Nats-TTL"] = f"{max(1, math.ceil(ttl))}s"
         if expected is not None:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
-        answer = await self.connection.request(subject_of(PREFIX, key), body, headers=headers)
+        answer = await self.connection.request(
+            subject_of(self._place.kept, key), body, headers=headers
+        )
         result = self._api.result(answer, (_WRONG_LAST_SEQUENCE,))
         if result is None:
             return None
         if result.get("stream") != self._name:
             raise self.connection.problem(
-                f"keeps {PREFIX}.> in the stream {one_line(str(result.get('stream')))}",
+                f"keeps {self._place.kept}.> in the stream {one_line(str(result.get('stream')))}",
                 f"set stream to it, or remove it: {self._name} is the one that is read",
             )
         if "seq" not in result:
@@ -260,8 +264,8 @@ class NatsStream:
         Raises:
             UnavailableError: The server does not answer, or refuses us.
         """
-        subject = subjects_below(PREFIX, keys)
-        policy = _policy(after)
+        subject = subjects_below(self._place.kept, keys)
+        policy = stream_config.deliver_policy(after)
         backoff = Backoff()
         deadline = end_of_step(self.timeout)
         dead: list[int] = []
@@ -295,7 +299,7 @@ class NatsStream:
         async with self._consumer(subject, policy) as (name, pending):
             if pending:
                 async for part in self._api.fetched(self._name, name, size=size):
-                    yield fetched(key_of(PREFIX, part.subject), part)
+                    yield fetched(key_of(self._place.kept, part.subject), part)
 
     async def sweep(self, keys: str) -> None:
         """Remove some of what has expired below a prefix, where the server does not.
@@ -314,7 +318,7 @@ class NatsStream:
             UnavailableError: The server does not answer, or refuses us.
         """
         if not self._clock.known:
-            async with self._consumer(subject_of(PREFIX, key), {"deliver_policy": "new"}):
+            async with self._consumer(subject_of(self._place.kept, key), {"deliver_policy": "new"}):
                 pass  # the time is in the answer
 
     @asynccontextmanager
@@ -352,7 +356,7 @@ class NatsStream:
         except KeyError as error:
             raise ValueError("no message of the stream") from error
         # It has just been stored: whatever its ttl is, it has not expired.
-        key = key_of(PREFIX, subject)
+        key = key_of(self._place.kept, subject)
         found = unpacked(key, message.data, revision=revision, stored=math.inf)
         if is_ours(found.entry):
             return found
@@ -391,9 +395,3 @@ class NatsStream:
                 )
             except UnavailableError:
                 return  # this node may not; another one may
-
-
-def _policy(after: int | None) -> dict[str, object]:
-    if after is None:
-        return {"deliver_policy": "last_per_subject"}
-    return {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}

@@ -1,26 +1,32 @@
-"""How the bus's JetStream stream is to be configured, and what is changed in one that is there."""
+"""How the bus's JetStream streams are to be, and what is changed in one that is there."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from localpuppet.bus.nats.subjects import LIVE, PREFIX
+from localpuppet.bus.nats.subjects import Place
 from localpuppet.bus.servers import Servers
 
 # What we cannot do without; an operator's own limits stay.
 _NEEDED = ("allow_direct", "republish", "max_msgs_per_subject", "allow_msg_ttl")
 
 
-def wanted_stream(servers: Servers, *, version: tuple[int, int]) -> dict[str, Any]:
+def stream_name(servers: Servers, place: Place) -> str:
+    """Return the name of the stream of a place."""
+    return servers.stream + place.suffix
+
+
+def wanted_stream(servers: Servers, place: Place, *, version: tuple[int, int]) -> dict[str, Any]:
     """Return the configuration of the stream, as JetStream's API names its fields.
 
     Args:
         servers: Says its name, how many servers keep it, and how large it may grow: beyond that,
             writes are refused.
+        place: Which of the streams.
         version: The first two numbers of the server's version.
     """
     config: dict[str, Any] = {
-        "name": servers.stream,
-        "subjects": [f"{PREFIX}.>"],
+        "name": stream_name(servers, place),
+        "subjects": [f"{place.kept}.>"],
         "storage": "file",
         "retention": "limits",
         "num_replicas": servers.replicas,
@@ -31,7 +37,7 @@ def wanted_stream(servers: Servers, *, version: tuple[int, int]) -> dict[str, An
         "allow_direct": True,
         # The server repeats what it has stored, with its sequence: a live message that was
         # refused or lost is never heard, and none can be forged by who may write a key.
-        "republish": {"src": f"{PREFIX}.>", "dest": f"{LIVE}.>"},
+        "republish": {"src": f"{place.kept}.>", "dest": f"{place.live}.>"},
     }
     if version >= (2, 11):
         config["allow_msg_ttl"] = True
@@ -44,3 +50,10 @@ def mended_stream(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> Mappi
     if all(config.get(key) == value for key, value in needed.items()):
         return None
     return {**config, **needed}
+
+
+def deliver_policy(after: int | None) -> dict[str, object]:
+    """Return which messages a consumer gets: those after a sequence, else the last of each key."""
+    if after is None:
+        return {"deliver_policy": "last_per_subject"}
+    return {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}

@@ -1,0 +1,43 @@
+"""Awaiting a store's calls so that an outage is never taken for an end.
+
+Owns: what it means that a client library cancels a task of ours, and that a watch ends. Refuses to
+know: engines.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from localpuppet.errors import UnavailableError
+
+Result = TypeVar("Result")
+
+
+async def ours(work: Awaitable[Result]) -> Result:
+    """Await a store's call; that it was cancelled, and not by us, is an outage.
+
+    A client library that cancels what waits for a lost connection would end our task in silence:
+    a group takes a cancelled task for one that was meant to end.
+
+    Raises:
+        UnavailableError: It was cancelled by the store's library, or failed.
+    """
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise UnavailableError("the connection was lost", where="bus") from error
+
+
+async def unending(work: Awaitable[None]) -> None:
+    """Await what has no end: that it ends all the same is an outage.
+
+    An agent whose watch had ended without an error would be deaf, and not know it.
+
+    Raises:
+        UnavailableError: It ended.
+    """
+    await ours(work)
+    raise UnavailableError("what follows the bus has ended without an error", where="bus")

@@ -1,0 +1,104 @@
+"""`localpuppet facts`: what a node said of itself, and what all of them say."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.cli import render, render_run
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import NodeName
+from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.inventory.entry import InventoryEntry
+    from localpuppet.wiring.inventory import InventoryWiring
+
+
+@click.command(
+    "facts",
+    short_help="Show what a node said of itself, or the values of a fact on all nodes.",
+    epilog="""\b
+Examples:
+  localpuppet facts web01.example.com
+  localpuppet facts web01.example.com --json | jq .entry.facts.os
+  localpuppet facts --summary os.family      how many nodes say what
+  localpuppet facts --summary role
+""",
+)
+@click.argument("name", metavar="[NODE]", required=False)
+@click.option("--summary", "path", metavar="FACT", help="Count the values of a fact (os.family).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def facts_command(node: NodeWiring, name: str | None, path: str | None, as_json: bool) -> None:
+    """Show the facts of NODE's last good run, or count the values of one fact on all nodes.
+
+    What nodes say counts only with their signatures. An inventory that cannot be asked, or that is
+    too old (inventory.max_stale), is an error, never an empty answer.
+    """
+    from localpuppet.wiring.inventory import InventoryWiring
+
+    if (name is None) == (path is None):
+        raise click.UsageError("name a node, or a fact with --summary")
+    inventory = InventoryWiring(node)
+    if name is not None:
+        _show(node, inventory, NodeName.parse(name), as_json=as_json)
+    elif path is not None:
+        _summarise(inventory, path, as_json=as_json)
+
+
+def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_json: bool) -> None:
+    from localpuppet.cli.run_async import run
+    from localpuppet.inventory.summary import lines
+
+    entry, refused = run(_entry(inventory, name))
+    if entry is None:
+        raise InvalidInputError(
+            f"{name} is not in the inventory" + (f": {refused}" if refused else ""),
+            hint="a node is there after its first good run: 'localpuppet nodes --role' lists them",
+        )
+    if as_json:
+        render.emit_json({"schema": 1, "entry": entry.to_dict(), "refused": refused})
+        return
+    said = render_run.ago(datetime.fromtimestamp(entry.at, UTC).isoformat(), node.clock.now())
+    head = [
+        ("Node", str(entry.node)),
+        ("Said", f"{said}, after run {entry.run}"),
+        ("Release", entry.release or ""),
+        ("Roles", ", ".join(map(render.user_text, entry.roles)) or "none"),
+    ]
+    if refused:
+        head.append(("Since then", f"what it says does not count: {refused}"))
+    render.emit(render.pairs(head))
+    rows = [(path, render.user_text(text)) for path, text in lines(entry.facts)]
+    render.emit(render.table(("FACT", "VALUE"), rows, spare=()))
+
+
+def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> None:
+    from localpuppet.cli.run_async import run
+
+    counts = run(_counts(inventory, path))
+    if as_json:
+        values = [{"value": value, "nodes": number} for value, number in counts]
+        render.emit_json({"schema": 1, "fact": path, "values": values})
+    elif counts:
+        rows = [(str(number), render.user_text(value)) for value, number in counts]
+        render.emit(render.table(("NODES", "VALUE"), rows, spare=()))
+    else:
+        render.emit("nobody is in the inventory yet; nodes are after their first good run")
+
+
+async def _entry(
+    inventory: "InventoryWiring", name: NodeName
+) -> tuple["InventoryEntry | None", str]:
+    async with inventory.reader(render.Silent().note) as view:
+        found = inventory.ask(view, lambda reader: reader.entry(name))
+        refused = {one.node: one.reason for one in view.refused()}
+    return found.answer, refused.get(name, "")
+
+
+async def _counts(inventory: "InventoryWiring", path: str) -> list[tuple[str, int]]:
+    from localpuppet.inventory.summary import counts
+
+    async with inventory.reader(render.Silent().note) as view:
+        return inventory.ask(view, lambda reader: counts(reader.entries(), path)).answer

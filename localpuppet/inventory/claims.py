@@ -1,0 +1,232 @@
+"""What a node says of itself is a claim: which claims are believed.
+
+    # signers       roles     addresses
+    *.web.example.com    web cache    10.0.1.0/24
+    db01.example.com    db    10.0.2.7 fd00::7
+
+Owns: the grammar of `policies/inventory.policy`, and the decision about an entry. Refuses to know:
+where the file is, whether the signature holds.
+
+- Nobody speaks for another: an entry, and every fact in it that says the node's name, names its
+  signer. No policy changes that.
+- With a policy, each role and each address that an entry claims must be in a line that is about its
+  signer; a signer may stand in several lines. Without a policy they are taken.
+- The fact `role` is one of the entry's roles, so that no query finds a role that was not looked at.
+- Loopback and link-local addresses are nobody's and are not claims.
+- What is not understood refuses the whole file.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import SignerName
+from localpuppet.formats.text import one_line
+from localpuppet.formats.values import Json
+from localpuppet.inventory.entry import InventoryEntry, parse_role
+
+MAX_POLICY = 256 * 1024
+ANY = "*"
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_COLUMNS = "signers, roles, addresses"
+_FLAT_ADDRESS = re.compile(r"ipaddress6?(_.+)?\Z")
+_ADDRESS_KEYS = frozenset(("ip", "ip6", "address"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """What the signers of one line may claim.
+
+    Attributes:
+        signers: Names, and `*.SUFFIX`; `None` for everybody.
+        roles: Roles; `None` for all.
+        addresses: Networks; `None` for all.
+    """
+
+    signers: frozenset[str] | None
+    roles: frozenset[str] | None
+    addresses: tuple[IPv4Network | IPv6Network, ...] | None
+
+    def is_about(self, signer: str) -> bool:
+        """Return whether the line is about a signer."""
+        if self.signers is None or signer in self.signers:
+            return True
+        labels = signer.split(".")
+        return any(f"*.{'.'.join(labels[n:])}" in self.signers for n in range(1, len(labels)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimPolicy:
+    """Which signers may claim what.
+
+    Attributes:
+        lines: The lines of the file.
+    """
+
+    lines: tuple[Line, ...]
+
+    @classmethod
+    def parse(cls, data: bytes, *, where: str) -> "ClaimPolicy":
+        """Return the policy in a file's bytes.
+
+        Args:
+            data: UTF-8 text.
+            where: The file's name, for messages.
+
+        Raises:
+            InvalidInputError: A line is refused, and the file with it.
+        """
+        if len(data) > MAX_POLICY:
+            raise InvalidInputError(f"the policy is larger than {MAX_POLICY} bytes", where=where)
+        try:
+            lines = data.decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise InvalidInputError("the policy is not UTF-8", where=where) from error
+        found = []
+        for number, line in enumerate(lines, 1):
+            try:
+                parsed = _parse_line(line)
+            except InvalidInputError as error:
+                raise error.at(f"{where}: line {number}") from error
+            if parsed is not None:
+                found.append(parsed)
+        return cls(lines=tuple(found))
+
+    def refusal(self, entry: InventoryEntry) -> str | None:
+        """Return which claim of an entry no line allows; `None` if each is allowed."""
+        lines = [line for line in self.lines if line.is_about(entry.node)]
+        for role in entry.roles:
+            if not any(line.roles is None or role in line.roles for line in lines):
+                return f"{entry.node} may not claim the role {one_line(role)[:60]!r}"
+        if any(line.addresses is None for line in lines):
+            return None
+        networks = [network for line in lines for network in line.addresses or ()]
+        for address in addresses_of(entry):
+            if not any(ip_address(address) in network for network in networks):
+                return f"{entry.node} may not claim the address {address}"
+        return None
+
+
+def refusal(entry: InventoryEntry, signer: str, policy: ClaimPolicy | None) -> str | None:
+    """Return why an entry is not believed, in one line; `None` if it is.
+
+    Args:
+        entry: The entry.
+        signer: Who signed it.
+        policy: The policy; `None` where there is no file, which takes roles and addresses.
+    """
+    if entry.node != signer:
+        return f"signed by {signer}, says that it is {entry.node}"
+    for place, name in _names_in(entry):
+        if name != entry.node:
+            return f"its {place} is not the name of its signer"
+    role = entry.facts.get("role")
+    if role is not None and any(
+        one not in entry.roles for one in (role if isinstance(role, list) else [role])
+    ):
+        return "its fact role is not among its roles"
+    return None if policy is None else policy.refusal(entry)
+
+
+def addresses_of(entry: InventoryEntry) -> list[str]:
+    """Return the addresses that an entry claims for its node, none twice."""
+    found = dict.fromkeys(_addresses_in(entry.facts.get("networking"), ""))
+    for key, value in entry.facts.items():
+        if _FLAT_ADDRESS.match(key):
+            found |= dict.fromkeys(_address(value))
+    return list(found)
+
+
+def _names_in(entry: InventoryEntry) -> Iterator[tuple[str, Json]]:
+    facts = entry.facts
+    for key in ("certname", "clientcert", "fqdn"):
+        yield key, facts.get(key, entry.node)
+    networking = facts.get("networking")
+    if isinstance(networking, dict):
+        yield "networking.fqdn", networking.get("fqdn", entry.node)
+        yield "networking.hostname", _whole(networking.get("hostname"), entry)
+    yield "hostname", _whole(facts.get("hostname"), entry)
+    trusted = facts.get("trusted")
+    if isinstance(trusted, dict):
+        yield "trusted.certname", trusted.get("certname", entry.node)
+
+
+def _whole(hostname: Json, entry: InventoryEntry) -> Json:
+    """Return the node's name where a host name is its first label, or is not there."""
+    return entry.node if hostname in (None, entry.node.partition(".")[0]) else hostname
+
+
+def _addresses_in(value: Json, key: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _addresses_in(inner, name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _addresses_in(inner, key)
+    elif key in _ADDRESS_KEYS:
+        yield from _address(value)
+
+
+def _address(value: Json) -> Iterator[str]:
+    """Yield an address, if a fact's value is one that could be somebody's."""
+    try:
+        address = ip_address(value.partition("%")[0]) if isinstance(value, str) else None
+    except ValueError:
+        return
+    if address is not None and not (address.is_loopback or address.is_link_local):
+        yield str(address)
+
+
+def _parse_line(line: str) -> Line | None:
+    """Return what a line says; `None` for a comment or nothing."""
+    if _CONTROL.search(line):
+        raise InvalidInputError(
+            "a control character in the policy", hint="lines end with a newline alone"
+        )
+    line = line.rstrip(" \t")
+    if not line or line.startswith("#"):
+        return None
+    columns = re.split("\t+", line)
+    if len(columns) != 3:
+        raise InvalidInputError(
+            "is not a line of a policy", hint=f"three columns with tabs between them: {_COLUMNS}"
+        )
+    signers, roles, addresses = (_words(column) for column in columns)
+    return Line(
+        signers=None if signers is None else frozenset(map(_signer, signers)),
+        roles=None if roles is None else frozenset(map(parse_role, roles)),
+        addresses=None if addresses is None else tuple(map(_network, addresses)),
+    )
+
+
+def _words(column: str) -> list[str] | None:
+    if column == ANY:
+        return None
+    words = column.split(" ")
+    if "" in words:
+        raise InvalidInputError("a column has spaces too many", hint="one space between words")
+    if ANY in words:
+        raise InvalidInputError("'*' stands alone in its column")
+    return words
+
+
+def _signer(word: str) -> str:
+    name = word.removeprefix("*.")
+    if ANY in name:
+        raise InvalidInputError(
+            f"the signer {word[:60]!r} is a pattern", hint="NAME, or *.SUFFIX for all names below"
+        )
+    SignerName.parse(name)
+    return word
+
+
+def _network(word: str) -> IPv4Network | IPv6Network:
+    try:
+        return ip_network(word)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{word[:60]!r} is not an address or network", hint="10.0.1.0/24, 10.0.2.7, fd00::/64"
+        ) from error

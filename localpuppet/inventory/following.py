@@ -1,0 +1,263 @@
+"""How the view follows the bus: one watch of entries and one of tombstones, and what is current.
+
+Owns: when a listing is asked for again, what is handed to the view together, and when the view is
+current. Refuses to know: which entries count (`admission`), where they are kept (`view`).
+
+Invariants:
+
+- The view is current only while both watches go on and their listings were taken whole, and the
+  bus has answered since.
+- What stands in the view already, byte for byte, is not verified again, as long as the files of
+  trust are the same; when they change, everything is verified anew, and the bus is listed again.
+- Nothing here ends the agent: what goes wrong is said, the view ages, and who asks hears of it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from localpuppet.bus import key_value
+from localpuppet.bus.key_value import MAX_VALUE, Change, Entry, KeyValue, Listing
+from localpuppet.bus.layout import FORGOTTEN, INVENTORY, MAX_TOMBSTONE
+from localpuppet.bus.outage import ours, unending
+from localpuppet.errors import LocalpuppetError, StateError
+from localpuppet.inventory.admission import EntryAdmission, Refusal
+from localpuppet.inventory.view import Arrived, View
+from localpuppet.machine.database import DamagedError
+from localpuppet.machine.ports import Clock, LineKind, Log
+
+# Seconds between looks whether the files of trust have changed: a revocation takes effect then.
+LOOK = 2.0
+# Seconds between questions whether the bus still answers.
+BEAT = 30.0
+# Seconds within which a watch that goes on where it was tells what it missed.
+SETTLE = 10.0
+# Seconds before the bus is tried again, the first time and at the most: a node that may not read
+# the inventory asks in vain for ever.
+AGAIN = 1.0
+LONGEST = 60.0
+# Seconds before a disk that refused is tried again.
+REFUSED = 30.0
+# Changes that may pile up between the connection and the disk, and are then taken together.
+BACKLOG = 64
+
+
+class _AgainError(Exception):
+    """The bus is to be listed anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What the view is made from.
+
+    Attributes:
+        store: Returns the bus, connected; raises `UnavailableError` while it is away.
+        admission: Tells what counts.
+        trust: Returns the state of the files of trust, as a text that changes when they do.
+        probe: A key that may be read, to hear whether the bus answers.
+    """
+
+    store: Callable[[], Awaitable[KeyValue]]
+    admission: EntryAdmission
+    trust: Callable[[], str]
+    probe: str
+
+
+class ViewFollower:
+    """Keeps a view up to date.
+
+    Args:
+        view: The view.
+        sources: What it is made from.
+        clock: Time.
+        log: What is said.
+    """
+
+    def __init__(self, view: View, sources: Sources, *, clock: Clock, log: Log) -> None:
+        self._view = view
+        self._sources = sources
+        self._clock = clock
+        self._log = log
+        self._listed: set[str] = set()
+        self._after: dict[str, int | None] = {}
+        self._said = ""
+        self._again = AGAIN
+
+    async def follow(self, leave: asyncio.Event) -> None:
+        """Follow the bus until `leave` is set."""
+        leaving = asyncio.create_task(leave.wait())
+        try:
+            while not leave.is_set():
+                following = asyncio.create_task(ours(self._session()))
+                await asyncio.wait([following, leaving], return_when=asyncio.FIRST_COMPLETED)
+                if not following.done():
+                    following.cancel()
+                    await asyncio.wait([following])
+                pause = 0.0 if following.cancelled() else self._pause(following.exception())
+                await asyncio.wait([leaving], timeout=pause)
+        finally:
+            leaving.cancel()
+            self._view.close()
+
+    async def list_once(self) -> None:
+        """Bring the view up to date from a listing, for who does not stay.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+            StateError: The view cannot be written.
+        """
+        try:
+            kv = await self._sources.store()
+            begun = self._clock.now().timestamp()
+            await self._check_trust()
+            for prefix in (FORGOTTEN, INVENTORY):
+                watch = kv.watch(prefix, largest=_largest(prefix), parts=True)
+                async with aclosing(watch) as changes:
+                    async for change in changes:
+                        await self._take(prefix, [change])
+                        if isinstance(change, Listing) and not change.more:
+                            break
+            self._view.note(current=begun)
+        finally:
+            self._view.close()
+
+    def _pause(self, error: BaseException | None) -> float:
+        """Return for how long to wait after a session has ended, and say why it has."""
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if error is None or isinstance(error, _AgainError):
+            return 0.0
+        if isinstance(error, DamagedError):
+            self._log.warning(f"the inventory is made anew: {error}", kind=LineKind.INVENTORY)
+            return self._rebuilt()
+        if not isinstance(error, LocalpuppetError):
+            raise error
+        pause = REFUSED if isinstance(error, StateError) else self._again
+        self._again = min(2 * self._again, LONGEST)
+        if str(error) != self._said:
+            self._log.warning(f"the inventory is not current: {error}", kind=LineKind.INVENTORY)
+        self._said = str(error)
+        return pause
+
+    def _rebuilt(self) -> float:
+        self._after.clear()
+        try:
+            self._view.rebuild()
+        except StateError as error:
+            self._log.warning(f"the inventory stays damaged: {error}", kind=LineKind.INVENTORY)
+            return REFUSED
+        return 0.0
+
+    async def _session(self) -> None:
+        kv = await self._sources.store()
+        self._listed.clear()
+        await self._check_trust()
+        async with asyncio.TaskGroup() as group:
+            for prefix in (FORGOTTEN, INVENTORY):
+                heard: asyncio.Queue[Change] = asyncio.Queue(BACKLOG)
+                group.create_task(unending(self._watch(kv, prefix, heard)))
+                group.create_task(unending(self._hear(prefix, heard)))
+            group.create_task(unending(self._beat(kv)))
+            group.create_task(unending(self._look()))
+
+    async def _watch(self, kv: KeyValue, prefix: str, heard: asyncio.Queue[Change]) -> None:
+        after = self._after.get(prefix)
+        if after is not None:
+            # What was missed comes as changes, and nothing says which is the last of them.
+            loop = asyncio.get_running_loop()
+            settled = loop.call_later(SETTLE, self._listed.add, prefix)
+        following = kv.watch(prefix, after=after, largest=_largest(prefix), parts=True)
+        try:
+            async with aclosing(following) as changes:
+                async for change in changes:
+                    await heard.put(change)
+        finally:
+            if after is not None:
+                settled.cancel()
+
+    async def _hear(self, prefix: str, heard: asyncio.Queue[Change]) -> None:
+        while True:
+            changes = [await heard.get()]
+            while not heard.empty():
+                changes.append(heard.get_nowait())
+            await self._take(prefix, changes)
+
+    async def _take(self, prefix: str, changes: Sequence[Change]) -> None:
+        """Hand to the view what came; in a thread, for the loop has others to serve."""
+        entries = {one.key: one for change in changes for one in key_value.entries(change)}
+        take = self._take_entries if prefix == INVENTORY else self._take_tombstones
+        await asyncio.to_thread(take, list(entries.values()))
+        last = changes[-1]
+        if isinstance(last, Listing) and last.more:
+            return
+        self._after[prefix] = _revision(last)
+        if isinstance(last, Listing):
+            self._listed.add(prefix)
+
+    def _take_entries(self, entries: Sequence[Entry]) -> None:
+        tokens = {one.key.removeprefix(INVENTORY): one.value for one in entries}
+        admission = self._sources.admission
+        self._view.take(
+            [
+                Arrived(node=node, token=tokens[node], found=admission.entry(node, tokens[node]))
+                for node in sorted(self._view.unknown(tokens))
+            ],
+            revision=max((one.revision for one in entries), default=None),
+        )
+
+    def _take_tombstones(self, entries: Sequence[Entry]) -> None:
+        for one in entries:
+            node = one.key.removeprefix(FORGOTTEN)
+            found = self._sources.admission.tombstone(node, one.value)
+            if isinstance(found, Refusal):
+                self._log.warning(
+                    f"{node} is not forgotten: {found.reason}", kind=LineKind.STRANGER
+                )
+            elif self._view.forget(found[0], by=found[1]):
+                self._log.info(f"{node} is forgotten, says {found[1]}", kind=LineKind.INVENTORY)
+
+    async def _beat(self, kv: KeyValue) -> None:
+        """Note until when the view is current: the watches go on, and the bus answers."""
+        while True:
+            begun = self._clock.now().timestamp()
+            await kv.get(self._sources.probe)
+            if self._listed >= {FORGOTTEN, INVENTORY}:
+                self._view.note(current=begun)
+                self._said, self._again = "", AGAIN
+                await asyncio.sleep(BEAT)
+            else:
+                await asyncio.sleep(min(AGAIN, BEAT))
+
+    async def _look(self) -> None:
+        """Begin anew when the files of trust have changed."""
+        while True:
+            await asyncio.sleep(LOOK)
+            if self._sources.trust() != self._view.trust:
+                self._after.clear()
+                raise _AgainError
+
+    async def _check_trust(self) -> None:
+        """Take away what is not believed any more, if the files of trust have changed."""
+        trust = self._sources.trust()
+        if trust != self._view.trust:
+            await asyncio.to_thread(self._verify_all)
+            self._view.note(trust=trust)
+            self._after.clear()
+
+    def _verify_all(self) -> None:
+        for node, token in self._view.tokens():
+            problem = self._sources.admission.distrust(node, token)
+            if problem is not None:
+                self._view.distrust(node, problem)
+                self._log.warning(
+                    f"{node} is out of the inventory: {problem}", kind=LineKind.INVENTORY
+                )
+
+
+def _largest(prefix: str) -> int:
+    return MAX_VALUE if prefix == INVENTORY else MAX_TOMBSTONE
+
+
+def _revision(change: Change) -> int:
+    return change.entry.revision if isinstance(change, key_value.Put) else change.revision

@@ -1,0 +1,233 @@
+"""What a node tells the others of itself: written down after a good run, then brought to the bus.
+
+Owns: the outbox (`inventory/entry` in the state directory), when an entry is news, and that the bus
+holds what the outbox does. Refuses to know: runs, which facts leave the node (`facts`).
+
+- The outbox holds the packed entry and no signature: a run does not pay for signing.
+- Entries of a node do not go back in time, or others would refuse them: after the clock was set
+  back, the next entry is a moment newer than the one before.
+- An entry is news when its digest is another, or the one before is older than `refresh`.
+- To publish is to compare: what stands on the bus already is not written again, so that whoever is
+  not sure publishes once more.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import SystemRandom
+
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.layout import INVENTORY
+from localpuppet.bus.outage import ours
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory.entry import AHEAD, InventoryEntry
+from localpuppet.machine.files import make_private, state_problem, write_durably
+from localpuppet.machine.ports import LineKind, Log
+from localpuppet.trust.signing import MessageKind, Signer, Verifier
+
+FILE = Path("inventory", "entry")
+STEP = 0.001
+# Seconds between looks whether a run that is not the agent's has left an entry.
+LOOK = 2.0
+# Seconds after which it is looked, at the latest, whether the bus still holds the entry.
+RECHECK = 3600.0
+_CHANCE = SystemRandom().random
+
+
+class Outbox:
+    """The entry that the bus is to hold, on the disk.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self.path = state / FILE
+        self._mark = self.path.with_name("published")
+
+    def stamp(self) -> int:
+        """Return what changes when the outbox does; 0 before the first good run."""
+        try:
+            return self.path.stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def is_published(self) -> bool:
+        """Return whether somebody has noted that the bus held what is here now.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        payload = self.payload()
+        try:
+            return payload is None or self._mark.read_text("ascii") == _digest(payload)
+        except (OSError, ValueError):
+            return False
+
+    def note_published(self, payload: bytes) -> None:
+        """Note that the bus holds an entry.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        write_durably(self._mark, _digest(payload).encode("ascii"))
+
+    def payload(self) -> bytes | None:
+        """Return the packed entry; `None` before the first good run.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise state_problem(error, self.path) from error
+
+    def offer(self, entry: InventoryEntry, *, refresh: float) -> bool:
+        """Write an entry down, if it is news; return whether it was.
+
+        Args:
+            entry: The entry, with its digest.
+            refresh: Seconds after which the same is news again.
+
+        Raises:
+            InvalidInputError: The entry is larger than a receiver would take.
+            StateError: The disk refused; the entry before stays.
+        """
+        before = self.entry()
+        if before is not None and before.at <= entry.at + AHEAD:
+            if before.digest == entry.digest and entry.at - before.at < refresh:
+                return False
+            entry = replace(entry, at=max(entry.at, before.at + STEP))
+        # What a clock wrote that was wrong by more, nobody has taken.
+        payload = entry.to_payload()
+        make_private(self.path.parent)
+        write_durably(self.path, payload)
+        return True
+
+    def entry(self) -> InventoryEntry | None:
+        """Return the entry; `None` where there is none that this version reads.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        payload = self.payload()
+        try:
+            return None if payload is None else InventoryEntry.parse(payload)
+        except InvalidInputError:
+            return None  # written by another version, or damaged: what follows replaces it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voice:
+    """In whose name a node publishes.
+
+    Attributes:
+        node: The node.
+        signer: Signs.
+        verifier: Tells whether what stands on the bus is ours.
+    """
+
+    node: NodeName
+    signer: Signer
+    verifier: Verifier
+
+
+class Publisher:
+    """Sees to it that the bus holds what the outbox does, for as long as an agent lives.
+
+    Args:
+        outbox: The outbox.
+        voice: In whose name.
+        store: Returns the bus, connected; raises `UnavailableError` while it is away.
+        log: What is said.
+    """
+
+    def __init__(
+        self, outbox: Outbox, voice: Voice, *, store: Callable[[], Awaitable[KeyValue]], log: Log
+    ) -> None:
+        self._outbox = outbox
+        self._voice = voice
+        self._store = store
+        self._log = log
+        self._said = ""
+
+    async def run(self, changed: asyncio.Event, leave: asyncio.Event) -> None:
+        """Publish until `leave` is set.
+
+        Args:
+            changed: Is set when a run may have ended.
+            leave: Ends it.
+        """
+        loop = asyncio.get_running_loop()
+        published, due = 0, 0.0
+        while not leave.is_set():
+            stamp = self._outbox.stamp()
+            wanted = stamp and (stamp != published or loop.time() >= due)
+            if wanted and await self._publish():
+                # Not a fleet in one moment.
+                published, due = stamp, loop.time() + RECHECK * (1 + _CHANCE()) / 2
+            # Not wait_for: up to Python 3.11 it forgets a cancellation that comes at that time.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await changed.wait()
+            changed.clear()
+
+    async def _publish(self) -> bool:
+        """Publish; return whether the bus holds the entry now."""
+        try:
+            payload = self._outbox.payload()
+            if payload is not None:
+                wrote = await publish(await ours(self._store()), payload, self._voice)
+                if wrote:
+                    self._log.info("told the others of the last run", kind=LineKind.INVENTORY)
+        except LocalpuppetError as error:
+            if str(error) != self._said:
+                self._log.warning(
+                    f"the others do not hear of the last run: {error}", kind=LineKind.INVENTORY
+                )
+            self._said = str(error)
+            return False
+        self._said = ""
+        return True
+
+
+async def publish(kv: KeyValue, payload: bytes, voice: Voice) -> bool:
+    """See to it that the bus holds an entry; return whether it had to be written.
+
+    Args:
+        kv: The bus.
+        payload: The packed entry.
+        voice: In whose name.
+
+    Raises:
+        UnavailableError: The bus cannot be asked.
+        InvalidInputError: The identity is refused.
+    """
+    key = INVENTORY + voice.node
+    try:
+        found = await kv.get(key)
+    except UnavailableError:
+        found = None  # a node may be let write its entry, and read none; if not, writing fails, too
+    if found is not None and _is_ours(found.value, payload, voice):
+        return False
+    await kv.put(key, voice.signer.sign(payload, MessageKind.INVENTORY))
+    return True
+
+
+def _digest(payload: bytes) -> str:
+    return hashlib.sha256(payload).hexdigest()
+
+
+def _is_ours(token: bytes, payload: bytes, voice: Voice) -> bool:
+    try:
+        signed = voice.verifier.verify(token, MessageKind.INVENTORY)
+    except IntegrityError:
+        return False
+    return signed.signer == voice.signer.name and signed.payload == payload

@@ -1,0 +1,54 @@
+"""What the nodes say, put together for people: values with how often they are said, and lines.
+
+Owns: how facts become lines, and counting. Refuses to know: where entries are from, terminals.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from localpuppet.formats.values import Json
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.index import ROLE, at_path
+
+# Said by nodes that have no such fact.
+NOTHING = "-"
+
+
+def counts(entries: Iterable[InventoryEntry], path: str) -> list[tuple[str, int]]:
+    """Return each value of a fact and how many nodes say it, the most frequent first.
+
+    Args:
+        entries: What the nodes say.
+        path: A dotted path of facts, or `role`: a node counts for each of its roles.
+    """
+    found: Counter[str] = Counter()
+    for entry in entries:
+        if path == ROLE:
+            found.update(entry.roles or (NOTHING,))
+        else:
+            found[text_of(at_path(entry.facts, path))] += 1
+    return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def lines(facts: Mapping[str, Json], place: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted path and the text of each fact that is not a mapping, sorted."""
+    for key in sorted(facts):
+        value = facts[key]
+        if isinstance(value, dict) and value:
+            yield from lines(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}", text_of(value)
+
+
+def text_of(value: Json) -> str:
+    """Return a fact as people read it; `NOTHING` where there is none."""
+    if value is None:
+        return NOTHING
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def with_roles(entries: Iterable[InventoryEntry], roles: Iterable[str]) -> list[InventoryEntry]:
+    """Return the entries of nodes that are for one of the roles."""
+    wanted = set(roles)
+    return [entry for entry in entries if not wanted.isdisjoint(entry.roles)]

@@ -1,0 +1,347 @@
+"""The view: this node's copy of what the others said, in SQLite.
+
+Owns: `inventory/view.sqlite` in the state directory: which entry of a node counts, until when the
+copy was current, and an index of a few paths. Refuses to know: the bus, signatures (`admission`).
+
+Invariants:
+
+- What is here was believed when it came. An entry that is not believed changes nothing but a line
+  that says so: the last one that was stays in force.
+- Nothing goes back: an entry, or a tombstone, that is older than the last one seen is refused, also
+  after the node was forgotten or its key revoked.
+- Only a tombstone, distrust and `inventory.expire` take an entry away; a key that vanishes from the
+  bus does not.
+- A reader sees the view as it was at one moment, whoever writes meanwhile.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localpuppet.errors import IntegrityError
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory.admission import Refusal
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.index import NODE, PATHS, ROLE, word, words_of
+from localpuppet.inventory.reading import Equal
+from localpuppet.inventory.tombstone import Tombstone
+from localpuppet.machine.database import DamagedError, Database
+from localpuppet.trust.signing import claimed_payload
+
+FILE = Path("inventory", "view.sqlite")
+# All entries together, as they stand on the bus.
+MAX_VIEW = 1024 * 1024 * 1024
+# Nodes never seen of which it is noted that an entry does not count.
+MAX_REFUSED = 1000
+_VERSION = 1
+_TABLES = """
+CREATE TABLE IF NOT EXISTS entries (
+    node TEXT PRIMARY KEY, at REAL NOT NULL, token BLOB NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS words (
+    path TEXT NOT NULL, word TEXT NOT NULL, node TEXT NOT NULL, PRIMARY KEY (path, word, node)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS words_by_node ON words (node);
+CREATE TABLE IF NOT EXISTS seen (
+    node TEXT PRIMARY KEY, at REAL NOT NULL, forgotten REAL, forgotten_by TEXT
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS refused (
+    node TEXT PRIMARY KEY, reason TEXT NOT NULL, since REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS state (
+    one INTEGER PRIMARY KEY, current REAL, revision INTEGER NOT NULL, trust TEXT NOT NULL,
+    size INTEGER NOT NULL
+) STRICT;
+INSERT OR IGNORE INTO state VALUES (1, NULL, 0, '', 0);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """An entry that came from the bus.
+
+    Attributes:
+        node: At whose key it stands.
+        token: As it stands there.
+        found: What it says, or why it does not count.
+    """
+
+    node: str
+    token: bytes
+    found: InventoryEntry | Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A node of which the bus holds an entry that does not count.
+
+    Attributes:
+        node: At whose key it stands.
+        reason: Why, in one line.
+        since: Since when: seconds since 1970, UTC.
+    """
+
+    node: str
+    reason: str
+    since: float
+
+
+class View:
+    """The copy; an `InventoryReader`.
+
+    Args:
+        path: The SQLite file; made when first needed, 0600.
+        now: Seconds since 1970, UTC.
+        expire: Seconds after which an entry does not count any more; `None` for never.
+    """
+
+    def __init__(
+        self, path: Path, *, now: Callable[[], float], expire: float | None = None
+    ) -> None:
+        self._database = Database(
+            path,
+            tables=_TABLES,
+            version=_VERSION,
+            damaged="the agent makes it anew from the bus",
+        )
+        self._now = now
+        self._expire = expire
+
+    @property
+    def revision(self) -> int:
+        """Return the bus's revision up to which changes are in; see `InventoryReader`."""
+        return int(self._state("revision"))
+
+    @property
+    def trust(self) -> str:
+        """Return the state of the files of trust that everything here was believed by."""
+        return str(self._state("trust"))
+
+    def current_until(self) -> float | None:
+        """Return when the view was last known to be current; see `InventoryReader`."""
+        value = self._state("current")
+        return None if value is None else float(value)
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        """Yield entries, sorted by name; see `InventoryReader`."""
+        where, values = _narrowed(equal or {})
+        with self._database.snapshot() as connection:
+            rows = connection.execute(
+                f"SELECT token FROM entries WHERE at >= ?{where} ORDER BY node",  # noqa: S608
+                (self._oldest(), *values),
+            )
+            for (token,) in rows:
+                yield self._read(token)
+
+    def entry(self, node: NodeName) -> InventoryEntry | None:
+        """Return the entry of a node; see `InventoryReader`."""
+        with self._database.snapshot() as connection:
+            row = connection.execute(
+                "SELECT token FROM entries WHERE node = ? AND at >= ?", (node, self._oldest())
+            ).fetchone()
+        return None if row is None else self._read(row[0])
+
+    def refused(self) -> list[Refused]:
+        """Return the nodes whose entries on the bus do not count, sorted by name.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            rows = connection.execute("SELECT node, reason, since FROM refused ORDER BY node")
+            return [Refused(node=node, reason=why, since=since) for node, why, since in rows]
+
+    def unknown(self, tokens: Mapping[str, bytes]) -> set[str]:
+        """Return the nodes whose tokens are not those that are in force here.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.use() as connection:
+            return {
+                node
+                for node, token in tokens.items()
+                if connection.execute(
+                    "SELECT token FROM entries WHERE node = ?", (node,)
+                ).fetchone()
+                != (token,)
+            }
+
+    def tokens(self) -> Iterator[tuple[str, bytes]]:
+        """Yield each node with the token that is in force.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            yield from connection.execute("SELECT node, token FROM entries ORDER BY node")
+
+    def take(self, arrived: Sequence[Arrived], *, revision: int | None = None) -> None:
+        """Take what came from the bus, in one transaction; see the module for what counts.
+
+        Args:
+            arrived: What came, and is not in force here.
+            revision: The revision of the bus up to which nothing is missing then.
+
+        Raises:
+            StateError: The disk refused; nothing was taken.
+        """
+        if not arrived and revision is None:
+            return
+        with self._database.transaction() as connection:
+            connection.execute("UPDATE state SET revision = max(revision, ?)", (revision or 0,))
+            for one in arrived:
+                reason = self._take(connection, one)
+                if reason is None:
+                    connection.execute("DELETE FROM refused WHERE node = ?", (one.node,))
+                else:
+                    self._refuse(connection, one.node, reason)
+
+    def forget(self, tombstone: Tombstone, *, by: str) -> bool:
+        """Take a node away until it says something newer; return whether it was there.
+
+        Args:
+            tombstone: The node, and until when what it said is forgotten.
+            by: Who had it forgotten.
+
+        Raises:
+            StateError: The disk refused; nothing was taken away.
+        """
+        node, at = tombstone.node, tombstone.at
+        with self._database.transaction() as connection:
+            connection.execute(
+                "INSERT INTO seen (node, at, forgotten, forgotten_by) VALUES (?, 0, ?, ?)"
+                " ON CONFLICT (node) DO UPDATE SET forgotten = excluded.forgotten,"
+                " forgotten_by = excluded.forgotten_by"
+                " WHERE forgotten IS NULL OR forgotten < excluded.forgotten",
+                (node, at, by),
+            )
+            connection.execute("DELETE FROM refused WHERE node = ?", (node,))
+            row = connection.execute("SELECT at FROM entries WHERE node = ?", (node,)).fetchone()
+            if row is None or row[0] > at:
+                return False
+            _remove(connection, node)
+            return True
+
+    def distrust(self, node: str, reason: str) -> None:
+        """Take a node's entry away because its signer is not trusted any more.
+
+        Raises:
+            StateError: The disk refused; the entry is still there.
+        """
+        with self._database.transaction() as connection:
+            _remove(connection, node)
+            self._refuse(connection, node, reason)
+
+    def note(self, *, current: float | None = None, trust: str | None = None) -> None:
+        """Write down until when the view is current, and by which trust.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        with self._database.transaction() as connection:
+            connection.execute(
+                "UPDATE state SET current = coalesce(?, current), trust = coalesce(?, trust)",
+                (current, trust),
+            )
+
+    def rebuild(self) -> None:
+        """Begin anew, with nothing: what was in the file is lost, and comes from the bus again.
+
+        Raises:
+            StateError: The file cannot be taken away.
+        """
+        self._database.remove()
+
+    def close(self) -> None:
+        """Close the file; the next call opens it again."""
+        self._database.close()
+
+    def _take(self, connection: sqlite3.Connection, one: Arrived) -> str | None:
+        """Put an entry in force; return why it does not count, if it does not."""
+        if isinstance(one.found, Refusal):
+            return one.found.reason
+        at = one.found.at
+        row = connection.execute(
+            "SELECT at, forgotten FROM seen WHERE node = ?", (one.node,)
+        ).fetchone()
+        seen, forgotten = row or (0.0, None)
+        if forgotten is not None and at <= forgotten:
+            return None  # nobody has to hear of it: that is what a tombstone is for
+        if at < seen:
+            return "is older than what the node has said already"
+        if _size(connection) + len(one.token) > MAX_VIEW:
+            return f"there is no room: the view holds {MAX_VIEW // 1024**2} MiB"
+        _remove(connection, one.node)
+        connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (one.node, at, one.token))
+        connection.executemany(
+            "INSERT OR IGNORE INTO words VALUES (?, ?, ?)",
+            [(path, text, one.node) for path, text in words_of(one.found)],
+        )
+        connection.execute(
+            "INSERT INTO seen (node, at) VALUES (?, ?)"
+            " ON CONFLICT (node) DO UPDATE SET at = excluded.at",
+            (one.node, at),
+        )
+        _grow(connection, len(one.token))
+        return None
+
+    def _refuse(self, connection: sqlite3.Connection, node: str, reason: str) -> None:
+        """Note why an entry does not count; strangers cannot fill the disk with such lines."""
+        connection.execute(
+            "INSERT INTO refused SELECT ?, ?, ? WHERE (SELECT count(*) FROM refused) < ?"
+            " OR EXISTS (SELECT 1 FROM seen WHERE node = ?)"
+            " ON CONFLICT (node) DO UPDATE SET reason = excluded.reason",
+            (node, reason, self._now(), MAX_REFUSED, node),
+        )
+
+    def _oldest(self) -> float:
+        return 0.0 if self._expire is None else self._now() - self._expire
+
+    def _state(self, column: str) -> Any:  # noqa: ANN401 - the column's type
+        with self._database.snapshot() as connection:
+            row = connection.execute(f"SELECT {column} FROM state").fetchone()  # noqa: S608
+            return row[0]
+
+    def _read(self, token: bytes) -> InventoryEntry:
+        try:
+            return InventoryEntry.parse_again(claimed_payload(token))
+        except (ValueError, IntegrityError) as error:
+            raise DamagedError(
+                f"holds a damaged entry: {error}", where=str(self._database.path)
+            ) from error
+
+
+def _narrowed(equal: Equal) -> tuple[str, list[str]]:
+    """Return the conditions that a hint makes, in SQL, and their values."""
+    where, values = "", []
+    for path, wanted in equal.items():
+        words = {str(word(value)) for value in wanted}
+        marks = ", ".join("?" * len(words))
+        if path == NODE:
+            where += f" AND node IN ({marks})"
+            values += [str(value) for value in wanted]
+        elif path == ROLE or path in PATHS:
+            found = f"SELECT node FROM words WHERE path = ? AND word IN ({marks})"  # noqa: S608
+            where += f" AND node IN ({found})"
+            values += [path, *words]
+    return where, values
+
+
+def _remove(connection: sqlite3.Connection, node: str) -> None:
+    row = connection.execute(
+        "DELETE FROM entries WHERE node = ? RETURNING length(token)", (node,)
+    ).fetchall()
+    if row:
+        connection.execute("DELETE FROM words WHERE node = ?", (node,))
+        _grow(connection, -row[0][0])
+
+
+def _size(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT size FROM state").fetchone()[0])
+
+
+def _grow(connection: sqlite3.Connection, size: int) -> None:
+    connection.execute("UPDATE state SET size = size + ?", (size,))

@@ -1,0 +1,303 @@
+"""From the settings to the inventory: what a run leaves for it, and the view of the others."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from localpuppet.errors import LocalpuppetError, UnavailableError
+from localpuppet.machine.ports import LineKind
+from localpuppet.wiring.fleet import FleetWiring
+from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.bus.key_value import KeyValue
+    from localpuppet.formats.names import NodeName
+    from localpuppet.inventory.admission import EntryAdmission
+    from localpuppet.inventory.facts import GoodRun
+    from localpuppet.inventory.following import ViewFollower
+    from localpuppet.inventory.publishing import Outbox, Publisher, Voice
+    from localpuppet.inventory.reading import Found, InventoryReader
+    from localpuppet.inventory.view import View
+    from localpuppet.machine.ports import Log
+    from localpuppet.runs.records import RunDirectory
+    from localpuppet.runs.run import Status
+
+    Store = Callable[[], Awaitable[KeyValue]]
+
+T = TypeVar("T")
+# Seconds that a run without an agent may go on publishing after it is over.
+PATIENCE = 60.0
+
+
+class InventoryWiring:
+    """The parts of the inventory.
+
+    Args:
+        node: The parts of the node.
+        fleet: The parts of a node of a fleet; made when needed.
+    """
+
+    def __init__(self, node: NodeWiring, *, fleet: FleetWiring | None = None) -> None:
+        self._node = node
+        self._fleet = fleet or FleetWiring(node)
+
+    def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
+        """Leave the entry of a good whole run for the others; see `Node.after_run`.
+
+        What goes wrong is noted: the run is over, and was good.
+
+        Args:
+            note: Takes what a person should read.
+            run: The run.
+            status: How it ended.
+        """
+        if not status.whole or status.outcome is None or not status.outcome.success:
+            return
+        try:
+            self._offer(run, status)
+            self._publish_apart()
+        except LocalpuppetError as error:
+            note(f"the inventory does not hear of this run: {error}")
+
+    def outbox(self) -> "Outbox":
+        """Return what the bus is to hold of this node."""
+        from localpuppet.inventory.publishing import Outbox
+
+        return Outbox(self._node.settings.state)
+
+    def publisher(self, store: "Store", log: "Log") -> "Publisher":
+        """Return what brings the outbox to the bus, for as long as an agent lives.
+
+        Args:
+            store: Returns the bus, connected.
+            log: What is said.
+        """
+        from localpuppet.inventory.publishing import Publisher
+
+        return Publisher(self.outbox(), self._voice(), store=store, log=log)
+
+    async def publish(self) -> bool | None:
+        """Publish the outbox now; return whether it was news to the bus, `None` for no entry yet.
+
+        Raises:
+            UnavailableError: The bus cannot be asked, or takes too long.
+            LocalpuppetError: The identity is refused, or the disk.
+        """
+        from localpuppet.inventory.publishing import publish
+
+        outbox = self.outbox()
+        payload = outbox.payload()
+        if payload is None:
+            return None
+        try:
+            async with asyncio.timeout(PATIENCE), self._fleet.connected() as kv:
+                news = await publish(kv, payload, self._voice())
+        except TimeoutError as error:
+            raise UnavailableError(
+                f"did not take the entry within {PATIENCE:g} s", where="bus"
+            ) from error
+        outbox.note_published(payload)
+        return news
+
+    def view(self) -> "View":
+        """Return this node's copy of what the others said."""
+        from localpuppet.inventory.view import FILE, View
+
+        settings = self._node.settings
+        return View(settings.state / FILE, now=self._now, expire=settings.inventory.expire)
+
+    def follower(self, store: "Store", log: "Log") -> "ViewFollower":
+        """Return what keeps the view true; see `publisher`."""
+        from localpuppet.bus.layout import INVENTORY
+        from localpuppet.inventory.following import Sources, ViewFollower
+
+        sources = Sources(
+            store=store,
+            admission=self._admission(),
+            trust=self._trust,
+            probe=INVENTORY + self._fleet.name,
+        )
+        return ViewFollower(self.view(), sources, clock=self._node.clock, log=log)
+
+    @asynccontextmanager
+    async def reader(self, note: Callable[[str], None]) -> AsyncGenerator["View", None]:
+        """Lend the entries: from the view that an agent keeps current, else listed from the bus.
+
+        How old the view is decides whether it may be asked: see `ask`. Where an agent is there and
+        the bus is not, for us or for both, that is how old the agent's view is.
+
+        Args:
+            note: Takes what a person should read.
+
+        Raises:
+            UnavailableError: There is no agent, and the bus cannot be asked.
+            StateError: The view cannot be read or written.
+        """
+        view = self.view()
+        try:
+            if not (self._agent_is_there() and self._is_current(view)):
+                async with self._fleet.connected() as kv:
+                    await self.follower(_lent(kv), _Notes(note)).list_once()
+        except UnavailableError:
+            if not self._agent_is_there():
+                raise
+        try:
+            yield view
+        finally:
+            view.close()
+
+    def ask(
+        self, reader: "InventoryReader", question: "Callable[[InventoryReader], T]"
+    ) -> "Found[T]":
+        """Return what a question finds.
+
+        Raises:
+            UnavailableError: It could not be asked: the view is too old, or cannot be read.
+        """
+        from localpuppet.inventory.reading import CouldNotAsk, ask
+
+        answer = ask(
+            reader,
+            question,
+            now=self._now(),
+            max_stale=self._node.settings.inventory.max_stale,
+        )
+        if isinstance(answer, CouldNotAsk):
+            raise UnavailableError(
+                f"could not be asked: {answer.reason}", where="inventory", hint="is the bus there?"
+            )
+        return answer
+
+    async def forget(self, name: "NodeName") -> None:
+        """Tell all nodes, in the name of whoever has this root, that a node is forgotten.
+
+        Raises:
+            UnavailableError: The bus cannot be asked, or refuses us.
+            LocalpuppetError: The identity is refused.
+        """
+        from localpuppet.bus.layout import FORGOTTEN
+        from localpuppet.inventory.tombstone import Tombstone
+        from localpuppet.trust.signing import MessageKind
+
+        stone = Tombstone(node=name, at=self._now())
+        token = self._fleet.signer.sign(stone.to_payload(), MessageKind.FORGOTTEN)
+        async with self._fleet.connected() as kv:
+            await kv.put(FORGOTTEN + name, token)
+
+    def _publish_apart(self) -> None:
+        """Have the entry published by a process of its own, where there is no agent to do it."""
+        node = self._node
+        if (
+            not node.fleet_settings.bus.named
+            or self._agent_is_there()
+            or self.outbox().is_published()
+        ):
+            return
+        from localpuppet.machine.processes import start_apart
+        from localpuppet.wiring.puppet_environment import own_words
+
+        start_apart(
+            [*own_words(), "--root", str(node.settings.root), "publish"], env=node.environment
+        )
+
+    def _offer(self, run: "RunDirectory", status: "Status") -> bool:
+        from localpuppet.inventory.facts import entry_of
+
+        settings = self._node.settings.inventory
+        entry = entry_of(self._good_run(run, status), settings.selection)
+        return self.outbox().offer(entry, refresh=settings.refresh)
+
+    def _good_run(self, run: "RunDirectory", status: "Status") -> "GoodRun":
+        from localpuppet.formats.json_file import read_json
+        from localpuppet.formats.names import Environment, NodeName
+        from localpuppet.formats.times import parse_time
+        from localpuppet.inventory.facts import GoodRun
+        from localpuppet.puppet.facts import read_classes, read_facts
+
+        request = read_json(run.request)
+        paths = (request.get("causes") or {}).get("paths") or [[]]
+        return GoodRun(
+            node=self._fleet.name,
+            at=parse_time(status.finished_at or status.started_at).timestamp(),
+            run=status.id,
+            release=status.app,
+            environment=Environment(request["environment"]),
+            parameters=request["node_document"].get("parameters") or {},
+            facts=read_facts(run.public),
+            classes=read_classes(run.public),
+            paths=tuple(tuple(map(NodeName, path)) for path in paths),
+        )
+
+    def _voice(self) -> "Voice":
+        from localpuppet.inventory.publishing import Voice
+
+        fleet = self._fleet
+        return Voice(node=fleet.name, signer=fleet.signer, verifier=fleet.verifier)
+
+    def _is_current(self, view: "View") -> bool:
+        current = view.current_until()
+        stale = self._node.settings.inventory.max_stale
+        return current is not None and self._now() - current <= stale
+
+    def _admission(self) -> "EntryAdmission":
+        from localpuppet.inventory.admission import EntryAdmission
+
+        settings = self._node.settings
+        return EntryAdmission(
+            self._fleet.verifier,
+            claims=settings.inventory.policy,
+            policy=settings.policy,
+            now=self._now,
+        )
+
+    def _now(self) -> float:
+        return self._node.clock.now().timestamp()
+
+    def _trust(self) -> str:
+        """Return the state of the files that say whom we trust; a pinned key changes its directory.
+
+        The policies' own directory changes when one is written as our other files are.
+        """
+        settings = self._node.settings
+        identity = settings.identity
+        files = (settings.trusted, settings.inventory.policy, identity.ca, identity.crl)
+        return " ".join(_stamp(path) for path in files if path is not None)
+
+    def _agent_is_there(self) -> bool:
+        from localpuppet.machine.flock import is_locked
+
+        return is_locked(self._node.settings.state / "agent" / "lock")
+
+
+class _Notes:
+    """A `Log` for a verb: what an operator should know is a note, and nothing else is said."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+
+    def info(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Say nothing."""
+
+    def warning(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Note it."""
+        self._note(text)
+
+    def debug(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
+        """Say nothing."""
+
+
+def _lent(kv: "KeyValue") -> "Store":
+    async def store() -> "KeyValue":
+        return kv
+
+    return store
+
+
+def _stamp(path: Path) -> str:
+    try:
+        status = path.stat()
+    except OSError:
+        return "-"
+    return f"{status.st_ino}.{status.st_mtime_ns}.{status.st_size}"

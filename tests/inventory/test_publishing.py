@@ -1,0 +1,137 @@
+"""What a node tells the others: news only, and what the bus holds is what the outbox does."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory import publishing
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.publishing import STEP, Outbox, Publisher, Voice, publish
+from localpuppet.trust.signing import MessageKind
+from tests.doubles.identities import person, verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.ports import FakeLog
+from tests.inventory.entries import entry, key_of, signed
+
+WEB = person("web01.example.com")
+NOW, REFRESH = 1_800_000_000.0, 3600.0
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Outbox:
+    return Outbox(tmp_path / "state")
+
+
+@pytest.fixture
+def voice(tmp_path: Path) -> Voice:
+    return Voice(node=NodeName(WEB.name), signer=WEB.signer, verifier=verifier(tmp_path, WEB))
+
+
+def _entry(at: float, **more: object) -> InventoryEntry:
+    return entry(str(WEB.name), at=at, **more)
+
+
+def _offer(outbox: Outbox, at: float, **more: object) -> bool:
+    return outbox.offer(_entry(at, **more), refresh=REFRESH)
+
+
+def test_only_news_is_written_down(outbox: Outbox) -> None:
+    assert (outbox.payload(), outbox.stamp()) == (None, 0)
+    assert _offer(outbox, NOW)
+    stamp = outbox.stamp()
+    assert not _offer(outbox, NOW + REFRESH - 1)
+    assert (outbox.entry(), outbox.stamp()) == (_entry(NOW), stamp)
+    assert _offer(outbox, NOW + 1, roles=("web",))
+    assert _offer(outbox, NOW + 1 + REFRESH, roles=("web",))
+
+
+def test_entries_do_not_go_back_with_the_clock(outbox: Outbox) -> None:
+    assert _offer(outbox, NOW)
+    assert _offer(outbox, NOW - 60, roles=("web",))
+    found = outbox.entry()
+    assert found is not None
+    assert (found.at, found.roles) == (NOW + STEP, ("web",))
+
+
+def test_what_a_clock_wrote_that_was_far_ahead_holds_nothing_up(outbox: Outbox) -> None:
+    assert _offer(outbox, NOW + 1e6)
+    assert _offer(outbox, NOW)
+    assert outbox.entry() == _entry(NOW)
+
+
+def test_an_entry_that_is_too_large_leaves_the_last_one(outbox: Outbox) -> None:
+    assert _offer(outbox, NOW)
+    with pytest.raises(InvalidInputError):
+        _offer(outbox, NOW + 1, facts={"blob": "x" * 5_000_000})
+    assert outbox.entry() == _entry(NOW)
+
+
+def test_a_damaged_outbox_is_replaced(outbox: Outbox) -> None:
+    assert _offer(outbox, NOW)
+    outbox.path.write_bytes(b"rubbish")
+    assert outbox.entry() is None
+    assert _offer(outbox, NOW)
+
+
+def test_what_was_published_is_noted_until_there_is_news(outbox: Outbox) -> None:
+    assert outbox.is_published()  # there is nothing to tell
+    _offer(outbox, NOW)
+    assert not outbox.is_published()
+    outbox.note_published(outbox.payload() or b"")
+    assert outbox.is_published()
+    _offer(outbox, NOW + 1, roles=("web",))
+    assert not outbox.is_published()
+
+
+async def test_to_publish_is_to_compare(voice: Voice) -> None:
+    kv = MemoryKeyValue(MemoryStore())
+    payload = _entry(NOW).to_payload()
+    assert await publish(kv, payload, voice)
+    assert not await publish(kv, payload, voice)
+    found = await kv.get(key_of(WEB.name))
+    assert found is not None
+    assert voice.verifier.verify(found.value, MessageKind.INVENTORY).payload == payload
+
+
+@pytest.mark.parametrize("by", ["stranger", "older"])
+async def test_what_is_not_ours_on_the_bus_is_replaced(voice: Voice, by: str) -> None:
+    kv = MemoryKeyValue(MemoryStore())
+    other = person(str(WEB.name)) if by == "stranger" else WEB
+    await kv.put(key_of(WEB.name), signed(other, _entry(NOW - (by == "older"))))
+    assert await publish(kv, _entry(NOW).to_payload(), voice)
+
+
+async def test_an_agent_tells_at_once_and_again_after_an_outage(
+    outbox: Outbox, voice: Voice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "LOOK", 0.01)
+    store, log = MemoryStore(away=True), FakeLog()
+    kv = MemoryKeyValue(store)
+    changed, leave = asyncio.Event(), asyncio.Event()
+
+    async def connected() -> KeyValue:
+        if store.away:
+            raise UnavailableError("is away", where="bus")
+        return kv
+
+    publisher = Publisher(outbox, voice, store=connected, log=log)
+    task = asyncio.create_task(publisher.run(changed, leave))
+    _offer(outbox, NOW)
+    while not log.lines:
+        await asyncio.sleep(0.01)
+    store.away = False
+    while store.revision < 1:
+        await asyncio.sleep(0.01)
+    monkeypatch.setattr(publishing, "LOOK", 1000.0)  # from here on only the event wakes it
+    _offer(outbox, NOW + 1, roles=("web",))
+    changed.set()
+    while store.revision < 2:
+        await asyncio.sleep(0.01)
+    leave.set()
+    changed.set()
+    await task
+    assert [level for level, _ in log.lines] == ["warning", "info", "info"]

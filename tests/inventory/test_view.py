@@ -1,0 +1,219 @@
+"""The view: which entry of a node is in force, and what takes one away."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from localpuppet.errors import StateError
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory import view as view_module
+from localpuppet.inventory.admission import Refusal
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.tombstone import Tombstone
+from localpuppet.inventory.view import Arrived, View
+from localpuppet.machine.database import DamagedError
+from tests.doubles.identities import person
+from tests.inventory.entries import entry, signed
+
+NOW = 1_800_000_000.0
+WEB, DB = person("web01.example.com"), person("db01.example.com")
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def view(tmp_path: Path, clock: Clock) -> View:
+    return View(tmp_path / "state" / "view.sqlite", now=clock, expire=1000.0)
+
+
+def _take(view: View, *entries: InventoryEntry) -> None:
+    people = {WEB.name: WEB, DB.name: DB}
+    view.take(
+        [Arrived(node=one.node, token=signed(people[WEB.name], one), found=one) for one in entries]
+    )
+
+
+def _nodes(view: View) -> list[str]:
+    return [one.node for one in view.entries()]
+
+
+def test_what_was_taken_is_read_as_it_was_said(view: View) -> None:
+    web = entry(WEB.name, at=NOW, roles=("web",), paths=((NodeName(DB.name),), ()))
+    _take(view, web, entry(DB.name, at=NOW))
+    assert view.entry(NodeName(WEB.name)) == web
+    assert _nodes(view) == [DB.name, WEB.name]
+    assert view.entry(NodeName("nobody.example.com")) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "found"),
+    [
+        ("role", ["web"], [WEB.name]),
+        ("role", ["web", "db"], [DB.name, WEB.name]),
+        ("role", ["x"], []),
+        ("role", [], []),
+        ("node", [DB.name], [DB.name]),
+        ("os.family", ["Debian"], [DB.name, WEB.name]),
+        ("os.release.major", [12], [WEB.name]),
+        ("virtual", [True], [DB.name]),
+        ("anything.else", ["x"], [DB.name, WEB.name]),
+    ],
+)
+def test_an_index_narrows(view: View, path: str, values: list[str], found: list[str]) -> None:
+    release = {"family": "Debian", "release": {"major": "12"}}
+    _take(
+        view,
+        entry(WEB.name, at=NOW, roles=("web",), facts={"os": release}),
+        entry(DB.name, at=NOW, roles=("db",), facts={"os": {"family": "Debian"}, "virtual": True}),
+    )
+    assert [one.node for one in view.entries({path: values})] == found
+
+
+def test_a_refused_entry_changes_nothing_but_a_line(view: View, clock: Clock) -> None:
+    web = entry(WEB.name, at=NOW)
+    _take(view, web)
+    clock.now += 5
+    view.take([Arrived(node=WEB.name, token=b"x", found=Refusal(reason="a stranger's"))])
+    assert view.entry(NodeName(WEB.name)) == web
+    (refused,) = view.refused()
+    assert (refused.node, refused.reason, refused.since) == (WEB.name, "a stranger's", NOW + 5)
+    _take(view, entry(WEB.name, at=NOW + 1))
+    assert view.refused() == []
+
+
+def test_nothing_goes_back(view: View) -> None:
+    _take(view, entry(WEB.name, at=NOW, roles=("new",)))
+    _take(view, entry(WEB.name, at=NOW - 1, roles=("old",)))
+    assert [one.roles for one in view.entries()] == [("new",)]
+    assert "older" in view.refused()[0].reason
+
+
+def test_nothing_goes_back_after_distrust_either(view: View) -> None:
+    _take(view, entry(WEB.name, at=NOW))
+    view.distrust(WEB.name, "its key was revoked")
+    assert _nodes(view) == []
+    assert view.refused()[0].reason == "its key was revoked"
+    _take(view, entry(WEB.name, at=NOW - 1))
+    assert _nodes(view) == []
+    _take(view, entry(WEB.name, at=NOW))
+    assert _nodes(view) == [WEB.name]
+
+
+def test_a_forgotten_node_is_gone_until_it_says_something_newer(view: View) -> None:
+    _take(view, entry(WEB.name, at=NOW))
+    stone = Tombstone(node=NodeName(WEB.name), at=NOW + 1)
+    assert view.forget(stone, by="alice")
+    assert not view.forget(stone, by="alice")
+    _take(view, entry(WEB.name, at=NOW + 1))
+    assert (_nodes(view), view.refused()) == ([], [])
+    _take(view, entry(WEB.name, at=NOW + 2))
+    assert _nodes(view) == [WEB.name]
+    assert not view.forget(stone, by="alice")
+    assert _nodes(view) == [WEB.name]
+
+
+def test_a_tombstone_that_comes_first_counts_too(view: View) -> None:
+    assert not view.forget(Tombstone(node=NodeName(WEB.name), at=NOW), by="alice")
+    _take(view, entry(WEB.name, at=NOW))
+    assert _nodes(view) == []
+
+
+def test_an_older_tombstone_does_not_shorten_a_newer_one(view: View) -> None:
+    for at in (NOW + 5, NOW + 1):
+        view.forget(Tombstone(node=NodeName(WEB.name), at=at), by="alice")
+    _take(view, entry(WEB.name, at=NOW + 3))
+    assert _nodes(view) == []
+
+
+def test_an_entry_expires_where_the_site_says_so(view: View, clock: Clock, tmp_path: Path) -> None:
+    _take(view, entry(WEB.name, at=NOW))
+    clock.now += 1000
+    assert _nodes(view) == [WEB.name]
+    clock.now += 1
+    assert _nodes(view) == []
+    assert view.entry(NodeName(WEB.name)) is None
+    view.close()
+    assert _nodes(View(tmp_path / "state" / "view.sqlite", now=clock)) == [WEB.name]
+
+
+def test_a_reader_sees_one_moment_whoever_writes(view: View) -> None:
+    _take(view, entry(DB.name, at=NOW), entry(WEB.name, at=NOW))
+    reading = view.entries()
+    assert str(next(reading).node) == DB.name
+    _take(view, entry(DB.name, at=NOW + 1, roles=("db",)), entry(WEB.name, at=NOW + 1))
+    view.distrust(WEB.name, "gone")
+    assert view.entry(NodeName(WEB.name)) is None
+    assert next(reading).at == NOW
+
+
+def test_only_what_is_new_is_unknown(view: View) -> None:
+    web = entry(WEB.name, at=NOW)
+    token = signed(WEB, web)
+    view.take([Arrived(node=WEB.name, token=token, found=web)])
+    assert view.unknown({WEB.name: token}) == set()
+    assert view.unknown({WEB.name: b"other", DB.name: token}) == {WEB.name, DB.name}
+
+
+def test_the_state_of_the_view_is_kept(view: View) -> None:
+    assert (view.current_until(), view.revision, view.trust) == (None, 0, "")
+    view.note(current=NOW, trust="keys")
+    view.take([], revision=9)
+    assert (view.current_until(), view.revision, view.trust) == (NOW, 9, "keys")
+    view.note(current=NOW + 1)
+    assert (view.current_until(), view.revision, view.trust) == (NOW + 1, 9, "keys")
+
+
+def test_strangers_cannot_fill_the_disk_with_refusals(
+    view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_module, "MAX_REFUSED", 3)
+    _take(view, entry(WEB.name, at=NOW))
+    names = [*(f"n{n}.example.com" for n in range(9)), WEB.name]
+    view.take([Arrived(node=name, token=b"x", found=Refusal(reason="no")) for name in names])
+    assert {one.node for one in view.refused()} == {*names[:3], WEB.name}
+
+
+def test_a_view_has_a_largest_size(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    web = entry(WEB.name, at=NOW)
+    monkeypatch.setattr(view_module, "MAX_VIEW", len(signed(WEB, web)) + 10)
+    _take(view, web)
+    _take(view, entry(DB.name, at=NOW))
+    assert _nodes(view) == [WEB.name]
+    assert "no room" in view.refused()[0].reason
+    view.distrust(WEB.name, "gone")
+    _take(view, entry(DB.name, at=NOW))
+    assert _nodes(view) == [DB.name]
+
+
+def test_a_damaged_file_is_an_error_and_can_be_made_anew(view: View, tmp_path: Path) -> None:
+    _take(view, entry(WEB.name, at=NOW))
+    view.close()
+    file = tmp_path / "state" / "view.sqlite"
+    file.write_bytes(b"rubbish" * 1000)
+    with pytest.raises(DamagedError):
+        view.current_until()
+    view.rebuild()
+    assert view.current_until() is None
+    _take(view, entry(WEB.name, at=NOW))
+    assert _nodes(view) == [WEB.name]
+
+
+def test_a_damaged_entry_is_an_error_and_never_nobody(view: View, tmp_path: Path) -> None:
+    _take(view, entry(WEB.name, at=NOW))
+    with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
+        connection.execute("UPDATE entries SET token = CAST('a.YQ.b' AS BLOB)")
+    with pytest.raises(StateError, match="damaged entry"):
+        list(view.entries())
