@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -41,8 +41,15 @@ def archive(
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.USTAR_FORMAT) as tar,
     ):
-        for path, text in {"metadata.json": json.dumps(about), **files}.items():
-            member = tarfile.TarInfo(f"{dashed}-{version}/{path}")
+        whole = {"metadata.json": json.dumps(about), **files}
+        top = f"{dashed}-{version}"
+        places = {str(parent) for path in whole for parent in PurePath(top, path).parents}
+        for place in sorted(places - {"."}):  # g10k makes no directory that is not in the archive
+            directory = tarfile.TarInfo(place)
+            directory.type, directory.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(directory)
+        for path, text in whole.items():
+            member = tarfile.TarInfo(f"{top}/{path}")
             member.size, member.mode = len(text.encode()), 0o644
             tar.addfile(member, io.BytesIO(text.encode()))
     return packed.getvalue()
