@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import signal
-import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -13,7 +12,7 @@ from pathlib import Path
 from localpuppet import __version__
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.text import url_without_secrets
-from localpuppet.machine.anchors import open_anchor
+from localpuppet.machine.anchors import tls_context
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -57,7 +56,7 @@ class Https:
             )
         if parts.username or parts.password:
             raise InvalidInputError("a URL must not hold credentials", where=where)
-        context = _context(self._ca)
+        context = tls_context(self._ca)
         opener = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=context),
             urllib.request.ProxyHandler(),
@@ -76,19 +75,6 @@ class Https:
             raise UnavailableError(
                 f"cannot be fetched: {reason}", where=where, hint="is the server up, its CA known?"
             ) from error
-
-
-def _context(ca: Path | None) -> ssl.SSLContext:
-    """Return TLS that verifies the server."""
-    if ca is None:
-        return ssl.create_default_context()
-    try:
-        with open_anchor(ca) as file:
-            return ssl.create_default_context(cafile=f"/proc/self/fd/{file.fileno()}")
-    except OSError as error:  # ssl.SSLError is one
-        raise InvalidInputError(
-            f"cannot be used for TLS: {error.strerror or error}", where=str(ca)
-        ) from error
 
 
 def _body(answer: http.client.HTTPResponse, limit: int, where: str) -> bytes:

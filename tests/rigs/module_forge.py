@@ -12,7 +12,7 @@ import ssl
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -66,6 +66,7 @@ class ModuleForge:
         elsewhere: A URL that archives are redirected to; empty for none.
         lies: Archives → the digest that the API says instead of theirs.
         silent: Whether the API says no SHA-256.
+        slow: What goes on for ever, a byte at a time: "headers", "body", or nothing.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -74,6 +75,8 @@ class ModuleForge:
     elsewhere: str = ""
     lies: dict[str, str] = field(default_factory=dict)
     silent: bool = False
+    slow: str = ""
+    over: threading.Event = field(default_factory=threading.Event)
 
     def publish(self, slug: str, version: str, text: str = "", **more: Any) -> None:
         """Publish a module with one class."""
@@ -142,6 +145,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         forge.asked.append((path, dict(self.headers)))
         name = path.rpartition("/")[2]
+        if forge.slow:
+            self._trickle(forge.slow)
+            return
         if path.startswith("/v3/files/") and name in forge.files:
             if forge.elsewhere:
                 self._answer(302, b"", Location=f"{forge.elsewhere}{path}")
@@ -166,6 +172,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self.wfile.write(body)
+
+    def _trickle(self, part: str) -> None:
+        """Send a byte now and then, until the client or the test has enough."""
+        self.close_connection = True
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        if part == "body":
+            self.wfile.write(b"x\r\nContent-Length: 100000\r\n\r\n")
+        with suppress(OSError):
+            while not self.forge.over.wait(0.02):
+                self.wfile.write(b"x")
 
     def _answer(self, code: int, body: bytes, **headers: str) -> None:
         self.send_response(code)
@@ -196,6 +212,7 @@ def serve(forge: ModuleForge, authority: Authority | None) -> Iterator[str]:
         scheme = "http" if authority is None else "https"
         yield f"{scheme}://127.0.0.1:{server.server_address[1]}"
     finally:
+        forge.over.set()
         server.shutdown()
         thread.join()
         server.server_close()

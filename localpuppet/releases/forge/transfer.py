@@ -5,13 +5,18 @@ the forge's own origin alone, also after a redirect; a plain http URL is never a
 """
 
 import http.client
+import socket
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPMessage
 from pathlib import Path
 from typing import IO
@@ -19,6 +24,7 @@ from typing import IO
 from localpuppet import __version__
 from localpuppet.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.formats.text import url_without_secrets
+from localpuppet.machine.anchors import tls_context
 from localpuppet.releases.forge.archive import LIMITS
 
 MAX_DOCUMENT = 16 * 1024 * 1024
@@ -68,6 +74,43 @@ def is_https(url: str) -> bool:
         return origin(url)[0] == "https" and bool(origin(url)[1])
     except ValueError:
         return False
+
+
+class _Connection(http.client.HTTPSConnection):
+    """A connection that ends after so many seconds, however slowly the server goes on.
+
+    A timeout of a socket begins anew with each byte, and headers have room for many.
+    """
+
+    def __init__(self, host: str, *, timeout: float, context: ssl.SSLContext, total: float) -> None:
+        super().__init__(host, timeout=timeout, context=context)
+        self._total = total
+
+    def connect(self) -> None:
+        super().connect()
+        end = threading.Timer(self._total, _cut, [weakref.ref(self.sock)])
+        end.daemon = True
+        end.start()
+        weakref.finalize(self.sock, end.cancel)
+
+
+def _cut(sock: "weakref.ref[socket.socket]") -> None:
+    """Have whoever reads from a socket see its end."""
+    found = sock()
+    if found is not None:
+        with suppress(OSError):  # it has ended by itself
+            found.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(urllib.request.HTTPSHandler):
+    """Opens such connections."""
+
+    def __init__(self, context: ssl.SSLContext, total: float) -> None:
+        super().__init__()
+        self._connection = partial(_Connection, total=total, context=context)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._connection, req)
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -126,15 +169,9 @@ class Transfer:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        try:
-            context = ssl.create_default_context(cafile=access.ca)
-        except OSError as error:
-            raise InvalidInputError(
-                f"cannot be read: {error.strerror or error}", where=str(access.ca)
-            ) from error
         proxies = {"https": access.proxy} if access.proxy else None
         self._opener = urllib.request.build_opener(
-            urllib.request.HTTPSHandler(context=context),
+            _Handler(tls_context(access.ca), access.total),
             urllib.request.ProxyHandler(proxies),
             _Redirects(access),
         )
@@ -149,6 +186,7 @@ class Transfer:
         """
         deadline = time.monotonic() + self._access.total
         for left in reversed(range(ATTEMPTS)):
+            self._refuse_late(deadline, url)
             try:
                 with self._open(url, start=0) as answer:
                     body = b"".join(self._chunks(answer, deadline, MAX_DOCUMENT, url))
@@ -169,6 +207,7 @@ class Transfer:
         """
         deadline = time.monotonic() + self._access.total
         for left in reversed(range(ATTEMPTS)):
+            self._refuse_late(deadline, url)
             try:
                 self._continue(url, part, deadline)
             except (OSError, http.client.HTTPException) as error:
@@ -214,10 +253,14 @@ class Transfer:
             if limit < 0:
                 raise IntegrityError("is too large", where=url_without_secrets(url))
             yield chunk
-            if time.monotonic() > deadline:
-                raise UnavailableError(
-                    f"did not come within {self._access.total:g} s", where=url_without_secrets(url)
-                )
+            self._refuse_late(deadline, url)
+        self._refuse_late(deadline, url)
+
+    def _refuse_late(self, deadline: float, url: str) -> None:
+        if time.monotonic() > deadline:
+            raise UnavailableError(
+                f"did not come within {self._access.total:g} s", where=url_without_secrets(url)
+            )
 
 
 def _give_up(error: Exception, url: str, *, last: bool) -> None:

@@ -33,9 +33,9 @@ def url(modules: ModuleForge, tmp_path: Path) -> Iterator[str]:
         yield url
 
 
-def transfer(url: str, tmp_path: Path, token: str = "") -> Transfer:
+def transfer(url: str, tmp_path: Path, token: str = "", total: float = 20) -> Transfer:
     ca = tmp_path / "ca.pem"
-    return Transfer(Access(url=url, ca=ca, proxy=None, token=token, timeout=5, total=20))
+    return Transfer(Access(url=url, ca=ca, proxy=None, token=token, timeout=5, total=total))
 
 
 @pytest.mark.parametrize("token", ["", "s3cret"])
@@ -88,3 +88,21 @@ def test_an_archive_of_a_directory_that_changes_is_the_one_that_was_hashed(
     with pytest.raises(IntegrityError, match="other bytes"):
         list(forge.archives({RELEASE: pinned}))
     assert list((tmp_path / "forge").iterdir()) == []
+
+
+@pytest.mark.parametrize("slow", ["headers", "body"])
+def test_a_server_that_sends_a_byte_now_and_then_is_left(
+    modules: ModuleForge, url: str, tmp_path: Path, slow: str
+) -> None:
+    """Each byte is within the timeout of the socket, which would never end."""
+    modules.slow = slow
+    with pytest.raises(UnavailableError, match=r"did not come within 0\.5 s|cannot be fetched"):
+        transfer(url, tmp_path, total=0.5).file(f"{url}/v3/files/{NTP}", tmp_path / "part")
+    with pytest.raises(UnavailableError, match=r"did not come within 0\.5 s|cannot be fetched"):
+        transfer(url, tmp_path, total=0.5).document(f"{url}/v3/modules/acme-ntp")
+
+
+def test_authorities_that_others_could_write_are_refused(url: str, tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").chmod(0o666)
+    with pytest.raises(InvalidInputError, match=r"ca\.pem"):
+        transfer(url, tmp_path)
