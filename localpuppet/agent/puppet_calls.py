@@ -1,6 +1,7 @@
 """What Puppet code on this node asks of the bus: one line of JSON in, one out.
 
-Owns: the verbs `trigger`, `leader`, `lock`, `unlock` and their fields (docs/puppet-module.md).
+Owns: the verbs `trigger`, `leader`, `lock`, `unlock` and their fields (docs/puppet-module.md);
+`query` is `inventory_calls`'.
 Refuses to know: where the line came from (the agent's socket, or `localpuppet call`).
 
 Invariant: whatever the line holds, the answer is one line, `ok` true or false, and an error in it
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from localpuppet.agent.inventory_calls import InventoryCalls
 from localpuppet.bus import layout
 from localpuppet.bus.key_value import KeyValue, check_key
 from localpuppet.bus.servers import ENGINES
@@ -43,6 +45,7 @@ class PuppetCalls:
         signer: This node.
         keeper: This node's leases; `None` where nobody stays to renew them.
         paths: Returns the paths of the causes of a run, or of the run that is on.
+        inventory: Answers questions about nodes.
         clock: The node's clock.
     """
 
@@ -53,12 +56,14 @@ class PuppetCalls:
         signer: Signer,
         keeper: Keeper | None,
         paths: Paths,
+        inventory: InventoryCalls,
         clock: Clock,
     ) -> None:
         self._store = store
         self._signer = signer
         self._keeper = keeper
         self._paths = paths
+        self._inventory = inventory
         self._clock = clock
 
     async def answer(self, line: bytes, process: ProcessId | None = None) -> bytes:
@@ -79,6 +84,8 @@ class PuppetCalls:
         verb = fields.text("verb")
         if verb == "trigger":
             return await self._trigger(fields)
+        if verb == "query":
+            return await self._inventory.answer(fields, _run(fields))
         if self._keeper is None:
             raise InvalidInputError(
                 "nobody on this node would renew the lease",

@@ -18,6 +18,7 @@ def call_command(node: NodeWiring) -> None:
     from localpuppet.agent.puppet_calls import MAX_LINE, PuppetCalls
     from localpuppet.cli.run_async import run
     from localpuppet.wiring.fleet import FleetWiring
+    from localpuppet.wiring.inventory import InventoryWiring
 
     fleet = FleetWiring(node)
     calls = PuppetCalls(
@@ -25,6 +26,7 @@ def call_command(node: NodeWiring) -> None:
         signer=fleet.signer,
         keeper=None,
         paths=fleet.paths,
+        inventory=InventoryWiring(node, fleet=fleet).calls(render.Silent().note),
         clock=node.clock,
     )
     line = sys.stdin.buffer.readline(MAX_LINE)

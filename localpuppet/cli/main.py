@@ -33,6 +33,7 @@ VERBS = {
     "nodes": "nodes",
     "permissions": "permissions",
     "publish": "inventory.publish",
+    "query": "inventory.query",
     "release": "release",
     "report": "record.report",
     "rollback": "rollback",

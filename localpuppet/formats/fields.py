@@ -92,6 +92,13 @@ class Fields:
                 raise error.at(at(place, index)) from error
         return tuple(found)
 
+    def values(self, key: str) -> list[Json]:
+        """Return a list of whatever it holds."""
+        value = self._required(key)
+        if not isinstance(value, list):
+            raise self.wrong(key, "a list")
+        return value
+
     def integer(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int:
         """Return an integer; `minimum` and `maximum` are allowed themselves."""
         value = self._required(key)

@@ -24,7 +24,9 @@ from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import (
     MAX_CLASSES,
     MAX_PATHS,
+    MAX_QUERIES,
     MAX_ROLES,
+    AskedQuery,
     InventoryEntry,
     parse_role,
 )
@@ -205,6 +207,7 @@ class GoodRun:
         facts: All facts of that run.
         classes: Names of the classes in its catalog.
         paths: The chains of nodes that led to it.
+        queries: What its catalog asked.
     """
 
     node: NodeName
@@ -216,6 +219,7 @@ class GoodRun:
     facts: Mapping[str, Json]
     classes: Iterable[str]
     paths: tuple[tuple[NodeName, ...], ...]
+    queries: tuple[AskedQuery, ...] = ()
 
 
 def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
@@ -239,5 +243,6 @@ def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
         facts=with_roles(named_for(selection.of(run.facts), run.node), roles),
         roles=roles,
         classes=tuple(map(ClassName, classes[:MAX_CLASSES])),
+        queries=run.queries[:MAX_QUERIES],
         paths=run.paths[:MAX_PATHS],
     ).digested()

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from localpuppet.errors import StateError
-from localpuppet.formats.json_file import read_json
+from localpuppet.formats.fields import Fields
 from localpuppet.formats.values import Json
 from localpuppet.machine.files import state_problem
 from localpuppet.puppet.command import CLASSES, CLIENT_DATA
+
+# What Facter says of a machine is some ten to a hundred KiB; the largest that others would take.
+MAX_FACTS = 2 * 1024 * 1024
 
 
 def read_facts(public: Path) -> Mapping[str, Json]:
@@ -20,15 +23,31 @@ def read_facts(public: Path) -> Mapping[str, Json]:
         public: The public directory of the run.
 
     Raises:
-        StateError: Puppet left none, or something else.
+        StateError: Puppet left none.
+        InvalidInputError: They are more than `MAX_FACTS` bytes, or not facts.
     """
     files = sorted((public / CLIENT_DATA / "facts").glob("*.json"))
     if not files:
         raise StateError("Puppet left no facts of this run", where=str(public))
-    values = read_json(files[0]).get("values")
-    if not isinstance(values, dict):
-        raise StateError("holds no facts", where=str(files[0]))
-    return values
+    file = files[0]
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise state_problem(error, file) from error
+    return parse_facts(data, where=str(file))
+
+
+def parse_facts(data: bytes, *, where: str) -> dict[str, Json]:
+    """Return the facts in a document of Puppet's: `{"values": {NAME: VALUE}}`.
+
+    Args:
+        data: JSON.
+        where: The document, for messages.
+
+    Raises:
+        InvalidInputError: It is larger than `MAX_FACTS`, or holds something else.
+    """
+    return Fields.parse(data, where=where, limit=MAX_FACTS).mapping("values")
 
 
 def read_classes(public: Path) -> list[str]:

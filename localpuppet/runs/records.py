@@ -1,8 +1,9 @@
 """The record of runs: one directory a run, readable while it is written, never wrong.
 
-Owns: `runs/ID/` with `request.json`, `status.json`, `log`, `report.json`. Invariants: `status.json`
-is replaced, never written in place; what a dead supervisor left open reads `interrupted`; what
-cannot be read reads `interrupted`, too, and says why. Refuses to know: how a run is done.
+Owns: `runs/ID/` with `request.json`, `status.json`, `log`, `report.json`; `queries.json` is
+`query_record`'s. Invariants: `status.json` is replaced, never written in place; what a dead
+supervisor left open reads `interrupted`; what cannot be read reads `interrupted`, too, and says
+why. Refuses to know: how a run is done.
 """
 
 import os
@@ -98,6 +99,7 @@ class RunDirectory:
         self.status = path / "status.json"
         self.log = path / "log"
         self.report = path / "report.json"
+        self.queries = path / "queries.json"
         self.public = path / "public"
         self._reserve = path / ".reserve"
 

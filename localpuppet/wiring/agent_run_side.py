@@ -35,6 +35,7 @@ from localpuppet.triggers.inbox import Inbox
 from localpuppet.trust.policy_file import trigger_refusal
 from localpuppet.wiring.agent_child import run_order, warm
 from localpuppet.wiring.fleet import FleetWiring
+from localpuppet.wiring.inventory import InventoryWiring
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.puppet_environment import own_variables
 
@@ -87,7 +88,14 @@ def run_parts(
         runner=runner,
         side=LocalRunSide(agent, serve=desk.serve, describe=describer.signed),
         keeper=keeper,
-        calls=PuppetCalls(store=lend, signer=signer, keeper=keeper, paths=paths, clock=node.clock),
+        calls=PuppetCalls(
+            store=lend,
+            signer=signer,
+            keeper=keeper,
+            paths=paths,
+            inventory=InventoryWiring(node, fleet=fleet).calls(),
+            clock=node.clock,
+        ),
         listen=listen,
         identify=node.processes.identify,
         socket=node.settings.socket,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,6 +13,7 @@ from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from localpuppet.agent.inventory_calls import InventoryCalls, Lend
     from localpuppet.bus.key_value import KeyValue
     from localpuppet.formats.names import NodeName
     from localpuppet.inventory.admission import EntryAdmission
@@ -170,6 +172,31 @@ class InventoryWiring:
             )
         return answer
 
+    def calls(self, note: Callable[[str], None] | None = None) -> "InventoryCalls":
+        """Return what answers Puppet's questions about other nodes.
+
+        Args:
+            note: Takes what a person should read; `None` in the agent, which keeps the view.
+        """
+        from localpuppet.agent.inventory_calls import InventoryCalls
+
+        return InventoryCalls(
+            self._kept() if note is None else partial(self.reader, note),
+            max_stale=self._node.settings.inventory.max_stale,
+            records=self._node.records,
+            clock=self._node.clock,
+        )
+
+    def _kept(self) -> "Lend":
+        """Return what lends one view again and again: opening a file costs more than an answer."""
+        view = self.view()
+
+        @asynccontextmanager
+        async def lend() -> AsyncGenerator["InventoryReader", None]:
+            yield view
+
+        return lend
+
     async def forget(self, name: "NodeName") -> None:
         """Tell all nodes, in the name of whoever has this root, that a node is forgotten.
 
@@ -213,8 +240,10 @@ class InventoryWiring:
         from localpuppet.formats.json_file import read_json
         from localpuppet.formats.names import Environment, NodeName
         from localpuppet.formats.times import parse_time
+        from localpuppet.inventory.entry import AskedQuery
         from localpuppet.inventory.facts import GoodRun
         from localpuppet.puppet.facts import read_classes, read_facts
+        from localpuppet.runs.query_record import read_queries
 
         request = read_json(run.request)
         paths = (request.get("causes") or {}).get("paths") or [[]]
@@ -228,6 +257,11 @@ class InventoryWiring:
             facts=read_facts(run.public),
             classes=read_classes(run.public),
             paths=tuple(tuple(map(NodeName, path)) for path in paths),
+            queries=tuple(
+                AskedQuery(text=query.text, digest=query.digest)
+                for query in read_queries(run)
+                if query.digest is not None
+            ),
         )
 
     def _voice(self) -> "Voice":

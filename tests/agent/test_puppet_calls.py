@@ -3,20 +3,26 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from localpuppet.agent.inventory_calls import InventoryCalls
 from localpuppet.agent.puppet_calls import MAX_LINE, PuppetCalls, trigger_line
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.names import NodeName
+from localpuppet.inventory.reading import InventoryReader
 from localpuppet.leases.keeper import Keeper
 from localpuppet.leases.lease import Leases
 from localpuppet.machine.ports import ProcessId
+from localpuppet.runs.records import Records
 from tests.doubles.identities import person
+from tests.doubles.inventory import MemoryInventory
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
-from tests.doubles.ports import FakeBook, FakeClock, FakeLog
+from tests.doubles.ports import FakeBook, FakeClock, FakeLog, FakeProcesses
+from tests.inventory.query.fleet import FLEET
 
 HERE = ProcessId(pid=7, boot_id="b", started=1)
 GONE = ProcessId(pid=8, boot_id="b", started=0)
@@ -62,8 +68,18 @@ class Rig:
             signer=person("a.example.com").signer,
             keeper=keeper if agent else None,
             paths=self.paths,
+            inventory=InventoryCalls(
+                self.view,
+                max_stale=60,
+                records=Records(Path("/nowhere"), FakeProcesses()),
+                clock=self.clock,
+            ),
             clock=self.clock,
         )
+
+    @asynccontextmanager
+    async def view(self) -> AsyncGenerator[InventoryReader, None]:
+        yield MemoryInventory(FLEET, current=self.clock.now().timestamp())
 
     async def leases(self) -> Leases:
         kv = MemoryKeyValue(self.store)
@@ -250,3 +266,17 @@ async def test_a_bad_lease_is_one_line(question: dict[str, Any]) -> None:
 async def test_leases_need_somebody_who_stays(question: dict[str, Any]) -> None:
     found = await Rig(agent=False).ask(question)
     assert found["error"].endswith("(start 'localpuppet agent')")
+
+
+@pytest.mark.parametrize("agent", [True, False])
+async def test_a_question_about_nodes_needs_nobody_who_stays(agent: bool) -> None:
+    question = {"verb": "query", "function": "query_nodes", "arguments": ["role=lb"], "run": None}
+    answer = await Rig(agent=agent).ask(question)
+    assert answer == {"ok": True, "answer": ["lb01.example.com"], "warnings": []}
+    refused = await Rig(agent=agent).ask({**question, "arguments": []})
+    assert refused == {
+        "ok": False,
+        "error": "query_nodes(): wrong number of arguments (0; must be 1 to 2)",
+    }
+    odd = await Rig(agent=agent).ask({**question, "arguments": "role=lb"})
+    assert odd["error"] == "call.arguments: must be a list, not a string"

@@ -8,8 +8,10 @@ import click
 
 from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import RunCommand, complete_run
+from localpuppet.cli.record import queries
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.json_file import read_json
+from localpuppet.runs.query_record import read_queries
 from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import State, Status
 from localpuppet.wiring.node import NodeWiring
@@ -182,20 +184,29 @@ Examples:
 """,
 )
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: request.json and the status.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON: request.json, the status, the queries."
+)
 @click.pass_obj
 def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
-    """Show who asked for RUN (default: the newest), with which input, release and layers."""
+    """Show who asked for RUN (default: the newest), with which input, release and layers.
+
+    And what its catalog asked about other nodes, and was told.
+    """
     directory = node.records.get(run)
     status = node.records.status(directory)
     try:
         request = read_json(directory.request)
     except FileNotFoundError:
         request = {}
+    asked = read_queries(directory)
     if as_json:
-        render.emit_json({"schema": 1, "request": request, "status": status.to_dict()})
+        told = {"request": request, "status": status.to_dict()}
+        render.emit_json({"schema": 1, **told, "queries": [one.to_dict() for one in asked]})
         return
     render.emit(_why(status, request))
+    if asked:
+        render.emit(queries.lines(asked))
 
 
 def _why(status: Status, request: dict[str, object]) -> str:

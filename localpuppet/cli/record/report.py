@@ -7,11 +7,13 @@ import click
 
 from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import RunCommand, complete_run
+from localpuppet.cli.record import queries
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_time
 from localpuppet.puppet.resources import Fate, ReportedResource, resources_of, slowest
+from localpuppet.runs.query_record import read_queries
 from localpuppet.runs.records import RunDirectory
 from localpuppet.runs.run import State, Status
 from localpuppet.wiring.node import NodeWiring
@@ -57,6 +59,7 @@ def report_command(node: NodeWiring, run: str | None, limit: int, as_json: bool)
     directory = node.records.get(run)
     status = node.records.status(directory)
     resources = _read(directory)
+    asked = read_queries(directory)
     if as_json:
         kinds = {
             fate.value: [found.to_dict() for found in resources or () if found.fate is fate]
@@ -70,10 +73,13 @@ def report_command(node: NodeWiring, run: str | None, limit: int, as_json: bool)
                 "report": resources is not None,
                 **kinds,
                 "slowest": longest,
+                "queries": [one.to_dict() for one in asked],
             }
         )
         return
     render.emit(render.pairs(_head(status)))
+    if asked:
+        render.emit(f"\n{queries.lines(asked)}")
     if resources is None:
         goes_on = status.state is not State.FINISHED
         why = "the run goes on" if goes_on else "Puppet left none: it applied nothing"

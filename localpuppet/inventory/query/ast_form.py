@@ -32,7 +32,7 @@ from localpuppet.inventory.query.tree import (
     check_size,
 )
 
-_WHERE = "puppetdb_query"
+_WHERE = ""
 _KNOWN = {entity.value: entity for entity in Entity}
 _UNANSWERED = {
     "reports": "reports are not in the inventory",

@@ -89,7 +89,7 @@ def is_number(value: Json) -> bool:
     return _number(value) is not None or (isinstance(value, str) and number_in(value) is not None)
 
 
-def sort_key(value: Json) -> tuple[int, object]:
+def sort_key(value: Json) -> tuple[int, Any]:
     """Return what sorts values of any type: numbers, texts, booleans, others, nothing at all."""
     if value is None:
         return (4, 0)

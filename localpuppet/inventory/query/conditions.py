@@ -240,11 +240,17 @@ def _one_of(condition: OneOf) -> Holds:
 
 def _related(condition: Related, values: Values) -> Holds:
     inner = compiled(condition.where, condition.entity, values)
+    last: tuple[NodeRows | None, bool] = (None, False)
 
     def holds(row: Row, node: NodeRows) -> bool:
-        name = row.at("name") if condition.same_fact else None
-        names = frozenset({name}) if isinstance(name, str) else None
-        return any(inner(one, node) is True for one in node.rows(condition.entity, names))
+        nonlocal last
+        if condition.same_fact:
+            name = row.at("name")
+            names = frozenset({name}) if isinstance(name, str) else None
+            return any(inner(one, node) is True for one in node.rows(condition.entity, names))
+        if last[0] is not node:  # the same for each row of a node
+            last = (node, any(inner(one, node) is True for one in node.rows(condition.entity)))
+        return last[1]
 
     return holds
 

@@ -83,7 +83,7 @@ DOUBLE: /"(?:[^"\\]|\\.)*"/s
 SINGLE: /'(?:[^'\\]|\\.)*'/s
 %ignore /\s+/
 """
-_WHERE = "query"
+_WHERE = ""
 _OPERATORS = {"==": "=", "=~": "~"}
 _WORDS = ("AND", "OR")
 

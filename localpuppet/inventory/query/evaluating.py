@@ -10,9 +10,11 @@ Example: `Evaluation(reader).answer(select).rows`.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.values import Json
@@ -20,10 +22,11 @@ from localpuppet.inventory.query import conditions
 from localpuppet.inventory.query.comparing import sort_key
 from localpuppet.inventory.query.hints import fact_names, necessary
 from localpuppet.inventory.query.rows import COLUMNS, TIMES, NodeRows, Row
-from localpuppet.inventory.query.tree import Count, Field, InSelect, Order, Select
+from localpuppet.inventory.query.tree import Count, Field, InSelect, Select
 from localpuppet.inventory.reading import InventoryReader
 
 T = TypeVar("T")
+Key = tuple[int, Any]
 MAX_ROWS_SEEN = 5_000_000
 MAX_ROWS = 200_000
 
@@ -41,7 +44,7 @@ class Answer:
 
     rows: list[dict[str, Json]]
     names: list[str]
-    watched: list[Json]
+    watched: Sequence[Json]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,16 @@ class Hit:
 
     row: Row
     node: NodeRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What is kept of a row that counts: what it shows, and by what it is sorted."""
+
+    name: str
+    shown: dict[str, Json]
+    watched: dict[str, Json]
+    order: tuple[Key, ...]
 
 
 class Evaluation:
@@ -69,18 +82,43 @@ class Evaluation:
         Raises:
             InvalidInputError: A regular expression is refused, or the work is too much.
         """
-        hits = list(self.hits(select))
-        names = sorted({str(hit.node.entry.node) for hit in hits})
         if select.group_by or _counts(select):
-            rows = _grouped(select, [hit.row for hit in hits])
-            rows = _cut(select, _sorted(select.order, rows, _of_result))
-            return Answer(rows=rows, names=names, watched=list(rows))
-        hits = _cut(select, _sorted(select.order, hits, _of_hit))
+            return self._counted(select)
+        end = None if select.limit is None or select.order else select.offset + select.limit
+        # What is not asked for of a node is let go at once: a fleet does not fit into memory.
+        kept = []
+        for hit in islice(self.hits(select), end):
+            kept.append(_kept(select, hit))
+            _check_rows(len(kept))
+        for index, one in reversed(list(enumerate(select.order))):
+            kept.sort(key=_order_of(index), reverse=one.descending)
+        kept = _cut(select, kept)
         return Answer(
-            rows=[_shown(select, hit.row) for hit in hits],
-            names=sorted({str(hit.node.entry.node) for hit in hits}),
-            watched=[_watched(select, hit) for hit in hits],
+            rows=[one.shown for one in kept],
+            names=sorted({one.name for one in kept}),
+            watched=[one.watched for one in kept],
         )
+
+    def _counted(self, select: Select) -> Answer:
+        groups: dict[tuple[str, ...], dict[str, Json]] = {} if select.group_by else {(): {}}
+        counts: Counter[tuple[str, ...]] = Counter()
+        counted = next((one for one in select.columns or () if isinstance(one, Count)), None)
+        names = set()
+        for hit in self.hits(select):
+            names.add(str(hit.node.entry.node))
+            group = tuple(conditions.key(_value(hit.row, one)) for one in select.group_by)
+            groups.setdefault(group, _fields(select, hit.row))
+            _check_rows(len(groups))
+            if counted is not None:
+                one = counted.field
+                counts[group] += one is None or _value(hit.row, one) is not None
+        rows: list[dict[str, Json]] = list(groups.values())
+        if counted is not None:
+            rows = [{**row, "count": counts[group]} for group, row in groups.items()]
+        for order in reversed(select.order):
+            rows.sort(key=_text_of(order.field.text), reverse=order.descending)
+        rows = _cut(select, rows)
+        return Answer(rows=rows, names=sorted(names), watched=rows)
 
     def hits(self, select: Select) -> Iterator[Hit]:
         """Yield the rows that count, whatever the clauses say.
@@ -90,7 +128,6 @@ class Evaluation:
         """
         holds = conditions.compiled(select.where, select.entity, self._values)
         names = fact_names(select.entity, select.where)
-        found = 0
         for entry in self._source.entries(necessary(select)):
             node = NodeRows.of(entry)
             for row in node.rows(select.entity, names):
@@ -101,11 +138,6 @@ class Evaluation:
                         hint="ask for named facts, or for fewer nodes",
                     )
                 if holds(row, node) is True:
-                    found += 1
-                    if found > MAX_ROWS:
-                        raise InvalidInputError(
-                            f"the answer has more than {MAX_ROWS} rows", hint="ask for fewer"
-                        )
                     yield Hit(row, node)
 
     def _values(self, condition: InSelect) -> set[tuple[str, ...]]:
@@ -121,72 +153,54 @@ class Evaluation:
         return {tuple(conditions.key(row[text]) for text in texts) for row in rows}
 
 
+def _check_rows(count: int) -> None:
+    if count > MAX_ROWS:
+        raise InvalidInputError(
+            f"the answer has more than {MAX_ROWS} rows", hint="ask for fewer, or count them"
+        )
+
+
 def _counts(select: Select) -> bool:
     return any(isinstance(column, Count) for column in select.columns or ())
 
 
-def _shown(select: Select, row: Row) -> dict[str, Json]:
+def _order_of(index: int) -> Callable[[_Kept], Key]:
+    return lambda row: row.order[index]
+
+
+def _text_of(text: str) -> Callable[[dict[str, Json]], Key]:
+    return lambda row: sort_key(row.get(text))
+
+
+def _kept(select: Select, hit: Hit) -> _Kept:
+    shown = _fields(select, hit.row)
+    return _Kept(
+        name=str(hit.node.entry.node),
+        shown=shown,
+        watched=_watched(shown, hit),
+        order=tuple(sort_key(_value(hit.row, one.field)) for one in select.order),
+    )
+
+
+def _fields(select: Select, row: Row) -> dict[str, Json]:
     if select.columns is None:
         return {column: row.at(column) for column in COLUMNS[select.entity]}
     fields = [column for column in select.columns if isinstance(column, Field)]
     return {one.text: _value(row, one) for one in fields}
 
 
-def _watched(select: Select, hit: Hit) -> Json:
-    shown = [
-        Field(column=column, text=column)
-        for column in COLUMNS[select.entity]
-        if select.columns is None
-    ]
-    shown += [column for column in select.columns or () if isinstance(column, Field)]
-    values: dict[str, Json] = {}
-    for one in shown:
-        if one.column == "facts" and not one.path:
-            values[one.text] = hit.node.facts.essential()
-        elif one.column not in TIMES:
-            values[one.text] = _value(hit.row, one)
-    return values
+def _watched(shown: dict[str, Json], hit: Hit) -> dict[str, Json]:
+    """Return what of a row makes the answer another one; the row itself, where that is all."""
+    if "facts" not in shown and not TIMES & shown.keys():
+        return shown
+    watched = {text: value for text, value in shown.items() if text not in TIMES}
+    if "facts" in watched:
+        watched["facts"] = hit.node.facts.essential()
+    return watched
 
 
 def _value(row: Row, one: Field) -> Json:
     return row.at(one.column, conditions.exact(one.path))
-
-
-def _grouped(select: Select, rows: Iterable[Row]) -> list[dict[str, Json]]:
-    groups: dict[tuple[str, ...], list[Row]] = {} if select.group_by else {(): []}
-    for row in rows:
-        group = tuple(conditions.key(_value(row, one)) for one in select.group_by)
-        groups.setdefault(group, []).append(row)
-    found = []
-    for members in groups.values():
-        shown: dict[str, Json] = {}
-        for column in select.columns or ():
-            if isinstance(column, Field):
-                shown[column.text] = _value(members[0], column)
-            else:
-                shown["count"] = _count(column, members)
-        found.append(shown)
-    return found
-
-
-def _count(count: Count, rows: list[Row]) -> int:
-    if count.field is None:
-        return len(rows)
-    return sum(1 for row in rows if _value(row, count.field) is not None)
-
-
-def _sorted(order: tuple[Order, ...], rows: list[T], value: Callable[[T, Field], Json]) -> list[T]:
-    for one in reversed(order):
-        rows = sorted(rows, key=lambda row: sort_key(value(row, one.field)), reverse=one.descending)
-    return rows
-
-
-def _of_hit(hit: Hit, one: Field) -> Json:
-    return _value(hit.row, one)
-
-
-def _of_result(row: dict[str, Json], one: Field) -> Json:
-    return row.get(one.text)
 
 
 def _cut(select: Select, rows: list[T]) -> list[T]:

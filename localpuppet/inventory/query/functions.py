@@ -35,8 +35,10 @@ from localpuppet.inventory.query.tree import (
 from localpuppet.inventory.reading import InventoryReader
 
 MAX_ARGUMENTS = 100
-# What a question and its answer may have as JSON: the Ruby side holds them in memory at once.
+# What an answer may have as JSON: the Ruby side holds it in memory at once.
 MAX_ANSWER = 32 * 1024 * 1024
+MAX_QUESTION = 128 * 1024
+MAX_SHOWN = 1000
 MAX_WARNED = 3
 _FACTS = Field(column="facts", text="facts")
 
@@ -100,13 +102,20 @@ class Question:
             if least < most < MAX_ARGUMENTS:
                 allowed = f"must be {least} to {most}"
             raise InvalidInputError(f"{function}(): wrong number of arguments ({count}; {allowed})")
+        if len(canonical(list(arguments))) > MAX_QUESTION:
+            raise InvalidInputError(
+                f"the question has more than {MAX_QUESTION // 1024} KiB", where=f"{function}()"
+            )
         return cls(function=function, arguments=tuple(arguments))
 
     @property
     def text(self) -> str:
-        """Return the call as one would write it in Puppet: `query_nodes("role=web", "fqdn")`."""
+        """Return the call as one would write it in Puppet: `query_nodes("role=web", "fqdn")`.
+
+        A long one is cut.
+        """
         shown = ", ".join(json.dumps(one, ensure_ascii=False) for one in self.arguments)
-        return f"{self.function}({shown})"
+        return f"{self.function}({shown if len(shown) <= MAX_SHOWN else f'{shown[:MAX_SHOWN]}…'})"
 
     def answer(self, reader: InventoryReader) -> Reply:
         """Return what the nodes in `reader` answer.
@@ -272,7 +281,7 @@ def _query_resources(reader: InventoryReader, arguments: Arguments) -> _Found:
 
 def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> _Found:
     answer = Evaluation(reader).answer(puppetdb.parse(arguments[0]))
-    return _Found(result=list(answer.rows), names=answer.names, watched=answer.watched)
+    return _Found(result=list(answer.rows), names=answer.names, watched=list(answer.watched))
 
 
 def _query(reader: InventoryReader, arguments: Arguments) -> _Found:

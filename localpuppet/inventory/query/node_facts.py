@@ -62,6 +62,8 @@ _OF_INTERFACE = {
     "network": "network",
     "network6": "network6",
 }
+# Of more interfaces a node has no older facts.
+MAX_INTERFACES = 1000
 # What of a whole fact hash makes an answer another one (a reaction follows from that).
 ESSENTIAL = ("fqdn", "hostname", "ipaddress", "ipaddress6", "role")
 
@@ -78,6 +80,7 @@ class NodeFacts:
         self._own: dict[str, Json] = {"fqdn": str(entry.node), "clientcert": str(entry.node)}
         if entry.roles:
             self._own["role"] = entry.roles[0] if len(entry.roles) == 1 else list(entry.roles)
+        self._of_interfaces: dict[str, Json] | None = None
 
     def get(self, name: str) -> Json:
         """Return a fact by its name; `None` where there is none."""
@@ -87,19 +90,13 @@ class NodeFacts:
             return self._published[name]
         if name in DERIVED:
             return dig(self._published, DERIVED[name])
-        if name == "interfaces":
-            return ",".join(map(_legacy, self._interfaces())) or None
-        kind, _, interface = name.partition("_")
-        if interface and kind in _OF_INTERFACE:
-            for other, about in self._interfaces().items():
-                if _legacy(other) == interface and isinstance(about, dict):
-                    return about.get(_OF_INTERFACE[kind])
+        if name == "interfaces" or name.partition("_")[0] in _OF_INTERFACE:
+            return self._interfaces().get(name)
         return None
 
     def items(self) -> Iterator[tuple[str, Json]]:
         """Yield every fact, sorted by its name; none is null."""
-        derived = {*DERIVED, "interfaces", *self._of_interfaces()}
-        for name in sorted({*self._published, *self._own, *derived}):
+        for name in sorted({*self._published, *self._own, *DERIVED, *self._interfaces()}):
             value = self.get(name)
             if value is not None:
                 yield name, value
@@ -113,14 +110,21 @@ class NodeFacts:
         return {name: self.get(name) for name in ESSENTIAL}
 
     def _interfaces(self) -> dict[str, Json]:
-        found = dig(self._published, ("networking", "interfaces"))
-        return found if isinstance(found, dict) else {}
-
-    def _of_interfaces(self) -> Iterator[str]:
-        for name, about in self._interfaces().items():
-            for kind, key in _OF_INTERFACE.items():
-                if isinstance(about, dict) and key in about:
-                    yield f"{kind}_{_legacy(name)}"
+        """Return the older facts of the network's interfaces; made once."""
+        if self._of_interfaces is None:
+            found = dig(self._published, ("networking", "interfaces"))
+            listed = list(found.items())[:MAX_INTERFACES] if isinstance(found, dict) else []
+            made: dict[str, Json] = {
+                f"{kind}_{_legacy(name)}": about[key]
+                for name, about in listed
+                if isinstance(about, dict)
+                for kind, key in _OF_INTERFACE.items()
+                if key in about
+            }
+            if listed:
+                made["interfaces"] = ",".join(_legacy(name) for name, _ in listed)
+            self._of_interfaces = made
+        return self._of_interfaces
 
 
 def may_be_derived(name: str) -> bool:

@@ -67,7 +67,9 @@ class Clauses:
         columns = self._columns or ()
         grouped = {one.text for one in self._group_by}
         loose = [one.text for one in columns if isinstance(one, Field) and one.text not in grouped]
-        counts = any(isinstance(one, Count) for one in columns)
+        counts = sum(isinstance(one, Count) for one in columns)
+        if counts > 1:
+            raise InvalidInputError("the result has two counts", where=self._where)
         if loose and (counts or self._group_by):
             raise InvalidInputError(
                 f"the field {loose[0]} is neither grouped nor counted",

@@ -9,6 +9,7 @@ resource type that is not here never looks like one that is empty.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.times import show_epoch
@@ -18,7 +19,8 @@ from localpuppet.inventory.query.node_facts import NodeFacts, dig
 from localpuppet.inventory.query.tree import Entity
 
 CLASS = "Class"
-MAX_LEAVES = 100_000
+# Rows that one node has at the most: what it says cannot make a query of others too much work.
+MAX_OF_NODE = 100_000
 
 COLUMNS: Mapping[Entity, tuple[str, ...]] = {
     Entity.INVENTORY: ("certname", "timestamp", "environment", "facts", "trusted"),
@@ -104,12 +106,15 @@ class NodeRows:
         return cls(entry, NodeFacts(entry))
 
     def rows(self, entity: Entity, names: frozenset[str] | None = None) -> Iterator[Row]:
-        """Yield the rows of an entity.
+        """Yield the rows of an entity, `MAX_OF_NODE` at the most.
 
         Args:
             entity: The entity.
             names: The names of facts, or titles of classes, that can count; `None` for all.
         """
+        return islice(self._rows(entity, names), MAX_OF_NODE)
+
+    def _rows(self, entity: Entity, names: frozenset[str] | None) -> Iterator[Row]:
         if entity is Entity.INVENTORY:
             yield self._inventory()
         elif entity is Entity.NODES:
@@ -187,19 +192,18 @@ class NodeRows:
 def leaves(
     value: Json, path: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], Json]]:
-    """Yield every scalar in a value with its path, at most `MAX_LEAVES` of them; no recursion."""
+    """Yield the scalars in a value with their paths, `MAX_OF_NODE` at the most; no recursion."""
     waiting: list[tuple[tuple[str | int, ...], Json]] = [(path, value)]
-    for _ in range(MAX_LEAVES):
-        if not waiting:
-            return
+    found = 0
+    while waiting and found < MAX_OF_NODE:
         place, one = waiting.pop()
         if isinstance(one, dict):
             waiting.extend(((*place, key), inner) for key, inner in reversed(one.items()))
         elif isinstance(one, list):
             waiting.extend(((*place, n), one[n]) for n in reversed(range(len(one))))
         else:
+            found += 1
             yield place, one
-    raise InvalidInputError(f"a fact has more than {MAX_LEAVES} values in it")
 
 
 def check_column(entity: Entity, column: str, where: str) -> str:

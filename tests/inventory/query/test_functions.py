@@ -182,3 +182,27 @@ def test_the_text_of_a_question_is_the_call() -> None:
 
 def test_the_small_fleet_is_sorted() -> None:
     assert [str(one.node) for one in FLEET] == sorted(str(one.node) for one in (WEB2, LB, DB, WEB1))
+
+
+def test_what_one_node_says_does_not_make_a_query_too_much_for_others() -> None:
+    odd: Json = {"a": [0] * 300_000}
+    wide: Json = {f"eth{number}": {"ip": "10.0.0.1"} for number in range(20_000)}
+    hostile = entry("a.example.com", {"x": odd, "networking": {"interfaces": wide}}, roles=["web"])
+    reader = MemoryInventory([hostile, WEB1])
+
+    def found(function: str, *arguments: Json) -> Json:
+        return Question.of(function, arguments).answer(reader).result
+
+    assert found("query_nodes", "networking.*.*.mac=aa:01") == ["web01.example.com"]
+    counted = found("puppetdb_query", "fact_contents[certname, count()] { group by certname }")
+    assert isinstance(counted, list)
+    assert len(counted) == 2
+    servers: Any = found("servers_with_role", "web")
+    assert [server["fqdn"] for server in servers] == ["a.example.com", "web01.example.com"]
+    assert "ipaddress_eth19999" not in servers[0]
+
+
+def test_a_question_is_no_larger_than_it_must_be() -> None:
+    with pytest.raises(InvalidInputError, match="more than 128 KiB"):
+        Question.of("query_facts", ["", ["x" * 1000] * 200])
+    assert len(Question.of("query_nodes", ["a" * 5000]).text) < 1100

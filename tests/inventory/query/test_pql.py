@@ -206,6 +206,7 @@ def test_results_have_the_keys_that_were_written() -> None:
         ("resources { type = 'Class' and parameters.port = 1 }", "parameters of resources"),
         ("nodes[certname] { resources { title = 'x' } }", "a query for all types is not answered"),
         ("facts[avg(value)] { name = 'x' }", "the function avg is not answered"),
+        ("nodes[count(), count(certname)] { }", "the result has two counts"),
         ("nodes[certname, count()] { }", "neither grouped nor counted"),
         ("nodes[certname] { group by facts_environment }", "neither grouped nor counted"),
         ("nodes { group by certname }", "needs the fields of the result"),

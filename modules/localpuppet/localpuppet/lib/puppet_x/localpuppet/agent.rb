@@ -23,13 +23,14 @@ module PuppetX
       PATIENCE = 10
       LIMIT = 1024 * 1024
 
-      # @param verb [String] what is asked: trigger, leader, lock, unlock
+      # @param verb [String] what is asked: trigger, leader, lock, unlock, query
       # @param fields [Hash] the rest of the question
       # @param patience [Numeric] seconds until an answer must have come
+      # @param limit [Integer] the most bytes that an answer may have
       # @return [Hash] the answer
       # @raise [Error] one line: what, where, what to do
-      def self.call(verb, fields, patience: PATIENCE)
-        new(ENV).call(verb, fields, patience)
+      def self.call(verb, fields, patience: PATIENCE, limit: LIMIT)
+        new(ENV, limit).call(verb, fields, patience)
       end
 
       # The run that this Puppet is, for the agent's records; nil where no supervisor started it.
@@ -37,7 +38,8 @@ module PuppetX
         ENV.fetch('LOCALPUPPET_RUN', nil)
       end
 
-      def initialize(env)
+      def initialize(env, limit = LIMIT)
+        @limit = limit
         @socket = env.fetch('LOCALPUPPET_SOCKET', SOCKET)
         @root = env.fetch('LOCALPUPPET_ROOT', nil)
         @command = env.fetch('LOCALPUPPET_COMMAND', 'localpuppet')
@@ -94,7 +96,7 @@ module PuppetX
           break if part.nil?
 
           part.is_a?(String) ? line << part : wait(deadline, patience, reader: socket)
-          raise Error, "#{@socket}: an answer of more than #{LIMIT} bytes" if line.bytesize > LIMIT
+          raise Error, "#{@socket}: an answer of more than #{@limit} bytes" if line.bytesize > @limit
           hung(patience) if now >= deadline
         end
         line
@@ -115,7 +117,7 @@ module PuppetX
       def ask_program(question, patience)
         program = words
         root = @root ? ['--root', @root] : []
-        done = Program.run([*program, *root, 'call'], timeout: patience, input: question, env: own)
+        done = Program.run([*program, *root, 'call'], timeout: patience, input: question, env: own, limit: @limit)
         return done.out unless done.out.strip.empty?
 
         raise Error, "#{@command}: no answer, #{Program.complaint(done)} (nobody listens on #{@socket} either)"

@@ -25,14 +25,15 @@ module PuppetX
       # @param timeout [Numeric] seconds that it may take
       # @param input [String] what it reads
       # @param env [Hash] what it sees of the environment, besides KEPT
-      # @return [Done] how it ended and the first LIMIT bytes of what it said
+      # @param limit [Integer] how much is read of an output
+      # @return [Done] how it ended and the first `limit` bytes of what it said
       # @raise [Error] it could not be started, or did not end in time; without its name
-      def self.run(argv, timeout:, input: '', env: {})
+      def self.run(argv, timeout:, input: '', env: {}, limit: LIMIT)
         files = Array.new(3) { Tempfile.create('localpuppet').tap { |file| File.unlink(file.path) } }
         files[0].write(input)
         files[0].rewind
         status = wait(start(argv, files, environment.merge(env)), timeout)
-        Done.new(status, *files.drop(1).map { |file| content(file) })
+        Done.new(status, *files.drop(1).map { |file| content(file, limit) })
       ensure
         files&.each(&:close)
       end
@@ -86,9 +87,9 @@ module PuppetX
       end
       private_class_method :end_group
 
-      def self.content(file)
+      def self.content(file, limit)
         file.rewind
-        (file.read(LIMIT) || +'').force_encoding(Encoding::UTF_8)
+        (file.read(limit) || +'').force_encoding(Encoding::UTF_8)
       end
       private_class_method :content
     end

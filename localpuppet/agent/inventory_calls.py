@@ -1,0 +1,148 @@
+"""What Puppet code asks about other nodes: the verb `query`, its answer and its record.
+
+Owns: that an answer is written down before it is given, and what is said where there is none.
+Refuses to know: languages, and where entries are kept.
+
+Invariant: "none" is an answer; "could not ask" is an error, and no catalog is made of it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from localpuppet.errors import StateError, UnavailableError
+from localpuppet.formats.fields import Fields
+from localpuppet.formats.names import RunId
+from localpuppet.formats.text import one_line
+from localpuppet.formats.times import show_duration, show_time
+from localpuppet.inventory.query.functions import Question, Reply
+from localpuppet.inventory.reading import CouldNotAsk, Found, InventoryReader, ask
+from localpuppet.machine.ports import Clock
+from localpuppet.runs.query_record import RecordedQuery, note_query, read_queries
+from localpuppet.runs.records import Records, RunDirectory
+
+# So many runs are looked through for the last answer to a question.
+LOOKED_BACK = 50
+SHOWN_NAMES = 5
+
+Lend = Callable[[], AbstractAsyncContextManager[InventoryReader]]
+
+
+class InventoryCalls:
+    """Answers questions about nodes.
+
+    Args:
+        lend: Lends the entries.
+        max_stale: For how many seconds an answer counts after the view was last current.
+        records: Where runs are recorded.
+        clock: Time.
+    """
+
+    def __init__(self, lend: Lend, *, max_stale: float, records: Records, clock: Clock) -> None:
+        self._lend = lend
+        self._max_stale = max_stale
+        self._records = records
+        self._clock = clock
+
+    async def answer(self, fields: Fields, run: str | None) -> dict[str, Any]:
+        """Return the answer to a question: `function` and `arguments`.
+
+        Args:
+            fields: The question.
+            run: Whose question it is, where a supervisor started the run.
+
+        Raises:
+            InvalidInputError: The question is refused.
+            UnavailableError: It could not be asked.
+            StateError: The disk refused to have the answer written down.
+        """
+        question = Question.of(fields.text("function"), fields.values("arguments"))
+        directory = self._run(run)
+        found = await self.ask(question)
+        if isinstance(found, CouldNotAsk):
+            self._note(directory, question, reason=found.reason)
+            raise UnavailableError(
+                f"could not ask: {one_line(found.reason)}{self._before(question)}",
+                where=f"{question.function}()",
+                hint="'inventory: {max_stale: TIME}' in localpuppet.yaml accepts an older answer",
+            )
+        self._note(directory, question, found=found)
+        reply = found.answer
+        return {"ok": True, "answer": reply.result, "warnings": list(reply.warnings)}
+
+    async def ask(self, question: Question) -> Found[Reply] | CouldNotAsk:
+        """Return what a question finds, or that it could not be asked.
+
+        Raises:
+            InvalidInputError: The question is refused.
+        """
+        try:
+            async with self._lend() as reader:
+                # Another thread: a question to ten thousand nodes must not hold up the agent.
+                return await asyncio.to_thread(
+                    ask,
+                    reader,
+                    question.answer,
+                    now=self._clock.now().timestamp(),
+                    max_stale=self._max_stale,
+                )
+        except (StateError, UnavailableError) as error:
+            return CouldNotAsk(reason=str(error), current_until=None)
+
+    def _run(self, run: str | None) -> RunDirectory | None:
+        """Return the record of a run that is on; `None` for Puppet without our supervisor."""
+        if run is None:
+            return None
+        directory = RunDirectory(self._records.directory / RunId.parse(run))
+        return directory if directory.is_open else None
+
+    def _note(
+        self,
+        run: RunDirectory | None,
+        question: Question,
+        *,
+        found: Found[Reply] | None = None,
+        reason: str = "",
+    ) -> None:
+        if run is None:
+            return
+        query = RecordedQuery(
+            function=question.function,
+            arguments=question.arguments,
+            text=question.text,
+            at=show_time(self._clock.now()),
+            reason=reason,
+        )
+        if found is not None:
+            query = replace(
+                query,
+                digest=found.answer.digest,
+                names=found.answer.names,
+                revision=found.revision,
+                age=found.age,
+            )
+        note_query(run, query)
+
+    def _before(self, question: Question) -> str:
+        """Return what the last answer to a question was, to be read behind the reason."""
+        for name in islice(self._records.ids(), LOOKED_BACK):
+            run = RunDirectory(self._records.directory / name)
+            try:
+                asked = read_queries(run)
+            except StateError:
+                continue  # a damaged record of an old run is not what this error is about
+            for one in asked:
+                if one.call == (question.function, question.arguments) and one.digest is not None:
+                    ago = (self._clock.now() - name.time).total_seconds()
+                    return f"; the last answer, {show_duration(ago)} ago, was {_names(one.names)}"
+        return ""
+
+
+def _names(names: tuple[str, ...]) -> str:
+    if not names:
+        return "no node"
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return f"{', '.join(names[:SHOWN_NAMES])}{more}"

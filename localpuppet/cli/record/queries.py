@@ -1,0 +1,33 @@
+"""What a run asked about other nodes, as `why` and `report` show it."""
+
+from collections.abc import Sequence
+
+import click
+
+from localpuppet.cli import render
+from localpuppet.formats.text import one_line
+from localpuppet.formats.times import show_duration
+from localpuppet.runs.query_record import RecordedQuery
+
+SHOWN = 5
+
+
+def lines(queries: Sequence[RecordedQuery]) -> str:
+    """Return a paragraph with its heading, or nothing where nothing was asked."""
+    if not queries:
+        return ""
+    shown = [click.style("Queries", dim=True)]
+    for query in queries:
+        shown.append(f"  {one_line(query.text)}")
+        shown.append(render.hanging("    ", _answer(query)))
+    return "\n".join(shown)
+
+
+def _answer(query: RecordedQuery) -> str:
+    if query.digest is None:
+        return click.style(f"could not ask: {render.user_text(query.reason)}", fg="red")
+    names = ", ".join(query.names[:SHOWN])
+    more = f" and {len(query.names) - SHOWN} more" if len(query.names) > SHOWN else ""
+    found = f"{render.counted(len(query.names), 'node')}: {names}{more}" if names else "no node"
+    age = "" if not query.age or query.age < 1 else f"; {show_duration(query.age)} old"
+    return f"{found} (revision {query.revision}{age})"

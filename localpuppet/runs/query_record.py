@@ -1,0 +1,113 @@
+"""`queries.json` of a run: what its catalog asked about other nodes, and what it was told.
+
+Owns: the file's format (schema version 1) and how many questions a run may ask. Refuses to know:
+what questions mean.
+
+- A question that is asked again in the same run stands there once, with its newest answer.
+- A question without an answer stands there, too, with the reason: the catalog did not compile.
+- An answer does not count as given before it is on the disk.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.json_file import read_json
+from localpuppet.formats.values import Json
+from localpuppet.machine.files import write_json
+from localpuppet.runs.records import RunDirectory
+
+SCHEMA = 1
+MAX_QUERIES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedQuery:
+    """A question and its answer.
+
+    Attributes:
+        function: What was called.
+        arguments: With which arguments.
+        text: The call as one would write it.
+        at: When, ISO 8601, UTC.
+        digest: Of the answer; `None` where there is none.
+        names: The nodes in the answer, sorted.
+        revision: The revision of the bus that the answer is from; `None` where there is none.
+        age: For how many seconds nobody had said that the answer was current.
+        reason: Why there is no answer; empty where there is one.
+    """
+
+    function: str
+    arguments: tuple[Json, ...]
+    text: str
+    at: str
+    digest: str | None = None
+    names: tuple[str, ...] = ()
+    revision: int | None = None
+    age: float | None = None
+    reason: str = ""
+
+    @property
+    def call(self) -> tuple[str, tuple[Json, ...]]:
+        """Return what makes it the same question."""
+        return self.function, self.arguments
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "RecordedQuery":
+        """Return the question in our own JSON.
+
+        Raises:
+            StateError: A field is missing.
+        """
+        try:
+            return cls(
+                **{
+                    **{key: raw[key] for key in ("function", "text", "at", "digest", "reason")},
+                    **{key: raw[key] for key in ("revision", "age")},
+                    "arguments": tuple(raw["arguments"]),
+                    "names": tuple(raw["names"]),
+                }
+            )
+        except (KeyError, TypeError) as error:
+            raise StateError(f"is damaged: a query without {error}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        raw = asdict(self)
+        return {**raw, "arguments": list(self.arguments), "names": list(self.names)}
+
+
+def read_queries(run: RunDirectory) -> list[RecordedQuery]:
+    """Return what a run asked, in order; nothing where it asked nothing.
+
+    Raises:
+        StateError: The file is damaged, or cannot be read.
+    """
+    try:
+        raw = read_json(run.queries)
+    except FileNotFoundError:
+        return []
+    listed: Sequence[Mapping[str, Any]] = raw.get("queries", [])
+    try:
+        return [RecordedQuery.from_dict(one) for one in listed]
+    except StateError as error:
+        raise StateError(error.what, where=str(run.queries)) from error
+
+
+def note_query(run: RunDirectory, query: RecordedQuery) -> None:
+    """Write down what a run asked.
+
+    Raises:
+        InvalidInputError: The run has asked too many questions.
+        StateError: The disk refused.
+    """
+    before = [one for one in read_queries(run) if one.call != query.call]
+    if len(before) >= MAX_QUERIES:
+        raise InvalidInputError(
+            f"the run asks more than {MAX_QUERIES} different queries",
+            where=query.text[:80],
+            hint="ask once for all nodes, and choose among them in Puppet",
+        )
+    listed = [one.to_dict() for one in (*before, query)]
+    write_json(run.queries, {"schema": SCHEMA, "queries": listed})

@@ -1,0 +1,21 @@
+# frozen_string_literal: true
+
+require_relative '../../puppet_x/localpuppet/inventory'
+
+# Returns facts of the nodes that an expression of puppetdbquery finds.
+#
+# Asked while the catalog is compiled; see docs/queries.md. When nobody can be asked the catalog does
+# not compile: "there are none" and "I could not ask" are different answers.
+Puppet::Functions.create_function(:query_facts) do
+  # @param arguments The expression, and a list of facts.
+  # @return [Hash[String, Hash]] Node to fact to value; `a.b` is called `a_b`.
+  # @example
+  #   $facts = query_facts('Class[Apache]', ['osfamily', 'networking.ip'])
+  dispatch :ask do
+    repeated_param 'Data', :arguments
+  end
+
+  def ask(*arguments)
+    PuppetX::Localpuppet::Inventory.ask('query_facts', arguments)
+  end
+end

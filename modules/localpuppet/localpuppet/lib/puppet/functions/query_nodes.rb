@@ -1,0 +1,21 @@
+# frozen_string_literal: true
+
+require_relative '../../puppet_x/localpuppet/inventory'
+
+# Returns the nodes that an expression of puppetdbquery finds.
+#
+# Asked while the catalog is compiled; see docs/queries.md. When nobody can be asked the catalog does
+# not compile: "there are none" and "I could not ask" are different answers.
+Puppet::Functions.create_function(:query_nodes) do
+  # @param arguments The expression, and the name or dotted path of a fact.
+  # @return [Array] The nodes' names, sorted; with a fact its values on the nodes that have it.
+  # @example
+  #   $hosts = query_nodes('Class[Profile::Loadbalancer] and os.family=Debian', 'fqdn')
+  dispatch :ask do
+    repeated_param 'Data', :arguments
+  end
+
+  def ask(*arguments)
+    PuppetX::Localpuppet::Inventory.ask('query_nodes', arguments)
+  end
+end

@@ -1,0 +1,93 @@
+"""`localpuppet query`, and a catalog that asks: a real Puppet, a bus of SQLite, no agent."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.rigs.node import Node
+
+CODE = """
+  $web = servers_with_role('web').map |$server| { $server['fqdn'] }
+  notify { "web: ${web}": }
+"""
+
+
+@pytest.fixture
+def asking(node: Node) -> Node:
+    """Return a node on a bus of its own whose catalog asks for web servers, and is one."""
+    node.settings(bus="sqlite", node="web01.example.com")
+    node.app(CODE)
+    document = json.loads((node.root / "input.yaml").read_text())
+    node.write("input.yaml", json.dumps({**document, "parameters": {"role": "web"}}))
+    return node
+
+
+def test_a_run_asks_and_says_what_it_was_told(asking: Node) -> None:
+    none = asking.run("query", "")
+    assert none.code == 0, none.err
+    assert none.out == "no node of the inventory matches\n"
+    first = asking.run("apply")
+    assert first.code == 0, first.err
+    assert "web: []" in first.out, "nobody has published yet: that is an answer"
+    assert asking.run("publish").code == 0
+
+    second = asking.run("apply")
+    assert "web: [web01.example.com]" in second.out, second.out
+    (query,) = asking.run("why", "--json").json["queries"]
+    assert query["text"] == 'servers_with_role("web")'
+    assert query["names"] == ["web01.example.com"]
+    assert asking.run("report", "--json").json["queries"] == [query]
+    told = 'servers_with_role("web")\n    1 node: web01.example.com (revision'
+    assert told in asking.run("why").out
+    assert told in asking.run("report").out
+    assert "no node (revision" in asking.run("why", "-1").out
+
+    assert asking.run("publish").code == 0
+    entry = asking.run("facts", "web01.example.com", "--json").json["entry"]
+    assert [one["text"] for one in entry["queries"]] == [query["text"]]
+    assert "app" in entry["classes"]
+    assert asking.run("query", "Class[App]", "--count").out == "1\n"
+
+    shown = asking.run("query", "role=web and kernel=Linux", "--facts", "kernel,nosuch")
+    assert shown.out.split("\n")[0].split() == ["NODE", "kernel", "nosuch"]
+    assert shown.out.split("\n")[1].split() == ["web01.example.com", "Linux", "-"]
+    assert asking.run("query", "not role=web", "--count").out == "0\n"
+    found = asking.run("query", "role=web", "--facts", "kernel", "--json").json
+    assert found["nodes"] == [{"node": "web01.example.com", "facts": {"kernel": "Linux"}}]
+    assert found["digest"]
+    bolt = yaml.safe_load(asking.run("query", "web", "--format", "bolt", "--facts", "kernel").out)
+    assert bolt["version"] == 2
+    assert bolt["targets"][0]["name"] == "web01.example.com"
+    assert bolt["targets"][0]["facts"] == {"kernel": "Linux"}
+
+
+def test_a_bus_that_is_away_makes_no_catalog(asking: Node) -> None:
+    assert asking.run("apply").code == 0
+    asking.settings(
+        bus="nats",
+        node="web01.example.com",
+        buses={"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1},
+    )
+    away = asking.run("query", "role=web")
+    assert away.code == 69
+    assert away.out == ""
+    assert "inventory: could not be asked" in away.err
+    failed = asking.run("apply")
+    assert failed.code == 1
+    assert "servers_with_role(): could not ask: " in failed.out + failed.err
+    assert "the last answer, " in failed.out + failed.err
+    (query,) = asking.run("why", "--json").json["queries"]
+    assert query["digest"] is None
+    assert "could not ask" in asking.run("why").out
+
+
+def test_usage(node: Node) -> None:
+    for arguments, error in (
+        (("a =",), "could not parse the query at its end"),
+        (("Package[x]",), "resources of type Package are not answered"),
+        (("a=1", "--json", "--count"), "cannot go together"),
+    ):
+        done = node.run("query", *arguments)
+        assert done.code == 2
+        assert error in done.err
