@@ -32,6 +32,7 @@ VERBS = {
     "lookup": "lookup",
     "nodes": "nodes",
     "permissions": "permissions",
+    "plan": "orchestrator.plan",
     "publish": "inventory.publish",
     "query": "inventory.query",
     "release": "release",

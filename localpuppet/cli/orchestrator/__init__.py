@@ -1,0 +1,5 @@
+"""Verbs of the orchestrator: many nodes, in the right order.
+
+verbs: `plan`.
+shared by verbs: `plan_text`.
+"""

@@ -1,0 +1,124 @@
+"""`localpuppet plan`: in which order the nodes of a site run."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.cli import render
+from localpuppet.formats.names import NodeName
+from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.orchestrator.plan import Plan
+
+
+@click.command(
+    "plan",
+    short_help="Show in which order the nodes of a site run.",
+    epilog="""\b
+Examples:
+  localpuppet plan --site site.yaml
+  localpuppet plan --site environment.json --instance 'Lamp[app1]'
+  localpuppet plan --site site.yaml --nodes db01.example.com,lb01.example.com
+  localpuppet plan --site site.yaml --svg > plan.svg
+  localpuppet plan --site site.yaml --json | jq '.groups[].runs[].node'
+
+\b
+site.yaml:
+  applications:
+    shop:
+      database: {node: db01.example.com, produces: [sql/shop]}
+      web: {node: web01.example.com, consumes: [sql/shop]}
+
+Exit codes: 0 there is a plan, 2 the site is refused, has no order, or the selection
+matches no node.
+""",
+)
+@click.option(
+    "--site",
+    "source",
+    required=True,
+    metavar="FILE",
+    help="The site: a file of ours, or Puppet's environment graph (JSON); '-' for standard input.",
+)
+@click.option(
+    "--instance",
+    "instances",
+    multiple=True,
+    metavar="NAME",
+    help="Only this application instance; again for more.",
+)
+@click.option(
+    "--nodes",
+    multiple=True,
+    metavar="NODE,…",
+    help="Only these nodes; what others produce is taken as it stands.",
+)
+@click.option("--json", "form", flag_value="json", help="Print the plan as JSON.")
+@click.option("--svg", "form", flag_value="svg", help="Print a picture.")
+@click.option("--dot", "form", flag_value="dot", help="Print the picture for Graphviz.")
+@click.option("--text", "form", flag_value="text", help="Print choria's text, as a pipe gets it.")
+@click.pass_obj
+def plan_command(
+    node: NodeWiring,
+    source: str,
+    instances: tuple[str, ...],
+    nodes: tuple[str, ...],
+    form: str | None,
+) -> None:
+    """Show in which order the nodes of a site run: groups of nodes that are free to run together.
+
+    Every node that consumes something runs after all nodes that produce it. Nothing is run.
+    """
+    from localpuppet.orchestrator.plan import Selection, make_plan
+    from localpuppet.orchestrator.site_file import place, read_site
+
+    names = [name for text in nodes for name in text.split(",")]
+    selection = Selection(
+        instances=tuple(dict.fromkeys(instances)),
+        nodes=tuple(NodeName.parse(name) for name in dict.fromkeys(names)),
+    )
+    with _without_collector():
+        site = read_site(source, node.documents)
+        found = make_plan(site, selection, where=place(source))
+        _show(found, form)
+
+
+def _show(plan: "Plan", form: str | None) -> None:
+    from localpuppet.cli.orchestrator import plan_text
+
+    if form == "json":
+        for line in plan_text.as_json(plan):
+            render.emit(line)
+        return
+    if form in ("svg", "dot"):
+        from localpuppet.orchestrator import dot, svg
+        from localpuppet.orchestrator.picture import picture
+
+        draw = svg.draw if form == "svg" else dot.draw
+        render.emit(draw(picture(plan)).removesuffix("\n"))
+        return
+    if form is None and render.columns() is not None:
+        render.emit(plan_text.for_people(plan))
+        return
+    render.emit(plan_text.as_choria(plan).removesuffix("\n"))
+    if repeated := plan_text.repeated(plan):
+        render.say(f"# {repeated}", err=True)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep the collector of cycles away: a plan makes many values, and all of them stay.
+
+    It would look at each again and again, which is half of the time of a large plan.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,175 @@
+"""Directed graphs whose vertices may have a place: loops found, vertices merged.
+
+Owns: the algorithms that the order of a plan is made of. Refuses to know: what vertices stand for
+(in a plan, components have their node as place; capabilities are junctions, without one).
+
+Invariants: everything is linear in vertices and edges, and nothing recurses, however long a chain
+is; the same graph gives the same answer.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+JUNCTION = -1  # the place of a vertex without one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """A directed graph.
+
+    Attributes:
+        places: Of each vertex its place, a number from 0, or `JUNCTION`.
+        successors: Of each vertex those that an edge leads to.
+    """
+
+    places: Sequence[int]
+    successors: Sequence[Sequence[int]]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def predecessors(graph: Graph) -> list[list[int]]:
+    """Return of each vertex those that an edge comes from."""
+    found: list[list[int]] = [[] for _ in graph.places]
+    for vertex, below in enumerate(graph.successors):
+        for other in below:
+            found[other].append(vertex)
+    return found
+
+
+def strong_components(graph: Graph) -> tuple[list[int], int]:
+    """Return of each vertex the number of its strongly connected component, and how many there are.
+
+    Two vertices have the same number if each can be reached from the other. Numbers are in
+    topological order: an edge leads to the same number or to a higher one.
+
+    The algorithm is Tarjan's (SIAM J. Comput. 1, 1972) with a stack of its own.
+    """
+    size = len(graph)
+    order, low, number = [-1] * size, [0] * size, [-1] * size
+    open_vertices: list[int] = []
+    counter = found = 0
+    for root in range(size):
+        if order[root] >= 0:
+            continue
+        path = [(root, iter(graph.successors[root]))]
+        order[root] = low[root] = counter
+        counter += 1
+        open_vertices.append(root)
+        while path:
+            vertex, rest = path[-1]
+            for other in rest:
+                if order[other] < 0:
+                    order[other] = low[other] = counter
+                    counter += 1
+                    open_vertices.append(other)
+                    path.append((other, iter(graph.successors[other])))
+                    break
+                if number[other] < 0 and order[other] < low[vertex]:
+                    low[vertex] = order[other]
+            else:
+                path.pop()
+                if path and low[vertex] < low[path[-1][0]]:
+                    low[path[-1][0]] = low[vertex]
+                if low[vertex] == order[vertex]:
+                    found = _close(vertex, open_vertices, number, found)
+    return [found - 1 - one for one in number], found
+
+
+def _close(vertex: int, open_vertices: list[int], number: list[int], found: int) -> int:
+    """Number the component whose first vertex this is; return how many there are now."""
+    while True:
+        other = open_vertices.pop()
+        number[other] = found
+        if other == vertex:
+            return found + 1
+
+
+def merge(graph: Graph, number: Sequence[int], count: int) -> Graph:
+    """Return the graph in which vertices of the same number are one.
+
+    Edges within a number are gone. The place is that of those of its vertices that have one.
+    """
+    places = [JUNCTION] * count
+    edges: list[set[int]] = [set() for _ in range(count)]
+    for vertex, place in enumerate(graph.places):
+        new = number[vertex]
+        if place != JUNCTION:
+            places[new] = place
+        edges[new].update(map(number.__getitem__, graph.successors[vertex]))
+    for new, below in enumerate(edges):
+        below.discard(new)
+    return Graph(places=places, successors=list(map(list, edges)))
+
+
+def several_places(graph: Graph, number: Sequence[int], count: int) -> dict[int, set[int]]:
+    """Return the numbers whose vertices have more than one place, with these places."""
+    first = [JUNCTION] * count
+    found: dict[int, set[int]] = {}
+    for vertex, place in enumerate(graph.places):
+        if place == JUNCTION:
+            continue
+        one = number[vertex]
+        if first[one] == JUNCTION:
+            first[one] = place
+        elif first[one] != place:
+            found.setdefault(one, {first[one]}).add(place)
+    return found
+
+
+def loop_through(graph: Graph, members: Iterable[int]) -> list[int]:
+    """Return a loop through at least two places, by the first edge that leaves a place.
+
+    Args:
+        graph: The graph; every edge has a junction at exactly one of its ends.
+        members: The vertices of a strongly connected component with at least two places.
+
+    Returns:
+        The vertices of the loop in their order; the first is not repeated, and has a place.
+
+    Raises:
+        ValueError: The members have only one place.
+    """
+    inside = set(members)
+    ends: dict[int, list[int]] = {}
+    for start in sorted(inside):
+        if graph.places[start] == JUNCTION:
+            continue
+        for junction in graph.successors[start]:
+            if junction not in inside:
+                continue
+            if junction not in ends:
+                ends[junction] = _two_places(graph, inside, junction)
+            for end in ends[junction]:
+                if graph.places[end] != graph.places[start]:
+                    return [start, junction, *_path(graph, inside, end, start)[:-1]]
+    raise ValueError("no edge of these leads to another place")
+
+
+def _two_places(graph: Graph, inside: set[int], junction: int) -> list[int]:
+    """Return the first vertex behind a junction, and the first with another place."""
+    found: list[int] = []
+    for other in graph.successors[junction]:
+        if other in inside and (not found or graph.places[other] != graph.places[found[0]]):
+            found.append(other)
+            if len(found) == 2:
+                break
+    return found
+
+
+def _path(graph: Graph, inside: set[int], start: int, end: int) -> list[int]:
+    """Return a shortest path between two vertices that reach each other within a set."""
+    came_from = {start: start}
+    waiting = deque([start])
+    while end not in came_from:
+        vertex = waiting.popleft()
+        for other in graph.successors[vertex]:
+            if other in inside and other not in came_from:
+                came_from[other] = vertex
+                waiting.append(other)
+    path = [end]
+    while path[-1] != start:
+        path.append(came_from[path[-1]])
+    return path[::-1]

@@ -1,0 +1,73 @@
+"""Reads a site: our own file, or Puppet's environment graph as the server gave it.
+
+Owns: which of the two a file is, and how large it may be. Refuses to know: what a site means.
+
+A file whose first character is `{` is JSON and may be large, because a server wrote it; anything
+else is YAML that a person wrote, strict and of at most 1 MiB as everywhere.
+"""
+
+import sys
+from pathlib import Path
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.documents import Documents
+from localpuppet.formats.strict_json import parse_object
+from localpuppet.formats.text import url_without_secrets
+from localpuppet.formats.values import Json
+from localpuppet.machine.files import MAX_DOCUMENT, read_user_file
+from localpuppet.orchestrator.site import MAX_COMPONENTS, Site
+
+MAX_GRAPH = 48 * 1024 * 1024
+# What a value costs in memory depends on how many mappings and lists there are: a graph needs one
+# mapping and two lists a component, and a bracket in each of its names.
+MAX_MAPPINGS = 2 * MAX_COMPONENTS
+MAX_BRACKETS = 16 * MAX_COMPONENTS
+STANDARD_INPUT = "-"
+
+
+def read_site(source: str, documents: Documents) -> Site:
+    """Return the site in a file.
+
+    Args:
+        source: The file, or `-` for standard input.
+        documents: Reads our own form.
+
+    Raises:
+        InvalidInputError: It cannot be read, is too large, or is refused.
+    """
+    if "://" in source:
+        raise InvalidInputError(
+            "is not a file",
+            where=url_without_secrets(source),
+            hint="fetch it first, and name the file, or '-' for standard input",
+        )
+    where = place(source)
+    return Site.from_dict(_document(source, documents, where), where=where)
+
+
+def place(source: str) -> str:
+    """Return how messages name a source."""
+    return "standard input" if source == STANDARD_INPUT else source
+
+
+def _document(source: str, documents: Documents, where: str) -> dict[str, Json]:
+    """Return the document in a file; its bytes are gone when this returns."""
+    if source != STANDARD_INPUT:
+        data = read_user_file(Path(source), limit=MAX_GRAPH)
+    elif sys.stdin is None:
+        raise InvalidInputError("is closed", where=where)
+    else:
+        data = sys.stdin.buffer.read(MAX_GRAPH + 1)
+    if data.lstrip(b" \t\r\n").startswith(b"{"):
+        if data.count(b"{") > MAX_MAPPINGS or data.count(b"[") > MAX_BRACKETS:
+            raise InvalidInputError(
+                f"has too many mappings or lists: at most {MAX_COMPONENTS} components are allowed",
+                where=where,
+                hint="plan parts of the site",
+            )
+        return parse_object(data, where=where, limit=MAX_GRAPH)
+    if len(data) > MAX_DOCUMENT:
+        raise InvalidInputError(
+            f"is too large: YAML may have {MAX_DOCUMENT} bytes", where=where, hint="write JSON"
+        )
+    return documents.parse(data, schema="site", where=where)
