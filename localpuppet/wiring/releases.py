@@ -182,13 +182,14 @@ class ReleaseWiring:
         )
 
     def is_branch(self, path: "ReleasePath") -> bool:
-        """Return whether a release is a branch of a source.
+        """Return whether a release is a branch of a source, and not a directory of that name.
 
         Raises:
             InvalidInputError: It is, and the site takes tags only.
         """
         settings = self._node.settings
-        found = path.is_branch and path.source in settings.sources
+        declared = path.source in settings.sources
+        found = path.is_branch and (declared or not (settings.modules / path).is_dir())
         if found and settings.immutable_only:
             raise InvalidInputError(
                 f"{path} is mutable, and immutable_only is set", where="app", hint="name a tag"

@@ -96,6 +96,7 @@ def test_a_branch_that_is_not_there_is_said(node: Node, control: Repo) -> None:
     assert refused.code == 2
     assert "the repository has no branch 'gone'" in refused.err
     assert "'localpuppet stage' fetches it" in node.run("check").err
+    assert "'contrl' is not a source" in node.run("stage", "contrl/branches/main").err
 
 
 def test_a_lock_with_work_trees_is_not_staged_from_a_branch(node: Node, control: Repo) -> None:

@@ -112,6 +112,11 @@ def test_a_signed_tag_is_one_that_nodes_can_demand(
         ("touch new other", "the work tree is not clean: new and 1 more"),
         ("git rm -q --cached manifest.lock; git commit -qm x", "manifest.lock is not committed"),
         (
+            "git rm -q --cached manifest.lock; echo '*.lock' > .gitignore; git add .gitignore;"
+            " git commit -qm x",
+            "git ignores manifest.lock, and a release needs it (git add -f manifest.lock",
+        ),
+        (
             "echo '*.pp' > .gitignore; git add .gitignore; git commit -qm x;"
             " echo 'class web::x { }' > web/manifests/x.pp",
             "git ignores web/manifests/x.pp",
