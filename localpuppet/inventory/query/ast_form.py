@@ -15,7 +15,6 @@ from localpuppet.inventory.query.paging import Clauses, fields_of, plain_fields
 from localpuppet.inventory.query.resource_scope import check_resources
 from localpuppet.inventory.query.tree import (
     ALL,
-    MAX_DEPTH,
     And,
     Compare,
     Condition,
@@ -29,6 +28,7 @@ from localpuppet.inventory.query.tree import (
     Or,
     Related,
     Select,
+    check_nesting,
     check_size,
 )
 
@@ -59,7 +59,7 @@ def parse_array(query: Sequence[Json]) -> Select:
     Raises:
         InvalidInputError: It is not such a query, or asks for what is not answered.
     """
-    _check_depth(query)
+    check_nesting(query)
     if not query or query[0] != "from":
         raise InvalidInputError(
             "the query does not begin with 'from'",
@@ -75,7 +75,7 @@ def parse_condition(query: Json, entity: Entity) -> Condition:
     Raises:
         InvalidInputError: It is not a condition, or asks for what is not answered.
     """
-    _check_depth(query)
+    check_nesting(query)
     return _checked(_condition(query, entity), entity)
 
 
@@ -274,13 +274,3 @@ def _subquery(arguments: Sequence[Json], entity: Entity) -> Condition:
         where=_checked(where, other),
         same_fact=entity in _FACTS and other in _FACTS and entity is not other,
     )
-
-
-def _check_depth(query: Json | Sequence[Json]) -> None:
-    waiting: list[tuple[object, int]] = [(query, 1)]
-    while waiting:
-        value, depth = waiting.pop()
-        if depth > 2 * MAX_DEPTH:
-            raise InvalidInputError("the query is nested too deep", where=_WHERE)
-        if isinstance(value, list | tuple):
-            waiting.extend((part, depth + 1) for part in value)

@@ -30,6 +30,7 @@ from localpuppet.inventory.query.tree import (
     Operator,
     Or,
     Select,
+    check_nesting,
     check_size,
 )
 from localpuppet.inventory.reading import InventoryReader
@@ -91,7 +92,8 @@ class Question:
         """Return a call whose number of arguments is right.
 
         Raises:
-            InvalidInputError: There is no such function, or the number is wrong.
+            InvalidInputError: There is no such function, the number is wrong, or the arguments are
+                too large.
         """
         if function not in _FUNCTIONS:
             raise InvalidInputError(f"the function {function[:40]!r} is unknown")
@@ -102,6 +104,7 @@ class Question:
             if least < most < MAX_ARGUMENTS:
                 allowed = f"must be {least} to {most}"
             raise InvalidInputError(f"{function}(): wrong number of arguments ({count}; {allowed})")
+        check_nesting(arguments)
         if len(canonical(list(arguments))) > MAX_QUESTION:
             raise InvalidInputError(
                 f"the question has more than {MAX_QUESTION // 1024} KiB", where=f"{function}()"

@@ -276,6 +276,23 @@ def check_text(text: str) -> str:
     return text
 
 
+def check_nesting(value: object) -> None:
+    """Refuse arrays and mappings that are nested too deep to be walked by recursion.
+
+    Raises:
+        InvalidInputError: They are.
+    """
+    waiting = [(value, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        if depth > 2 * MAX_DEPTH:
+            raise InvalidInputError("the query is nested too deep")
+        if isinstance(one, list | tuple):
+            waiting.extend((part, depth + 1) for part in one)
+        elif isinstance(one, dict):
+            waiting.extend((part, depth + 1) for part in one.values())
+
+
 def check_size(condition: Condition) -> Condition:
     """Return a condition that is not too large to be answered.
 
