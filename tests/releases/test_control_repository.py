@@ -110,7 +110,7 @@ def test_modules_of_the_node_come_last_where_its_settings_say_so(
     node.settings(**{**settings, "basemodulepath": ["base"]})
     node.write("base/vendored/manifests/init.pp", klass("vendored", "from the node"))
     node.write("base/profile/manifests/init.pp", klass("profile", "hidden"))
-    (control / "manifest.yaml").write_text("modules: {}\n")
+    (control / "manifest.yaml").write_text("moduledir: modules\n")
     assert make(node, "lock", str(control)).code == 0
     warnings = make(node, "check", str(control), "--json").json["warnings"]
     assert not any("basemodulepath" in warning for warning in warnings)
