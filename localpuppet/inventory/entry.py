@@ -23,7 +23,7 @@ from typing import Any
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import ClassName, Environment, NodeName, RunId
-from localpuppet.formats.strict_json import loads, parse_object
+from localpuppet.formats.strict_json import loads_again, parse_object
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.values import Json
 
@@ -145,7 +145,7 @@ class InventoryEntry:
             ValueError: The bytes are another payload's, or were damaged since.
         """
         try:
-            raw = loads(inflate(payload))
+            raw = loads_again(inflate(payload))
             exports = raw["exports"]
             return cls(
                 node=NodeName(raw["node"]),
@@ -165,7 +165,7 @@ class InventoryEntry:
                 paths=tuple(tuple(map(NodeName, one["nodes"])) for one in raw["paths"]),
                 digest=raw["digest"],
             )
-        except (KeyError, TypeError, AttributeError, InvalidInputError) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError, InvalidInputError) as error:
             raise ValueError(f"not the payload of an entry: {error!r}") from error
 
     @classmethod

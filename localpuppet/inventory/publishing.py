@@ -14,7 +14,6 @@ holds what the outbox does. Refuses to know: runs, which facts leave the node (`
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import SystemRandom
@@ -97,7 +96,7 @@ class Outbox:
             refresh: Seconds after which the same is news again.
 
         Raises:
-            InvalidInputError: The entry is larger than a receiver would take.
+            InvalidInputError: The entry is one that no receiver would take: too large, say.
             StateError: The disk refused; the entry before stays.
         """
         before = self.entry()
@@ -107,6 +106,7 @@ class Outbox:
             entry = replace(entry, at=max(entry.at, before.at + STEP))
         # What a clock wrote that was wrong by more, nobody has taken.
         payload = entry.to_payload()
+        InventoryEntry.parse(payload)  # who tells must hear of what every receiver would refuse
         make_private(self.path.parent)
         write_durably(self.path, payload)
         return True
@@ -166,18 +166,22 @@ class Publisher:
             leave: Ends it.
         """
         loop = asyncio.get_running_loop()
+        leaving = asyncio.create_task(leave.wait())
         published, due = 0, 0.0
-        while not leave.is_set():
-            stamp = self._outbox.stamp()
-            wanted = stamp and (stamp != published or loop.time() >= due)
-            if wanted and await self._publish():
-                # Not a fleet in one moment.
-                published, due = stamp, loop.time() + RECHECK * (1 + _CHANCE()) / 2
-            # Not wait_for: up to Python 3.11 it forgets a cancellation that comes at that time.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK):
-                    await changed.wait()
-            changed.clear()
+        try:
+            while not leave.is_set():
+                stamp = self._outbox.stamp()
+                wanted = stamp and (stamp != published or loop.time() >= due)
+                if wanted and await self._publish():
+                    # Not a fleet in one moment.
+                    published, due = stamp, loop.time() + RECHECK * (1 + _CHANCE()) / 2
+                waking = asyncio.create_task(changed.wait())
+                ends = {waking, leaving}
+                await asyncio.wait(ends, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
+                changed.clear()
+        finally:
+            leaving.cancel()
 
     async def _publish(self) -> bool:
         """Publish; return whether the bus holds the entry now."""

@@ -290,13 +290,14 @@ class InventoryWiring:
         return self._node.clock.now().timestamp()
 
     def _trust(self) -> str:
-        """Return the state of the files that say whom we trust; a pinned key changes its directory.
+        """Return the state of the files that say whom we trust and who may what.
 
-        The policies' own directory changes when one is written as our other files are.
+        A key that is pinned or revoked changes its directory.
         """
         settings = self._node.settings
         identity = settings.identity
-        files = (settings.trusted, settings.inventory.policy, identity.ca, identity.crl)
+        policies = (settings.inventory.policy, settings.policy)
+        files = (settings.trusted, *policies, identity.ca, identity.crl)
         return " ".join(_stamp(path) for path in files if path is not None)
 
     def _agent_is_there(self) -> bool:

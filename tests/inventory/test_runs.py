@@ -65,3 +65,17 @@ def test_a_bus_that_cannot_be_asked_is_not_an_empty_answer(node: Node) -> None:
         done = node.run(*words, "--json")
         assert (done.code, done.out) == (69, ""), done.err
     assert node.run("publish").out.startswith("there is nothing to tell")
+
+
+def test_check_reads_the_policy_of_claims_and_misses_it_in_a_fleet(node: Node) -> None:
+    buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}}
+    node.settings(node="web01.example.com", bus="nats", buses=buses)
+    node.app("")
+    warned = node.run("check", "--json").json["warnings"]
+    assert any("each node may claim any role" in one for one in warned)
+    node.write("policies/inventory.policy", "*\tweb\t*\n")
+    warned = node.run("check", "--json").json["warnings"]
+    assert not any("claim" in one for one in warned)
+    node.write("policies/inventory.policy", "*\tweb\n")
+    refused = node.run("check")
+    assert (refused.code, "inventory.policy: line 1" in refused.err) == (2, True), refused.err

@@ -122,3 +122,18 @@ def test_any_text_is_a_policy_or_one_line_of_refusal(text: str) -> None:
     assert not policy.allow
     for action in ACTIONS:
         decide(policy, "choria=alice", action)
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("policy default allow\n", False),
+        ("policy default allow\nallow\t*\t*\t*\t*\n", False),
+        ("policy default deny\nallow\tchoria=alice\tstatus forget\t*\t*\n", True),
+        ("policy default deny\nallow\tchoria=bob\tforget\t*\t*\n", False),
+    ],
+)
+def test_what_came_with_an_upgrade_must_be_named(text: str, allowed: bool) -> None:
+    """`*` was written when there were six actions; it goes on meaning those."""
+    policy = Policy.parse(text.encode(), where="puppet.policy")
+    assert decide(policy, "choria=alice", "forget").allowed is allowed

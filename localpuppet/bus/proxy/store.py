@@ -107,6 +107,7 @@ class ProxyKeyValue(CheckedStore):
 
     async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
         async with aclosing(self._ask("watch", prefix=prefix, **asdict(how))) as lines:
+            await anext(lines)  # it was heard; changes come when there are any
             async for change in self._changes(lines):
                 yield change
 

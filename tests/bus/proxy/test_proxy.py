@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from localpuppet.bus.key_value import Put
+from localpuppet.bus.proxy import store as store_module
+from localpuppet.bus.proxy.server import ProxyServer
 from localpuppet.bus.proxy.store import ProxyKeyValue
 from localpuppet.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.machine.unix_socket import listen_to
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 
 
 @asynccontextmanager
@@ -62,3 +66,28 @@ async def test_what_is_no_entry_is_nobody_there(tmp_path: Path, entry: bytes) ->
     async with told(tmp_path, b'{"ok": true, "entry": %s}' % entry) as kv:
         with pytest.raises(UnavailableError, match="answers what we do not know"):
             await kv.get("/a")
+
+
+async def test_a_watch_that_goes_on_may_wait_long_for_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower of the inventory comes back with a revision, and nothing may have happened."""
+    monkeypatch.setattr(store_module, "MARGIN", 0.05)
+    kv = MemoryKeyValue(MemoryStore())
+    revision = await kv.put("/a/b", b"1")
+
+    @asynccontextmanager
+    async def lend(_engine: str | None) -> AsyncGenerator[MemoryKeyValue, None]:
+        yield kv
+
+    server = await listen_to(tmp_path / "bus.sock", ProxyServer(lend).answer, users=())
+    lent = ProxyKeyValue(tmp_path / "bus.sock", timeout=0.05)
+    async with aclosing(lent.watch("/a/", after=revision)) as changes:
+        following = asyncio.ensure_future(anext(changes))
+        done, _ = await asyncio.wait([following], timeout=0.5)
+        assert not done, following.exception()
+        await kv.put("/a/b", b"2")
+        change = await following
+    server.close()
+    assert isinstance(change, Put)
+    assert change.entry.value == b"2"
