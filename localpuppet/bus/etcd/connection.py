@@ -36,6 +36,7 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "BROKEN",
+    "TOKEN_PROBLEMS",
     "Bytes",
     "Channel",
     "CompactedError",
@@ -58,7 +59,7 @@ BROKEN = (OSError, TimeoutError, StreamTerminatedError, H2Error)
 # nothing about a connection that others use.
 FAIR = 0.9
 
-_TOKEN_PROBLEMS = ("invalid auth token", "revision of auth store is old")
+TOKEN_PROBLEMS = ("invalid auth token", "revision of auth store is old")
 
 
 # Bytes of one answer; an entry has at most 1.5 MiB with etcd's own limit of a request.
@@ -180,7 +181,7 @@ class EtcdConnection:
         try:
             return await self._once(channel, method, request)
         except GRPCError as error:
-            if not any(text in (error.message or "") for text in _TOKEN_PROBLEMS):
+            if not any(text in (error.message or "") for text in TOKEN_PROBLEMS):
                 raise
             self._token = ""  # expired, or users were changed: nothing was done, so once more
             return await self._once(channel, method, request)

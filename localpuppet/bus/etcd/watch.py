@@ -18,6 +18,7 @@ from grpclib.exceptions import GRPCError
 from localpuppet.bus.etcd import messages
 from localpuppet.bus.etcd.connection import (
     BROKEN,
+    TOKEN_PROBLEMS,
     Bytes,
     Channel,
     CompactedError,
@@ -106,7 +107,7 @@ class EtcdWatch:
             if message.compacted:
                 raise CompactedError
             if message.cancelled:
-                if any(text in message.reason for text in ("auth token", "auth store")):
+                if _stale(message):
                     self._connection.forget_token()
                 raise self._problem(f"ended the watch: {one_line(message.reason)}")
 
@@ -142,13 +143,8 @@ class EtcdWatch:
     async def _read(self) -> None:
         problem: UnavailableError
         try:
-            channel, metadata = await self._connection.ready()
-            self._channel = channel
-            async with open_stream(channel, messages.WATCH, metadata) as stream:
-                await stream.send_message(self._request)
-                self._stream = stream
-                while (answer := await self._receive(stream)) is not None:
-                    await self._keep(answer)
+            if await self._read_stream(first=True):
+                await self._read_stream(first=False)
             problem = self._problem("ended the watch")
         except UnavailableError as error:
             problem = error
@@ -159,12 +155,34 @@ class EtcdWatch:
             self._connection.drop(self._channel)
         await self._queue.put(problem)
 
+    async def _read_stream(self, *, first: bool) -> bool:
+        """Keep what a stream says to its end.
+
+        Returns:
+            Whether the first stream was refused for its token: that has expired, or users were
+            changed, since the call before.
+        """
+        channel, metadata = await self._connection.ready()
+        self._channel = channel
+        async with open_stream(channel, messages.WATCH, metadata) as stream:
+            await stream.send_message(self._request)
+            self._stream = stream
+            while (answer := await self._receive(stream)) is not None:
+                message = messages.read_watched(answer)
+                if first and _stale(message):
+                    self._connection.forget_token()
+                    with suppress(*BROKEN):  # the server was faster
+                        await stream.cancel()
+                    return True
+                first = False
+                await self._keep(message)
+        return False
+
     async def _receive(self, stream: Bytes) -> bytes | None:
         return await receive(stream, where=self._connection.where)
 
-    async def _keep(self, answer: bytes) -> None:
+    async def _keep(self, message: messages.Watched) -> None:
         """Keep what a message tells, but for what is too large, when there is room for it."""
-        message = messages.read_watched(answer)
         told = [one for one in message.events if len(one.entry.value) <= self._largest]
         message = replace(message, events=tuple(told))
         size = _size(message)
@@ -179,6 +197,11 @@ class EtcdWatch:
 
     def _problem(self, what: str) -> UnavailableError:
         return UnavailableError(what, where=self._connection.where)
+
+
+def _stale(message: messages.Watched) -> bool:
+    """Return whether a watch ends because the server does not know our token any more."""
+    return message.cancelled and any(text in message.reason for text in TOKEN_PROBLEMS)
 
 
 def _size(message: messages.Watched) -> int:

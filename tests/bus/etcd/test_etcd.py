@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from localpuppet.bus.etcd import messages, protobuf
 from localpuppet.bus.etcd.store import open_etcd, weakness
-from localpuppet.bus.key_value import Listing
+from localpuppet.bus.key_value import Listing, Put
 from localpuppet.errors import UnavailableError
 from tests.rigs.bus.etcd_double import answering, etcd_double
 from tests.rigs.following import Follower, lose_all
@@ -59,20 +59,41 @@ async def test_tls_with_a_client_certificate_that_carries_a_name(tmp_path: Path)
         server.stop()
 
 
+def with_users(server: EtcdServer) -> None:
+    """Give a server users: root, and web01, to whom `/mine/` belongs."""
+    for line in (
+        "user add root:secret",
+        "user grant-role root root",
+        "role add node",
+        "role grant-permission node readwrite --prefix=true /mine/",
+        "user add web01:word",
+        "user grant-role web01 node",
+        "auth enable",
+    ):
+        server.ctl(*line.split())
+
+
+async def test_a_token_that_is_over_between_a_listing_and_its_watch(server: EtcdServer) -> None:
+    with_users(server)
+    store = await open_etcd(servers_at(server.url, user="web01"), timeout=TIMEOUT, password="word")
+    changes = store.watch("/mine/")
+    assert isinstance(await anext(changes), Listing)
+    # All tokens are over; the watch is opened with one of them.
+    server.ctl("--user=root:secret", "auth", "disable")
+    server.ctl("auth", "enable")
+    server.ctl("--user=root:secret", "put", "/mine/a", "1")
+    change = await anext(changes)
+    assert isinstance(change, Put)
+    assert change.entry.value == b"1"
+    await changes.aclose()
+    await store.close()
+
+
 async def test_users_and_tokens_that_expire(tmp_path: Path) -> None:
     server = EtcdServer(tmp_path / "etcd", options=["--auth-token-ttl=1"])
     server.start()
     try:
-        for line in (
-            "user add root:secret",
-            "user grant-role root root",
-            "role add node",
-            "role grant-permission node readwrite --prefix=true /mine/",
-            "user add web01:word",
-            "user grant-role web01 node",
-            "auth enable",
-        ):
-            server.ctl(*line.split())
+        with_users(server)
         store = await open_etcd(
             servers_at(server.url, user="web01"), timeout=TIMEOUT, password="word"
         )
