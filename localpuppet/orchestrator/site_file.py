@@ -18,10 +18,9 @@ from localpuppet.machine.files import MAX_DOCUMENT, read_user_file
 from localpuppet.orchestrator.site import MAX_COMPONENTS, Site
 
 MAX_GRAPH = 48 * 1024 * 1024
-# What a value costs in memory depends on how many mappings and lists there are: a graph needs one
-# mapping and two lists a component, and a bracket in each of its names.
-MAX_MAPPINGS = 2 * MAX_COMPONENTS
-MAX_BRACKETS = 16 * MAX_COMPONENTS
+# What a document costs in memory depends on how many values it has: a graph needs one mapping and
+# two lists a component, some nine strings, and a bracket in each of its names.
+MOST = {b"{": 2 * MAX_COMPONENTS, b"[": 16 * MAX_COMPONENTS, b'"': 24 * MAX_COMPONENTS}
 STANDARD_INPUT = "-"
 
 
@@ -59,9 +58,9 @@ def _document(source: str, documents: Documents, where: str) -> dict[str, Json]:
     else:
         data = sys.stdin.buffer.read(MAX_GRAPH + 1)
     if data.lstrip(b" \t\r\n").startswith(b"{"):
-        if data.count(b"{") > MAX_MAPPINGS or data.count(b"[") > MAX_BRACKETS:
+        if any(data.count(sign) > most for sign, most in MOST.items()):
             raise InvalidInputError(
-                f"has too many mappings or lists: at most {MAX_COMPONENTS} components are allowed",
+                f"has too many values: at most {MAX_COMPONENTS} components are allowed",
                 where=where,
                 hint="plan parts of the site",
             )

@@ -200,13 +200,14 @@ def test_pictures(node: Node, shop: str) -> None:
     assert (drawn.code, drawn.err, graph.code, graph.err) == (0, "", 0, "")
 
 
-def test_a_graph_that_is_only_brackets_is_refused_before_it_takes_memory(node: Node) -> None:
-    path = node.write("brackets.json", '{"applications": {"a": {"b": {"consumes": [')
-    with path.open("a") as file:
-        file.write("[]," * 5_000_000 + "[]]}}}}")
-    done = node.run("plan", "--site", str(path))
-    assert done.code == 2
-    assert "too many mappings or lists" in done.err
+def test_a_graph_of_too_many_values_is_refused_before_it_takes_memory(node: Node) -> None:
+    path = node.write("many.json", '{"applications": {"a": {"b": {"consumes": [')
+    start = path.read_text()
+    for value, count in (("[]", 4_000_000), ('"ab"', 3_000_000), ("{}", 500_000)):
+        path.write_text(start + f"{value}," * count + f"{value}]}}}}}}}}")
+        done = node.run("plan", "--site", str(path))
+        assert done.code == 2
+        assert "has too many values" in done.err
     path.write_text(json.dumps({"applications": {}}) + " " * (48 * 1024 * 1024))
     assert "is too large" in node.run("plan", "--site", str(path)).err
     path.write_text("#" * (1024 * 1024 + 1))
