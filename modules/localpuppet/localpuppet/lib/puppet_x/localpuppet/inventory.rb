@@ -21,7 +21,7 @@ module PuppetX
       def self.ask(function, arguments)
         question = { 'function' => function, 'arguments' => arguments, 'run' => Agent.run }
         answer = Agent.call('query', question, patience: PATIENCE, limit: LIMIT)
-        raise Agent::Error, "the agent's answer to #{function}() is not one" unless answer.key?('answer')
+        raise Agent::Error, "#{function}(): the agent's answer holds no result" unless answer.key?('answer')
 
         Array(answer['warnings']).each { |text| Puppet.warning("#{function}(): #{Program.line(text)}") }
         answer['answer']
