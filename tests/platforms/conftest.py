@@ -1,10 +1,14 @@
 """A machine with a real systemd, for each test that asks for one."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.rigs.systemd import Machine, acquaint
+
+# Who tests on another Debian tests on that one alone.
+collect_ignore = ["test_debian13.py"] if "LOCALPUPPET_DEBIAN" in os.environ else []
 
 
 @pytest.fixture
