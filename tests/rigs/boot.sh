@@ -15,8 +15,8 @@ own=$top/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/localpuppet-machine-$$
 mkdir -p "$own" "$top/root/opt/localpuppet" "$top/root/var/log/journal"
 : >"$top/root/etc/fstab"
 echo web01.example.com >"$top/root/etc/hostname"
-# Debian starts servers that were installed for other tests; and there is no terminal.
-for unit in etcd nats-server console-getty; do
+# Debian starts servers that were installed for other tests; there is no terminal, and the kernel is not ours.
+for unit in etcd nats-server console-getty systemd-modules-load; do
     ln -sf /dev/null "$top/root/etc/systemd/system/$unit.service"
 done
 export top own clone
