@@ -27,6 +27,8 @@ Examples:
 def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bool) -> None:
     """Validate settings, INPUT, its release, layers and node document; run nothing.
 
+    A release that is older than the one that was applied last is refused, as 'apply' does.
+
     The document must fit the classes and parameters that Puppet's parser found in a staged
     release, or finds in any release now (with --parse).
     """
@@ -40,6 +42,11 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
         .classify(str(node.settings.input) if source is None else source, None)
     )
     loaded, release, document = classified.loaded, classified.release, classified.document
+    if node.ledger.rollback() is None:  # else whoever rolled back has decided
+        try:
+            node.ledger.check_forward(loaded.input.app)
+        except LocalpuppetError as error:
+            raise loaded.placed(error) from error
     releases = ReleaseWiring(node)
     warnings = [
         f"{name} is mutable: the same input may give another result later"

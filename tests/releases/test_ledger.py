@@ -1,5 +1,6 @@
 """Which release is older: by the times in tags, else by the order of first application."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.ledger import Ledger
 from localpuppet.releases.lock import Pin
 from localpuppet.releases.tag_memory import TagMemory
+from tests.rigs.node import Node
 
 R1, R2, R3, R4 = (ReleasePath(f"web/tags/r{number}") for number in range(1, 5))
 
@@ -96,3 +98,17 @@ def test_a_damaged_memory_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "tags.json").write_text(text)
     with pytest.raises(StateError, match=r"tags\.json: is damaged"):
         TagMemory(tmp_path).pin(R1)
+
+
+def test_check_refuses_what_apply_would_as_older(node: Node) -> None:
+    for tag in ("r1", "r2"):
+        node.write(f"modules/foo/tags/{tag}/manifest.yaml", "modules: {}\n")
+    order = {"schema": 1, "order": {"foo": ["foo/tags/r1", "foo/tags/r2"]}}
+    node.write("var/applied.json", json.dumps(order))
+    node.write("input.yaml", "app: foo/tags/r2\n")
+    assert node.run("check").code == 0
+    file = node.write("input.yaml", "app: foo/tags/r1\n")
+    for arguments in ([], [str(file)]):
+        refused = node.run("check", *arguments)
+        assert refused.code == 2
+        assert "input.yaml: app: foo/tags/r1 is older than foo/tags/r2" in refused.err
