@@ -107,6 +107,7 @@ def run_of(number: int, real: dict[str, Any], least: int, *, roles: list[Any]) -
         environment=Environment("production"),
         parameters={"role": roles},
         facts=facts_of(number, real, least),
+        withheld=(),
         classes=["main", "app", "nginx::vhost"],
         paths=((),),
     )

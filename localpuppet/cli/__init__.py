@@ -1,8 +1,8 @@
 """What people meet at a terminal: one file a verb, and how things are shown.
 
-verbs: `agent`, `apply`, `call`, `check`, `completion`, `enc`, `hold`, `inventory`, `keys`,
-    `lease`, `lookup`, `nodes`, `orchestrator`, `permissions`, `record`, `release`, `requests`,
-    `rollback`, `stage`, `status`, `trigger`, `trying`, `units`.
+verbs: `agent`, `apply`, `call`, `check`, `completion`, `data`, `hold`, `inventory`, `keys`,
+    `lease`, `nodes`, `orchestrator`, `permissions`, `record`, `release`, `requests`, `rollback`,
+    `stage`, `status`, `trigger`, `trying`, `units`.
 shared by verbs: `asking`, `lazy_group`, `main`, `node_options`, `nodes_watch`,
     `progress`, `render`, `render_node`, `render_reply`, `render_run`, `run_async`.
 """

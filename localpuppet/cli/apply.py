@@ -61,11 +61,12 @@ Examples:
   localpuppet apply --noop --despite-hold        also while a hold is in force
   curl … | localpuppet apply -                   input from standard input
   localpuppet apply https://enc.example.com/web01.yaml
+  localpuppet apply userdata:                    input from the cloud
   run=$(localpuppet apply --detach); localpuppet status --wait "$run"
   localpuppet apply --timeout 10m -- --debug     options for Puppet
 """,
 )
-@click.argument("source", metavar="[INPUT|-|https://…]", required=False)
+@click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
 @click.option(
     "--install",
     metavar="PACKAGE",
@@ -106,7 +107,8 @@ def apply_command(
 ) -> int:
     """Apply the release that INPUT names to this node.
 
-    INPUT is a file (default: input.yaml in the root), '-' for standard input, or an https URL.
+    INPUT is a file (default: input.yaml in the root), '-' for standard input, an https URL, or
+    'userdata:' for what the cloud says.
     A release that is not on the node yet is staged first. The node is locked meanwhile; what
     happens is recorded: see status, logs and why.
     """

@@ -20,7 +20,7 @@ Examples:
   localpuppet check --parse          and hold it against its classes
 """,
 )
-@click.argument("source", metavar="[INPUT|-|https://…]", required=False)
+@click.argument("source", metavar="[INPUT|-|https://…|userdata:]", required=False)
 @click.option("--parse", is_flag=True, help="Have Puppet parse the release's files now.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj

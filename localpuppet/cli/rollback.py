@@ -39,12 +39,11 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     if end:
         _end(node, as_json)
         return
-    from localpuppet.enc.input import read_input
     from localpuppet.runs.going_back import go_back
     from localpuppet.wiring.releases import ReleaseWiring
 
     rollback, left = go_back(
-        read_input(str(node.settings.input), documents=node.documents, fetch=node.fetch()),
+        node.inputs.read(str(node.settings.input)),
         tag=tag,
         user=user(),
         now=node.clock.now(),

@@ -2,5 +2,6 @@
 
 decides: `document`, `interpolation`.
 acts: `classify`, `command`, `input`.
-touches the world: `https`.
+touches the world: `https`, `transfer`.
+what the cloud says: `instance`.
 """

@@ -1,15 +1,13 @@
 """Fetching an input over https: size and time are bounded, the server's name is verified."""
 
-import contextlib
 import http.client
-import signal
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 from localpuppet import __version__
+from localpuppet.enc.transfer import deadline, whole_body
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.text import url_without_secrets
 from localpuppet.machine.anchors import tls_context
@@ -62,12 +60,12 @@ class Https:
             urllib.request.ProxyHandler(),
             _NoRedirect(),
         )
-        request = urllib.request.Request(  # noqa: S310 - the scheme is https: see read_input
+        request = urllib.request.Request(  # noqa: S310 - the scheme is https: see InputReader
             url, headers={"User-Agent": f"localpuppet/{__version__}", "Accept": "*/*"}
         )
         try:
-            with _deadline(self._timeout), opener.open(request, timeout=self._timeout) as answer:
-                return _body(answer, limit, where)
+            with deadline(self._timeout), opener.open(request, timeout=self._timeout) as answer:
+                return whole_body(answer, limit, where)
         except urllib.error.HTTPError as error:
             raise UnavailableError(f"the server answered {error.code}", where=where) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -75,39 +73,3 @@ class Https:
             raise UnavailableError(
                 f"cannot be fetched: {reason}", where=where, hint="is the server up, its CA known?"
             ) from error
-
-
-def _body(answer: http.client.HTTPResponse, limit: int, where: str) -> bytes:
-    """Return the whole body: half an input is another input."""
-    promised = answer.length
-    if promised is None and not answer.chunked:
-        raise UnavailableError(
-            "the server said no length, so a broken connection could not be told from the end",
-            where=where,
-        )
-    body = bytearray()
-    while chunk := answer.read1(65536):
-        body += chunk
-        if len(body) > limit:
-            raise InvalidInputError(f"is too large: the limit is {limit} bytes", where=where)
-    if promised is not None and len(body) != promised:
-        raise UnavailableError(
-            f"the connection broke after {len(body)} of {promised} bytes", where=where
-        )
-    return bytes(body)
-
-
-@contextlib.contextmanager
-def _deadline(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the main thread after `seconds`: a server may trickle for ever."""
-
-    def ring(_number: int, _frame: object) -> None:
-        raise TimeoutError(f"timed out after {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

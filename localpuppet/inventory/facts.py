@@ -13,7 +13,7 @@ Example: `Selection(facts=(), hide=("ssh*",)).of({"os": {...}, "ssh": {...}})` h
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
@@ -82,12 +82,15 @@ class Selection:
     facts: tuple[str, ...] = ()
     hide: tuple[str, ...] = ()
 
-    def of(self, facts: Mapping[str, Json]) -> dict[str, Json]:
+    def of(self, facts: Mapping[str, Json], *, withheld: Collection[str] = ()) -> dict[str, Json]:
         """Return the facts that are published.
 
         Args:
             facts: All facts of a run, structured.
+            withheld: Names of those that are published only where the site itself selects them.
         """
+        if not self.facts:
+            facts = {name: value for name, value in facts.items() if name not in withheld}
         wanted = _pattern(self.facts) if self.facts else None
         hidden = _pattern((*VOLATILE, *self.hide))
         return _selected(facts, "", wanted, hidden)
@@ -205,6 +208,7 @@ class GoodRun:
         environment: Puppet's environment.
         parameters: The top-scope parameters of the node document.
         facts: All facts of that run.
+        withheld: Names of facts that the cloud gave, and that only a site that selects them tells.
         classes: Names of the classes in its catalog.
         paths: The chains of nodes that led to it.
         queries: What its catalog asked.
@@ -217,6 +221,7 @@ class GoodRun:
     environment: Environment
     parameters: Mapping[str, Json]
     facts: Mapping[str, Json]
+    withheld: Collection[str]
     classes: Iterable[str]
     paths: tuple[tuple[NodeName, ...], ...]
     queries: tuple[AskedQuery, ...] = ()
@@ -233,6 +238,7 @@ def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
         InvalidInputError: The role is neither a string nor a list of strings.
     """
     roles = roles_of(run.parameters, run.facts)
+    facts = selection.of(run.facts, withheld=run.withheld)
     classes = sorted({name for name in run.classes if is_class_name(name)})
     return InventoryEntry(
         node=run.node,
@@ -240,7 +246,7 @@ def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
         run=run.run,
         release=run.release,
         environment=run.environment,
-        facts=with_roles(named_for(selection.of(run.facts), run.node), roles),
+        facts=with_roles(named_for(facts, run.node), roles),
         roles=roles,
         classes=tuple(map(ClassName, classes[:MAX_CLASSES])),
         queries=run.queries[:MAX_QUERIES],

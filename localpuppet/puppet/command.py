@@ -59,6 +59,9 @@ _ERROR = re.compile(r"Error: (?!Facter\b|Scope\()")
 CLIENT_DATA = "client_data"
 # There, too: the classes in the catalog, which an apply does not write down by itself.
 CLASSES = "classes.txt"
+# Where `enc.sh`, and our facts in `modules/localpuppet`, look.
+NODE_DOCUMENT = "LOCALPUPPET_NODE_DOCUMENT"
+INSTANCE_FACTS = "LOCALPUPPET_INSTANCE_FACTS"
 _SHORT = re.compile("-[dtv]+")
 _GC = {
     "RUBY_GC_HEAP_INIT_SLOTS": "600000",
@@ -120,6 +123,7 @@ class ApplyCommand:
         tags: Puppet's tags, if only some resources are to be applied.
         extra: What the user wrote behind `--`.
         config_version: What Puppet calls the configuration; empty for Puppet's own way.
+        instance_facts: Where the facts of the cloud's instance data are; `None` for none.
     """
 
     command: str
@@ -129,6 +133,7 @@ class ApplyCommand:
     tags: str | None
     extra: Sequence[str]
     config_version: str = ""
+    instance_facts: Path | None = None
 
     def argv(self) -> list[str]:
         """Return the arguments that decide what is applied."""
@@ -143,10 +148,16 @@ class ApplyCommand:
 
     def shown(self) -> str:
         """Return the line that can be pasted into a shell: without our bookkeeping."""
-        line = shlex.join(self.argv())
-        if self.node_document != self.compilation.enc_script.parent.parent / "node.yaml":
-            line = f"LOCALPUPPET_NODE_DOCUMENT={shlex.quote(str(self.node_document))} {line}"
-        return f"# {line}"
+        needed = self.variables
+        if self.node_document == self.compilation.enc_script.parent.parent / "node.yaml":
+            del needed[NODE_DOCUMENT]
+        set_before = [f"{name}={shlex.quote(value)}" for name, value in needed.items()]
+        return " ".join(["#", *set_before, shlex.join(self.argv())])
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the code in a run finds its input by."""
+        return variables(self.node_document, self.instance_facts)
 
     def recorded(
         self, *, public: Path, report: Path, route_file: Path, reports: Iterable[str]
@@ -184,6 +195,17 @@ class ApplyCommand:
             ",".join(reports) or "none",
             *rest[1:],
         ]
+
+
+def variables(node_document: Path, instance_facts: Path | None) -> dict[str, str]:
+    """Return what Puppet's environment says of where its input is.
+
+    Args:
+        node_document: What the ENC script prints.
+        instance_facts: What our Ruby takes facts from; `None` for nothing.
+    """
+    named = {NODE_DOCUMENT: node_document, INSTANCE_FACTS: instance_facts}
+    return {name: str(path) for name, path in named.items() if path is not None}
 
 
 def error_lines(stderr: bytes) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.enc.document import NodeDocument, to_yaml
+from localpuppet.enc.instance.handover import hand_over
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.strict_json import loads
@@ -18,7 +19,7 @@ from localpuppet.formats.text import joined
 from localpuppet.formats.values import Json
 from localpuppet.machine.files import make_private, write_durably
 from localpuppet.machine.ports import Output, Processes
-from localpuppet.puppet.command import Compilation, error_lines, utf8
+from localpuppet.puppet.command import Compilation, error_lines, utf8, variables
 from localpuppet.puppet.installation import Installation
 from localpuppet.releases.difference import resources
 from localpuppet.releases.release import Release
@@ -53,6 +54,7 @@ class CatalogCompiler:
         state: The state directory; scratch files are made there.
         compilation: Returns what a catalog is compiled from: of a release, in one of Puppet's
             environments, whose directory is in the given one.
+        instance_facts: Returns the facts of the cloud's instance data.
         lookup_script: The Ruby file that goes with `puppet lookup`.
         installed: Returns the installed Puppet.
         env: The environment for Puppet.
@@ -62,6 +64,7 @@ class CatalogCompiler:
 
     state: Path
     compilation: Callable[[Release, str, Path], Compilation]
+    instance_facts: Callable[[], Mapping[str, str]]
     lookup_script: Path
     installed: Callable[[], Installation]
     env: Mapping[str, str]
@@ -121,14 +124,17 @@ class CatalogCompiler:
             (environments / document.environment).mkdir(parents=True)
             compilation = self.compilation(release, document.environment, environments)
             options = [*compilation.options, "--log_level", "err", "--color=false"]
-            if facts is not None:
+            of_the_cloud = None
+            if facts is None:
+                of_the_cloud = hand_over(self.instance_facts(), scratch)
+            else:
                 make_private(scratch / "facts")
                 write_durably(scratch / "facts" / f"{facts.name}.yaml", facts.to_yaml().encode())
                 options += ["--facts_terminus", "yaml", "--yamldir", str(scratch)]
             manifest = str(compilation.site_manifest)
             output = self.processes.capture(
                 [installation.command, *words, *options, "--manifest", manifest],
-                env={**self._env(script), "LOCALPUPPET_NODE_DOCUMENT": str(path)},
+                env={**self._env(script), **variables(path, of_the_cloud)},
                 timeout=self.timeout,
                 limit=MAX_CATALOG,
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from localpuppet.enc.classify import node_document
 from localpuppet.enc.command import EncCommand
 from localpuppet.enc.document import EncData, NodeDocument
-from localpuppet.enc.input import Fetch, LoadedInput, read_input
+from localpuppet.enc.input import InputReader, LoadedInput
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import NodeName, ReleasePath
@@ -37,8 +37,8 @@ class Classifier:
     """Computes node documents.
 
     Args:
-        documents: Reads documents.
-        fetch: The https client.
+        inputs: Reads inputs.
+        documents: Reads the answer of the site's own ENC command.
         resolve: Returns a release that is on the node.
         enc_command: The site's own ENC command, if it has one.
         certname: Returns the name of this node for that command.
@@ -48,15 +48,15 @@ class Classifier:
     def __init__(
         self,
         *,
+        inputs: InputReader,
         documents: Documents,
-        fetch: Fetch,
         resolve: Callable[[ReleasePath], Release],
         enc_command: EncCommand | None,
         certname: Callable[[], str],
         processes: Processes,
     ) -> None:
+        self._inputs = inputs
         self._documents = documents
-        self._fetch = fetch
         self._resolve = resolve
         self._enc_command = enc_command
         self._certname = certname
@@ -66,13 +66,13 @@ class Classifier:
         """Return the checked input, its release and the node document.
 
         Args:
-            source: Path, `-` or URL of the input.
+            source: Path, `-`, URL of the input, or `userdata:`.
             node: The node that the site's own ENC command is asked about; `None` for this one.
 
         Raises:
             LocalpuppetError: Something is refused or cannot be asked.
         """
-        loaded = read_input(source, documents=self._documents, fetch=self._fetch)
+        loaded = self._inputs.read(source)
         try:
             release = self._resolve(loaded.input.app)
         except LocalpuppetError as error:

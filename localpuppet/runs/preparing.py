@@ -1,25 +1,29 @@
 """Prepares a run, whoever asks for it: `localpuppet apply`, the agent, a rollout.
 
     read the input -> rolled back? older? -> provide the release -> compute the node document
+    -> ask for instance data
 
 Owns: what is refused before anything is locked or recorded, and that each step is done once: the
 release is resolved once, the node document computed once. Refuses to know: how Puppet is run.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from localpuppet.enc.classify import node_document
 from localpuppet.enc.document import NodeDocument
-from localpuppet.enc.input import Fetch, LoadedInput, read_input
+from localpuppet.enc.input import InputReader, LoadedInput
 from localpuppet.errors import LocalpuppetError
-from localpuppet.formats.documents import Documents
-from localpuppet.formats.names import ReleasePath
+from localpuppet.formats.names import ReleasePath, RunId
+from localpuppet.formats.times import show_time
 from localpuppet.releases.ledger import Ledger, Rollback
 from localpuppet.releases.provider import ReleaseProvider
 from localpuppet.releases.release import Release
 from localpuppet.runs.options import RunOptions
+from localpuppet.runs.run import RunRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +38,47 @@ class PreparedRun:
             changed. What is refused before that leaves the rollback as it is.
         document: The node document; `None` where the site's own ENC command is asked for a part
             of it, which the supervisor does when the run is on record.
+        instance_facts: The facts that the cloud's instance data gives, by name.
     """
 
     loaded: LoadedInput
     release: Release
     options: RunOptions
     document: NodeDocument | None
+    instance_facts: Mapping[str, str] = field(default_factory=dict)
     ends_rollback: bool = False
+
+    def request(
+        self, run: RunId, now: datetime, *, command: Sequence[str], document: Mapping[str, Any]
+    ) -> RunRequest:
+        """Return what the record says of what was asked for.
+
+        Args:
+            run: The run's id.
+            now: UTC.
+            command: The whole argument vector of Puppet; empty where Puppet is not started.
+            document: The node document; empty where there is none.
+        """
+        loaded, release, options = self.loaded, self.release, self.options
+        return RunRequest(
+            id=run,
+            requested_at=show_time(now),
+            user=options.user,
+            cause=options.cause,
+            app=release.app,
+            modulepath=tuple(map(str, release.whole_modulepath)),
+            environment=str(document.get("environment", "")),
+            input=loaded.name,
+            input_sha256=loaded.sha256,
+            layers=loaded.input.layers,
+            noop=options.noop,
+            timeout=options.timeout,
+            command=tuple(command),
+            node_document=document,
+            causes=options.causes,
+            work_tree=release.work_tree,
+            instance_facts=tuple(sorted(self.instance_facts)),
+        )
 
 
 class RunPreparation:
@@ -48,8 +86,8 @@ class RunPreparation:
 
     Args:
         own_input: The node's own input.
-        documents: Reads documents.
-        fetch: The https client.
+        inputs: Reads inputs.
+        instance_facts: Returns the facts of the cloud's instance data.
         ledger: What was applied, and an operator's rollback.
         releases: Provides releases.
         asks_enc: Whether the site has an ENC command of its own.
@@ -61,8 +99,8 @@ class RunPreparation:
         self,
         *,
         own_input: Path,
-        documents: Documents,
-        fetch: Fetch,
+        inputs: InputReader,
+        instance_facts: Callable[[], Mapping[str, str]],
         ledger: Ledger,
         releases: ReleaseProvider,
         asks_enc: bool,
@@ -70,8 +108,8 @@ class RunPreparation:
         named: Callable[[ReleasePath], None],
     ) -> None:
         self._own_input = own_input
-        self._documents = documents
-        self._fetch = fetch
+        self._inputs = inputs
+        self._instance_facts = instance_facts
         self._ledger = ledger
         self._releases = releases
         self._asks_enc = asks_enc
@@ -98,11 +136,7 @@ class RunPreparation:
             LocalpuppetError: The input is refused, or the release cannot be had; nothing was
                 locked, and nothing recorded.
         """
-        loaded = read_input(
-            str(self._own_input) if source is None else source,
-            documents=self._documents,
-            fetch=self._fetch,
-        )
+        loaded = self._inputs.read(str(self._own_input) if source is None else source)
         self._named(loaded.input.app)
         rollback = self._ledger.rollback() if source is None else None
         stands = rollback is not None and rollback.stands(loaded.sha256) and not allow_rollback
@@ -128,6 +162,7 @@ class RunPreparation:
             release=release,
             options=options,
             document=document,
+            instance_facts=self._instance_facts(),
             ends_rollback=rollback is not None and not stands and not options.noop,
         )
 

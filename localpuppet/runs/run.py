@@ -77,6 +77,7 @@ class RunRequest:
         causes: Of a run of the agent's: the first of its causes (`causes`), the number of all
             (`count`), and the paths along which triggers came (`paths`).
         work_tree: The directory that was tried in place of a release; empty for a release.
+        instance_facts: Names of the facts that the cloud's instance data gave to the run.
     """
 
     id: RunId
@@ -95,6 +96,7 @@ class RunRequest:
     node_document: Mapping[str, Any]
     causes: Mapping[str, Any] = field(default_factory=dict)
     work_tree: str = ""
+    instance_facts: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -4,14 +4,14 @@ Owns: the order of things. Invariants: at most one run on a node; the record is 
 starts and closed after it. Refuses to know: the operating system, the terminal.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from localpuppet.enc import classify
 from localpuppet.enc.command import EncCommand
 from localpuppet.enc.document import NodeDocument
+from localpuppet.enc.instance.handover import hand_over
 from localpuppet.errors import EncError, LocalpuppetError, PuppetMissingError, StateError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import NodeName, ReleasePath, RunId
@@ -195,12 +195,14 @@ class Supervisor:
         except LocalpuppetError as error:
             raise error.at(prepared.loaded.name) from error
         call = node.call(installation, release, document.environment, options)
+        call = replace(call, instance_facts=hand_over(prepared.instance_facts, node.state))
         make_private(call.compilation.environments / document.environment)
         classify.write_document(document, call.node_document)
         command = call.recorded(
             public=run.public, report=run.report, route_file=node.route_file, reports=node.reports
         )
-        request = self._request(run, prepared, command=command, document=document.to_dict())
+        now = self._clock.now()
+        request = prepared.request(run.id, now, command=command, document=document.to_dict())
         return request, call
 
     def _ask_enc(self, installation: Installation, prepared: PreparedRun) -> NodeDocument:
@@ -212,34 +214,6 @@ class Supervisor:
             )
         return classify.node_document(prepared.loaded, prepared.release.enc, answer=answer)
 
-    def _request(
-        self,
-        run: RunDirectory,
-        prepared: PreparedRun,
-        *,
-        command: Sequence[str],
-        document: Mapping[str, Any],
-    ) -> RunRequest:
-        loaded, release, options = prepared.loaded, prepared.release, prepared.options
-        return RunRequest(
-            id=run.id,
-            requested_at=show_time(self._clock.now()),
-            user=options.user,
-            cause=options.cause,
-            app=release.app,
-            modulepath=tuple(map(str, release.whole_modulepath)),
-            environment=str(document.get("environment", "")),
-            input=loaded.name,
-            input_sha256=loaded.sha256,
-            layers=loaded.input.layers,
-            noop=options.noop,
-            timeout=options.timeout,
-            command=tuple(command),
-            node_document=document,
-            causes=options.causes,
-            work_tree=release.work_tree,
-        )
-
     def _never_started(
         self,
         run: RunDirectory,
@@ -249,7 +223,7 @@ class Supervisor:
         seconds: float,
     ) -> Status:
         """Record a run that ended before Puppet started: silence would look like health."""
-        request = self._request(run, prepared, command=(), document={})
+        request = prepared.request(run.id, self._clock.now(), command=(), document={})
         run.open(request, status)
         log = RunLog(run.log)
         log.take(f"localpuppet: {error}\n".encode(), lambda _line: None, end=True)
@@ -354,7 +328,7 @@ class Supervisor:
             more={
                 **node.telling,
                 "LOCALPUPPET_RUN": run.id,
-                "LOCALPUPPET_NODE_DOCUMENT": str(call.node_document),
+                **call.variables,
             },
             lock=lock.fd,
         )

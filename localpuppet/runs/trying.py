@@ -6,15 +6,14 @@ Owns: what such a run is refused for, and what of the node does not count for it
 the input names, a rollback, the order of releases. Refuses to know: how Puppet is run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.enc.classify import node_document
 from localpuppet.enc.document import EncData, Input
-from localpuppet.enc.input import Fetch, LoadedInput, read_input
+from localpuppet.enc.input import InputReader, LoadedInput
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.release import Release
 from localpuppet.runs.options import RunOptions
@@ -30,8 +29,8 @@ class TrialPreparation:
 
     Attributes:
         own_input: The node's own input; it may be missing.
-        documents: Reads documents.
-        fetch: The https client.
+        inputs: Reads inputs.
+        instance_facts: Returns the facts of the cloud's instance data.
         release: Returns the work tree in a directory, ready to be run.
         immutable_only: Whether the site runs tags only.
         asks_enc: Whether the site has an ENC command of its own.
@@ -40,8 +39,8 @@ class TrialPreparation:
     """
 
     own_input: Path
-    documents: Documents
-    fetch: Fetch
+    inputs: InputReader
+    instance_facts: Callable[[], Mapping[str, str]]
     release: Callable[[Path], Release]
     immutable_only: bool
     asks_enc: bool
@@ -73,15 +72,17 @@ class TrialPreparation:
         document = None
         if not self.asks_enc:
             document = node_document(loaded, release.enc, answer=None)
-        return PreparedRun(loaded=loaded, release=release, options=options, document=document)
+        return PreparedRun(
+            loaded=loaded,
+            release=release,
+            options=options,
+            document=document,
+            instance_facts=self.instance_facts(),
+        )
 
     def _input(self, source: str | None) -> LoadedInput:
         if source is None and not self.own_input.exists():
             self.note(f"there is no {self.own_input}: no class and no parameter is given")
             nothing = Input(app=_NO_RELEASE, layers=(), data=EncData(classes={}, parameters={}))
             return LoadedInput(name="", sha256="", input=nothing)
-        return read_input(
-            str(self.own_input) if source is None else source,
-            documents=self.documents,
-            fetch=self.fetch,
-        )
+        return self.inputs.read(str(self.own_input) if source is None else source)

@@ -17,6 +17,7 @@ from localpuppet.formats.times import parse_duration
 from localpuppet.machine.files import is_file
 from localpuppet.releases.source import Source
 from localpuppet.settings.forge import ForgeSettings, forge_settings
+from localpuppet.settings.instance import InstanceSettings, instance_settings
 from localpuppet.settings.inventory import InventorySettings, inventory_settings
 from localpuppet.share.files import shared_file
 
@@ -85,6 +86,7 @@ class Settings:
     keep_staged: float
     basemodulepath: tuple[Path, ...]
     identity: IdentitySettings
+    instance: InstanceSettings
     trusted: Path
     policy: Path
     inventory: InventorySettings
@@ -176,6 +178,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         keep_staged=_keep_staged(raw, file),
         basemodulepath=tuple(root / entry for entry in raw.get("basemodulepath", [])),
         identity=_identity(raw, root, state, file),
+        instance=instance_settings(raw, root),
         trusted=path("trusted", "trusted"),
         policy=path("policy", "policies/puppet.policy"),
         inventory=inventory_settings(raw, root, file),

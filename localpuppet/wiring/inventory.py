@@ -237,6 +237,7 @@ class InventoryWiring:
         return self.outbox().offer(entry, refresh=settings.refresh)
 
     def _good_run(self, run: "RunDirectory", status: "Status") -> "GoodRun":
+        from localpuppet.enc.instance.facts import withheld
         from localpuppet.formats.json_file import read_json
         from localpuppet.formats.names import Environment, NodeName
         from localpuppet.formats.times import parse_time
@@ -255,6 +256,7 @@ class InventoryWiring:
             environment=Environment(request["environment"]),
             parameters=request["node_document"].get("parameters") or {},
             facts=read_facts(run.public),
+            withheld=withheld(request.get("instance_facts") or ()),
             classes=read_classes(run.public),
             paths=tuple(tuple(map(NodeName, path)) for path in paths),
             queries=tuple(

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from localpuppet.enc.input import Fetch
+    from localpuppet.enc.input import InputReader
+    from localpuppet.enc.instance.source import InstanceSource
     from localpuppet.formats.names import NodeName, RunId
     from localpuppet.machine.clock import SystemClock
     from localpuppet.machine.ports import Progress
@@ -132,9 +133,23 @@ class NodeWiring:
             return None
         return self.ledger.in_force(self.settings.input)
 
-    def fetch(self) -> "Fetch":
-        """Return the https client."""
-        return _LazyHttps(self.settings)
+    @cached_property
+    def inputs(self) -> "InputReader":
+        """Reads inputs."""
+        from localpuppet.enc.input import InputReader
+
+        return InputReader(
+            documents=self.documents,
+            fetch=_LazyHttps(self.settings),
+            user_data=lambda: self.instance.input(),
+        )
+
+    @cached_property
+    def instance(self) -> "InstanceSource":
+        """What the cloud says of this machine."""
+        from localpuppet.wiring.instance import instance_source
+
+        return instance_source(self.settings, lambda: self.processes.me().boot_id)
 
     def holds(self, *, ask: bool) -> "Holds":
         """Return the holds on this node; see `installation` for `ask`."""

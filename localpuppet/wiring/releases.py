@@ -322,10 +322,7 @@ class ReleaseWiring:
         return [self._app_of(path) for path in inputs if path.exists()]
 
     def _app_of(self, path: Path) -> "ReleasePath":
-        from localpuppet.enc.input import read_input
-
-        node = self._node
-        return read_input(str(path), documents=node.documents, fetch=node.fetch()).input.app
+        return self._node.inputs.read(str(path)).input.app
 
 
 def elsewhere(node: NodeWiring) -> "tuple[Path, Sequence[Path]]":

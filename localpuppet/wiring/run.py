@@ -46,8 +46,8 @@ class RunWiring:
         node = self._node
         return RunPreparation(
             own_input=node.settings.input,
-            documents=node.documents,
-            fetch=node.fetch(),
+            inputs=node.inputs,
+            instance_facts=lambda: node.instance.facts(),
             ledger=node.ledger,
             releases=self._releases.provider(),
             asks_enc=node.settings.enc is not None,
@@ -62,8 +62,8 @@ class RunWiring:
         node = self._node
         return TrialPreparation(
             own_input=node.settings.input,
-            documents=node.documents,
-            fetch=node.fetch(),
+            inputs=node.inputs,
+            instance_facts=lambda: node.instance.facts(),
             release=self._releases.work_trees().release,
             immutable_only=node.settings.immutable_only,
             asks_enc=node.settings.enc is not None,
@@ -81,8 +81,8 @@ class RunWiring:
 
         node = self._node
         return Classifier(
+            inputs=node.inputs,
             documents=node.documents,
-            fetch=node.fetch(),
             resolve=self._releases.resolve,
             enc_command=enc_command(node),
             certname=lambda: node.installed().settings["certname"],
@@ -97,6 +97,7 @@ class RunWiring:
         return CatalogCompiler(
             state=settings.state,
             compilation=self._compilation,
+            instance_facts=lambda: node.instance.facts(),
             lookup_script=shared_file("lookup.rb"),
             installed=node.installed,
             env=node.environment,

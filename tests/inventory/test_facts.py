@@ -83,6 +83,20 @@ def test_a_site_selects_and_hides() -> None:
     assert "networking" not in Selection(hide=("net*",)).of(FACTS)
 
 
+def test_facts_of_the_cloud_leave_only_where_a_site_selects_them() -> None:
+    facts = {"os": "Debian", "tier": "front", "greeting": CANARY}
+    found = ("tier", "greeting")
+    assert Selection().of(facts, withheld=found) == {"os": "Debian"}
+    assert Selection(facts=("os", "ti*")).of(facts, withheld=found) == {
+        "os": "Debian",
+        "tier": "front",
+    }
+    assert Selection(facts=("*",), hide=("tier",)).of(facts, withheld=found) == {
+        "os": "Debian",
+        "greeting": CANARY,
+    }
+
+
 def test_the_names_in_an_entry_are_the_signers() -> None:
     named = named_for(FACTS, NODE)
     assert {named[key] for key in ("fqdn", "clientcert", "certname")} == {str(NODE)}
@@ -130,7 +144,8 @@ def test_an_entry_of_a_run_is_one_that_others_believe() -> None:
         release="app/tags/r1",
         environment=Environment.parse("production", where=""),
         parameters={"role": "web"},
-        facts={**FACTS, "role": "db", "trusted": {"certname": str(NODE)}},
+        facts={**FACTS, "role": "db", "trusted": {"certname": str(NODE)}, "instance_id": "i-1"},
+        withheld=["instance_id"],
         classes=["main", "nginx::vhost", "Bad", "main"],
         paths=((),) * 40,
     )
@@ -138,5 +153,6 @@ def test_an_entry_of_a_run_is_one_that_others_believe() -> None:
     assert refusal(entry, NODE, None) is None
     assert (entry.roles, entry.facts["role"]) == (("web",), "web")
     assert entry.classes == ("main", "nginx::vhost")
+    assert "instance_id" not in entry.facts
     assert len(entry.paths) == 32
     assert entry.digest == entry.digested().digest

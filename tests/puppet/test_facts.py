@@ -45,6 +45,7 @@ def test_corpus(case: dict[str, Any]) -> None:
         environment=Environment("production"),
         parameters={},
         facts=facts,
+        withheld=(),
         classes=(),
         paths=(),
     )

@@ -47,9 +47,16 @@ def shell(text: str) -> str:
 
 @dataclass
 class Node:
-    """A root in a directory of its own."""
+    """A root in a directory of its own.
+
+    Attributes:
+        root: That directory.
+        inside: Words that start a program elsewhere, in another network, say.
+        running: Programs that were started and have not ended.
+    """
 
     root: Path
+    inside: list[str] = field(default_factory=list)
     running: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -69,7 +76,11 @@ class Node:
             "vardir": "puppet/var",
             **more.pop("puppet", {}),
         }
-        self.write("localpuppet.yaml", json.dumps({"puppet": puppet, **more}))
+        # Tests may run on a machine of a cloud: what it says of that machine is not for them.
+        cloud = {"cloud_init": False}
+        self.write(
+            "localpuppet.yaml", json.dumps({"puppet": puppet, "instance_data": cloud, **more})
+        )
 
     def app(self, code: str, *, name: str = "app", **body: Any) -> None:
         """Make `app/trunk` with a class of that name, and an input that applies it."""
@@ -85,7 +96,7 @@ class Node:
 
     def start(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*self.inside, *COMMAND, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,

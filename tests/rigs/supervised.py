@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.enc.document import NodeDocument, ReleaseEnc
-from localpuppet.enc.input import LoadedInput, read_input
+from localpuppet.enc.input import InputReader, LoadedInput
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.times import show_time
@@ -37,6 +37,12 @@ class NoFetch:
 
     def get(self, url: str, *, limit: int) -> bytes:
         raise AssertionError(f"{url} is not asked for")
+
+    def user_data(self) -> bytes:
+        raise AssertionError("user data is not asked for")
+
+
+NO_FETCH = NoFetch()
 
 
 class Site:
@@ -108,7 +114,8 @@ class Site:
         path = self.root / "input.yaml"
         path.write_text(json.dumps({**INPUT, "app": app}))
         path.chmod(0o600)
-        loaded: LoadedInput = read_input(str(path), documents=self.documents, fetch=NoFetch())
+        reader = InputReader(documents=self.documents, fetch=NO_FETCH, user_data=NO_FETCH.user_data)
+        loaded: LoadedInput = reader.read(str(path))
         options: dict[str, Any] = {
             "noop": False,
             "tags": None,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from localpuppet.enc.document import ReleaseEnc
+from localpuppet.enc.input import InputReader
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath, RunId
@@ -42,6 +43,8 @@ class Site:
     Attributes:
         resolved: Every release that was resolved.
         notes: What a person was told.
+        user_data: The input that the cloud has.
+        instance_facts: The facts that it gives.
     """
 
     def __init__(self, root: Path) -> None:
@@ -51,6 +54,8 @@ class Site:
         self.notes: list[str] = []
         self.named: list[str] = []
         self.fetch: Any = NoFetch()
+        self.user_data = b""
+        self.instance_facts: dict[str, str] = {}
         CountedEnc.computed = 0
         self.write("app/tags/r1")
 
@@ -107,8 +112,10 @@ class Site:
 
         return RunPreparation(
             own_input=self.root / "input.yaml",
-            documents=Documents(None),
-            fetch=self.fetch,
+            inputs=InputReader(
+                documents=Documents(None), fetch=self.fetch, user_data=lambda: self.user_data
+            ),
+            instance_facts=lambda: self.instance_facts,
             ledger=self.ledger,
             releases=ReleaseProvider(
                 sources={},

@@ -229,6 +229,7 @@ def _why(status: Status, request: dict[str, object]) -> str:
         ("Layers", said("layers")),
         ("Modulepath", said("modulepath")),
         ("Environment", said("environment")),
+        ("Instance facts", said("instance_facts")),
         ("Noop", "yes" if request.get("noop") else ""),
         ("Command", said("command").replace(", ", " ")),
     ]

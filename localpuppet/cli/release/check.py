@@ -93,14 +93,12 @@ def check_command(
 def _compile(
     node: NodeWiring, directory: Path, inputs: tuple[str, ...], facts: tuple[Path, ...]
 ) -> "tuple[CompiledNode, ...]":
-    from localpuppet.enc.input import read_input
     from localpuppet.releases.making.compiling import compile_nodes, read_facts
     from localpuppet.wiring.releases import ReleaseWiring
     from localpuppet.wiring.run import RunWiring
 
     wiring = RunWiring(node)
-    fetch = node.fetch()
-    loaded = [read_input(name, documents=node.documents, fetch=fetch) for name in inputs]
+    loaded = [node.inputs.read(name) for name in inputs]
     machines: list[NodeFacts | None] = [*map(read_facts, facts)] or [None]
     release = ReleaseWiring(node).work_trees().release(directory)
     compiler, answer = wiring.catalog_compiler(), wiring.classifier().answer

@@ -65,11 +65,10 @@ def _catalogs(
 ) -> "list[dict[str, dict[str, str]]]":
     """Return what an input's catalog has in either release; say what only one of them can take."""
     from localpuppet.enc.classify import node_document
-    from localpuppet.enc.input import read_input
     from localpuppet.releases.comparing import only_in_other
     from localpuppet.wiring.run import RunWiring
 
-    read = read_input(name, documents=node.documents, fetch=node.fetch())
+    read = node.inputs.read(name)
     compiler = RunWiring(node).catalog_compiler()
     reader = ReleaseWiring(node).reader()
     interfaces = [reader.interface_of(release) for release in releases]
