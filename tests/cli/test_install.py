@@ -85,7 +85,9 @@ def test_a_wheel_holds_all_that_a_node_needs(node: Node, tmp_path: Path) -> None
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from localpuppet.cli.main import main;"
         " sys.exit(main())"
     )
-    assert (target / "localpuppet" / "py.typed").exists()
+    files = out("git", "-C", REPOSITORY, "ls-files", "localpuppet").splitlines()
+    assert files
+    assert not [path for path in files if not (target / path).exists()]
     for arguments in (["check"], ["units"], ["completion", "bash"], ["apply"]):
         place = (target, "--root", node.root)
         shown = out(*BARE, sys.executable, "-P", "-c", script, *place, *arguments)
