@@ -171,7 +171,12 @@ def error(handler: _Handler) -> None:
 
 def no_http(handler: _Handler) -> None:
     """Speak another protocol."""
-    handler.wfile.write(b"SSH-2.0-OpenSSH_9.2p1\r\n\x00\x1b[31m\r\n")
+    handler.wfile.write(b"SECRET-2.0\r\n\x00\x1b[31m\r\n")
+
+
+def no_chunks(handler: _Handler) -> None:
+    """Promise chunks, and send none."""
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nSECRET\r\n")
 
 
 def many_headers(handler: _Handler) -> None:

@@ -49,20 +49,26 @@ class MetadataClient:
         try:
             with deadline(self._timeout):
                 connection.request(method, path, headers={**_OURS, **(headers or {})})
-                answer = connection.getresponse()
-                if answer.status == http.HTTPStatus.NOT_FOUND:
-                    return None
-                if answer.status != http.HTTPStatus.OK:
-                    raise UnavailableError(
-                        f"the metadata service answered {answer.status}", where=where, hint=HINT
-                    )
-                return whole_body(answer, limit, where)
+                with connection.getresponse() as answer:
+                    if answer.status == http.HTTPStatus.NOT_FOUND:
+                        return None
+                    if answer.status != http.HTTPStatus.OK:
+                        said = f"the metadata service answered {answer.status}"
+                        raise UnavailableError(said, where=where, hint=HINT)
+                    return whole_body(answer, limit, where)
         except InvalidInputError as error:
             raise UnavailableError(error.what, where=where, hint=HINT) from error
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            reason = one_line(str(error))[:200] or type(error).__name__
+        except OSError as error:
+            reason = one_line(str(error)) or type(error).__name__
             raise UnavailableError(
                 f"the metadata service cannot be asked: {reason}", where=where, hint=HINT
+            ) from error
+        except (ValueError, http.client.HTTPException) as error:
+            # What these say repeats the answer.
+            raise UnavailableError(
+                f"the metadata service does not speak http: {type(error).__name__}",
+                where=where,
+                hint=HINT,
             ) from error
         finally:
             connection.close()

@@ -71,9 +71,10 @@ def test_ec2_is_asked_with_a_token_and_never_without() -> None:
         (metadata.cut, "broke after 4 of 4000 bytes"),
         (metadata.redirect, "answered 302"),
         (metadata.error, "answered 500"),
-        (metadata.no_http, "cannot be asked"),
-        (metadata.many_headers, "cannot be asked"),
+        (metadata.no_http, "does not speak http"),
+        (metadata.many_headers, "does not speak http"),
         (metadata.reset, "cannot be asked"),
+        (metadata.no_chunks, "does not speak http"),
         (metadata.rubbish, "answered rubbish"),
     ],
 )
@@ -84,6 +85,7 @@ def test_bad_manners_end_in_an_error(service: Service, manners: Manners, message
             ask_service(service, client(running, timeout=0.2 if "timed" in message else 5))
         assert len(running.requests) == 1  # no redirect is followed, nothing is tried again
     assert "\x1b" not in str(refused.value)
+    assert "SECRET" not in str(refused.value)
 
 
 @EVERY
