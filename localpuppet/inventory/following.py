@@ -89,16 +89,23 @@ class ViewFollower:
         leaving = asyncio.create_task(leave.wait())
         try:
             while not leave.is_set():
-                following = asyncio.create_task(ours(self._session()))
-                await asyncio.wait([following, leaving], return_when=asyncio.FIRST_COMPLETED)
-                if not following.done():
-                    following.cancel()
-                    await asyncio.wait([following])
-                pause = 0.0 if following.cancelled() else self._pause(following.exception())
+                pause = self._pause(await self._ended(leaving))
                 await asyncio.wait([leaving], timeout=pause)
         finally:
             leaving.cancel()
             self._view.close()
+
+    async def _ended(self, leaving: "asyncio.Task[bool]") -> BaseException | None:
+        """Have one session with the bus, until it fails or we leave; return why it failed."""
+        following = asyncio.create_task(ours(self._session()))
+        try:
+            await asyncio.wait([following, leaving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # Also when we are cancelled: a session does not outlive who follows.
+            following.cancel()
+            await asyncio.wait([following])
+            error = None if following.cancelled() else following.exception()
+        return error
 
     async def list_once(self) -> None:
         """Bring the view up to date from a listing, for who does not stay.

@@ -51,7 +51,7 @@ class ProxyServer:
 
 async def _said(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], None]:
     if fields.text("do") == "watch":
-        yield {"ok": True}  # at once: it may be long until there is a change
+        yield {"ok": True, "heard": True}  # at once: it may be long until there is a change
         changes = kv.watch(
             fields.text("prefix"),
             after=fields.integer_or_none("after"),

@@ -107,7 +107,8 @@ class ProxyKeyValue(CheckedStore):
 
     async def _watch(self, prefix: str, how: Following) -> AsyncGenerator[Change, None]:
         async with aclosing(self._ask("watch", prefix=prefix, **asdict(how))) as lines:
-            await anext(lines)  # it was heard; changes come when there are any
+            with self._understood():
+                (await anext(lines)).boolean("heard")  # changes come when there are any
             async for change in self._changes(lines):
                 yield change
 
