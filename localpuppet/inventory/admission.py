@@ -15,12 +15,11 @@ from pathlib import Path
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError, NotInForceError
 from localpuppet.formats.names import SignerName
 from localpuppet.formats.text import one_line
-from localpuppet.inventory.claims import MAX_POLICY, ClaimPolicy, refusal
+from localpuppet.inventory.claims import ClaimPolicy, refusal
 from localpuppet.inventory.entry import AHEAD, InventoryEntry
 from localpuppet.inventory.tombstone import Tombstone
-from localpuppet.machine.files import is_file, read_user_file, refuse_foreign
 from localpuppet.trust.policy import decide
-from localpuppet.trust.policy_file import read_policy
+from localpuppet.trust.policy_file import policy_bytes, read_policy
 from localpuppet.trust.signing import MessageKind, Verifier
 
 
@@ -119,10 +118,8 @@ def read_claims(path: Path) -> ClaimPolicy | None:
     Raises:
         InvalidInputError: The file is refused, or others could write to it or its directory.
     """
-    if not is_file(path):
-        return None
-    refuse_foreign(path.parent)
-    return _parsed(read_user_file(path, limit=MAX_POLICY), str(path))
+    data = policy_bytes(path)
+    return None if data is None else _parsed(data, str(path))
 
 
 @functools.lru_cache(maxsize=1)

@@ -26,11 +26,8 @@ from localpuppet.formats.names import SignerName
 from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry, parse_role
+from localpuppet.trust.policy_lines import ANY, columns, parse_lines, words
 
-MAX_POLICY = 256 * 1024
-ANY = "*"
-
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COLUMNS = "signers, roles, addresses"
 _FLAT_ADDRESS = re.compile(r"ipaddress6?(_.+)?\Z")
 _ADDRESS_KEYS = frozenset(("ip", "ip6", "address"))
@@ -79,21 +76,7 @@ class ClaimPolicy:
         Raises:
             InvalidInputError: A line is refused, and the file with it.
         """
-        if len(data) > MAX_POLICY:
-            raise InvalidInputError(f"the policy is larger than {MAX_POLICY} bytes", where=where)
-        try:
-            lines = data.decode("utf-8").split("\n")
-        except UnicodeDecodeError as error:
-            raise InvalidInputError("the policy is not UTF-8", where=where) from error
-        found = []
-        for number, line in enumerate(lines, 1):
-            try:
-                parsed = _parse_line(line)
-            except InvalidInputError as error:
-                raise error.at(f"{where}: line {number}") from error
-            if parsed is not None:
-                found.append(parsed)
-        return cls(lines=tuple(found))
+        return cls(lines=tuple(parse_lines(data, _parse_line, where=where)))
 
     def refusal(self, entry: InventoryEntry) -> str | None:
         """Return which claim of an entry no line allows; `None` if each is allowed."""
@@ -180,37 +163,18 @@ def _address(value: Json) -> Iterator[str]:
         yield str(address)
 
 
-def _parse_line(line: str) -> Line | None:
-    """Return what a line says; `None` for a comment or nothing."""
-    if _CONTROL.search(line):
-        raise InvalidInputError(
-            "a control character in the policy", hint="lines end with a newline alone"
-        )
-    line = line.rstrip(" \t")
-    if not line or line.startswith("#"):
-        return None
-    columns = re.split("\t+", line)
-    if len(columns) != 3:
+def _parse_line(line: str, _number: int) -> Line:
+    found = columns(line)
+    if len(found) != 3:
         raise InvalidInputError(
             "is not a line of a policy", hint=f"three columns with tabs between them: {_COLUMNS}"
         )
-    signers, roles, addresses = (_words(column) for column in columns)
+    signers, roles, addresses = map(words, found)
     return Line(
         signers=None if signers is None else frozenset(map(_signer, signers)),
         roles=None if roles is None else frozenset(map(parse_role, roles)),
         addresses=None if addresses is None else tuple(map(_network, addresses)),
     )
-
-
-def _words(column: str) -> list[str] | None:
-    if column == ANY:
-        return None
-    words = column.split(" ")
-    if "" in words:
-        raise InvalidInputError("a column has spaces too many", hint="one space between words")
-    if ANY in words:
-        raise InvalidInputError("'*' stands alone in its column")
-    return words
 
 
 def _signer(word: str) -> str:

@@ -16,15 +16,13 @@ from dataclasses import dataclass
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import SignerName, did_you_mean
+from localpuppet.trust.policy_lines import ANY, columns, parse_lines, words
 
-MAX_POLICY = 256 * 1024
-ANY = "*"
 REQUESTS = ("disable", "enable", "last_run_summary", "runonce", "status")
 # What `*` means in a rule: an upgrade that brings actions gives nobody a right.
 ANY_ACTION = (*REQUESTS, "trigger")
 ACTIONS = (*ANY_ACTION, "forget")
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DEFAULT = re.compile(r"policy[ \t]+default[ \t]+(allow|deny)")
 _COLUMNS = "allow|deny, callers, actions, facts, classes"
 
@@ -90,23 +88,13 @@ class Policy:
         Raises:
             InvalidInputError: A line is refused, and the file with it; or it has no default.
         """
-        if len(data) > MAX_POLICY:
-            raise InvalidInputError(f"the policy is larger than {MAX_POLICY} bytes", where=where)
-        try:
-            lines = data.decode("utf-8").split("\n")
-        except UnicodeDecodeError as error:
-            raise InvalidInputError("the policy is not UTF-8", where=where) from error
         defaults: list[tuple[int, bool]] = []
         rules = []
-        for number, line in enumerate(lines, 1):
-            try:
-                found = _parse_line(line, number)
-            except InvalidInputError as error:
-                raise error.at(f"{where}: line {number}") from error
+        for found in parse_lines(data, _parse_line, where=where):
             if isinstance(found, Rule):
                 rules.append(found)
-            elif found is not None:
-                defaults.append((number, found))
+            else:
+                defaults.append(found)
         if len(defaults) != 1:
             what = "has no default" if not defaults else "has more than one default"
             raise InvalidInputError(
@@ -115,24 +103,17 @@ class Policy:
         return cls(allow=defaults[0][1], default_line=defaults[0][0], rules=tuple(rules))
 
 
-def _parse_line(line: str, number: int) -> Rule | bool | None:
-    """Return the rule, the default, or `None` for a comment or nothing."""
-    if _CONTROL.search(line):
-        raise InvalidInputError(
-            "a control character in the policy", hint="lines end with a newline alone"
-        )
-    line = line.rstrip(" \t")
-    if not line or line.startswith("#"):
-        return None
+def _parse_line(line: str, number: int) -> Rule | tuple[int, bool]:
+    """Return the rule, or the line of the default and whether it allows."""
     default = _DEFAULT.fullmatch(line)
     if default:
-        return default.group(1) == "allow"
-    columns = re.split("\t+", line)
-    if len(columns) != 5 or columns[0] not in ("allow", "deny"):
+        return number, default.group(1) == "allow"
+    found = columns(line)
+    if len(found) != 5 or found[0] not in ("allow", "deny"):
         raise InvalidInputError(
             "is not a line of a policy", hint=f"five columns with tabs between them: {_COLUMNS}"
         )
-    verdict, callers, actions, facts, classes = columns
+    verdict, callers, actions, facts, classes = found
     for name, column in (("facts", facts), ("classes", classes)):
         if column != ANY:
             raise InvalidInputError(
@@ -148,16 +129,10 @@ def _parse_line(line: str, number: int) -> Rule | bool | None:
 
 
 def _words(column: str, check: Callable[[str], None]) -> frozenset[str] | None:
-    if column == ANY:
-        return None
-    words = column.split(" ")
-    if "" in words:
-        raise InvalidInputError("a column has spaces too many", hint="one space between words")
-    if ANY in words:
-        raise InvalidInputError("'*' stands alone in its column")
-    for word in words:
+    found = words(column)
+    for word in found or ():
         check(word)
-    return frozenset(words)
+    return None if found is None else frozenset(found)
 
 
 def _check_caller(word: str) -> None:

@@ -9,7 +9,20 @@ from pathlib import Path
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import NodeName, SignerName
 from localpuppet.machine.files import is_file, read_user_file, refuse_foreign
-from localpuppet.trust.policy import MAX_POLICY, Policy, decide
+from localpuppet.trust.policy import Policy, decide
+from localpuppet.trust.policy_lines import MAX_POLICY
+
+
+def policy_bytes(path: Path) -> bytes | None:
+    """Return what a policy file holds, whatever its columns mean; `None` where there is none.
+
+    Raises:
+        InvalidInputError: The file is refused, or others could write to it or its directory.
+    """
+    if not is_file(path):
+        return None
+    refuse_foreign(path.parent)
+    return read_user_file(path, limit=MAX_POLICY)
 
 
 def read_policy(path: Path) -> Policy | None:
@@ -18,10 +31,8 @@ def read_policy(path: Path) -> Policy | None:
     Raises:
         InvalidInputError: The file is refused, or others could write to it or its directory.
     """
-    if not is_file(path):
-        return None
-    refuse_foreign(path.parent)
-    return _parsed(read_user_file(path, limit=MAX_POLICY), str(path))
+    data = policy_bytes(path)
+    return None if data is None else _parsed(data, str(path))
 
 
 def trigger_refusal(path: Path, sender: NodeName) -> str | None:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.trust.policy import ACTIONS, MAX_POLICY, Decision, Policy, decide
+from localpuppet.trust.policy import ACTIONS, Decision, Policy, decide
+from localpuppet.trust.policy_lines import MAX_POLICY
 from tests.cli.test_bad_inputs import CASES
 
 DEFAULT = "policy default deny\n"
