@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.errors import IntegrityError, InvalidInputError
-from localpuppet.formats.names import ReleasePath
+from localpuppet.formats.names import ReleasePath, did_you_mean
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_duration, show_duration
 from localpuppet.releases.git.access import NO_ACCESS, GitAccess
@@ -81,6 +81,26 @@ class Source:
             access=GitAccess.from_dict(raw, where=where, root=root),
             fresh=fresh,
         )
+
+
+def source_of(app: ReleasePath, sources: Mapping[str, Source]) -> Source:
+    """Return the source of a release.
+
+    Args:
+        app: The release.
+        sources: The site's sources by name.
+
+    Raises:
+        InvalidInputError: The site declares no such source.
+    """
+    source = sources.get(app.source)
+    if source is None:
+        raise InvalidInputError(
+            f"{app.source!r} is not a source",
+            where="localpuppet.yaml: sources",
+            hint=did_you_mean(app.source, list(sources)),
+        )
+    return source
 
 
 def refuse_other_source(source: Source, tag: "TagObject", *, where: str) -> None:

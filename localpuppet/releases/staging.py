@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
-from localpuppet.formats.names import ReleasePath, did_you_mean
+from localpuppet.errors import IntegrityError, LocalpuppetError
+from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.files import (
     make_private,
     remove,
@@ -30,7 +30,7 @@ from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST
 from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.single.fetching import ModuleFetcher
-from localpuppet.releases.source import Source, refuse_stale, split
+from localpuppet.releases.source import Source, refuse_stale, source_of, split
 from localpuppet.releases.staged import Staged, composition
 from localpuppet.releases.staged_records import StagedRecords
 from localpuppet.releases.store import Store
@@ -246,7 +246,7 @@ class Staging:
     def _fetch(
         self, app: ReleasePath, known: Staged | None, *, refresh: bool, accept_moved: bool
     ) -> Staged:
-        source = self._source(app)
+        source = source_of(app, self._sources)
         own = Wanted(
             url=source.url,
             tag=split(app),
@@ -292,16 +292,6 @@ class Staging:
         file = self._store.path(pin.tree_sha256) / MANIFEST
         data = file.read_bytes() if file.is_file() else b""
         return self._files.parse_manifest(data, MANIFEST).moduledir
-
-    def _source(self, app: ReleasePath) -> Source:
-        source = self._sources.get(app.source)
-        if source is None:
-            raise InvalidInputError(
-                f"{app.source!r} is not a source",
-                where="localpuppet.yaml: sources",
-                hint=did_you_mean(app.source, list(self._sources)),
-            )
-        return source
 
     def links(self, staged: Staged) -> dict[str, str]:
         """Return the names in the composed release, and what each points at.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError, UnavailableError
 from localpuppet.formats.json_file import read_json
-from localpuppet.formats.names import ReleasePath, did_you_mean
+from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.files import make_private, remove, write_json
 from localpuppet.releases.git.names import parse_digest, parse_object_id
 from localpuppet.releases.layout.links import ModuleLinks
@@ -26,7 +26,7 @@ from localpuppet.releases.mutable.modules import LockedModules
 from localpuppet.releases.release import Place, Release, assemble
 from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.single.fetching import ModuleFetcher
-from localpuppet.releases.source import Source
+from localpuppet.releases.source import Source, source_of
 from localpuppet.releases.store import Store
 
 if TYPE_CHECKING:
@@ -245,13 +245,7 @@ class BranchStaging:
         return manifest, lock
 
     def _source(self, app: ReleasePath) -> Source:
-        source = self._sources.get(app.source)
-        if source is None:
-            raise InvalidInputError(
-                f"{app.source!r} is not a source",
-                where="localpuppet.yaml: sources",
-                hint=did_you_mean(app.source, list(self._sources)),
-            )
+        source = source_of(app, self._sources)
         if source.signers is not None:
             raise InvalidInputError(
                 "a branch has no signature, and its source requires signed tags",
