@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.inventory.publishing import Outbox
+from tests.enc.instance import metadata
 from tests.enc.instance.test_lease import DHCLIENT, leased
-from tests.rigs import metadata
 from tests.rigs.cloud_init import CloudInit
 from tests.rigs.node import REPOSITORY, Node, shell
 
@@ -65,7 +65,7 @@ class Cloud:
         self._log.write_text("")
         said = self.directory / "pages.json"
         said.write_text(json.dumps({path: body.decode() for path, body in pages.items()}))
-        words = [sys.executable, "-m", "tests.rigs.metadata", address, "80"]
+        words = [sys.executable, "-m", "tests.enc.instance.metadata", address, "80"]
         self.running.append(
             subprocess.Popen([*self.inside, *words, str(said), str(self._log)], cwd=REPOSITORY)
         )

@@ -12,8 +12,8 @@ from localpuppet.enc.instance.lease import Lease
 from localpuppet.enc.instance.places import Service
 from localpuppet.enc.instance.services import Server, ask_service, server_of
 from localpuppet.errors import UnavailableError
-from tests.rigs import metadata
-from tests.rigs.metadata import Manners, MetadataService, metadata_service
+from tests.enc.instance import metadata
+from tests.enc.instance.metadata import Manners, MetadataService, metadata_service
 
 HERE = Server(address=IPv4Address("127.0.0.1"), source=None)
 USER_DATA = b"role=web\n"

@@ -9,7 +9,7 @@ from localpuppet.errors import IntegrityError, InvalidInputError, UnavailableErr
 from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.git.tags import TagObject
 from localpuppet.releases.limits import Budget, Limits
-from tests.rigs.hosts import COMMITTED, FILES, GitHost, Host, MemoryHost
+from tests.releases.git.hosts import COMMITTED, FILES, GitHost, Host, MemoryHost
 
 UNKNOWN = "1234567890" * 4
 

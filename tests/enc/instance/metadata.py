@@ -1,7 +1,7 @@
 """A metadata service of a test's own: EC2's, OpenStack's and CloudStack's pages, and bad manners.
 
 As a program it listens on an address and port, with pages from a JSON file, and writes each request
-into a file: `python -m tests.rigs.metadata 169.254.169.254 80 PAGES REQUESTS`.
+into a file: `python -m tests.enc.instance.metadata 169.254.169.254 80 PAGES REQUESTS`.
 """
 
 import json
