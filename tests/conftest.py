@@ -61,6 +61,4 @@ def node(tmp_path: Path, puppet_probe: str) -> Iterator[Node]:
     """A node with the sample modules and nothing running at the end."""
     made = make_node(tmp_path, puppet_probe)
     yield made
-    for process in made.running:
-        process.kill()
-        process.communicate()
+    made.end()

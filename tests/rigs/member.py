@@ -194,9 +194,7 @@ class Member:
         for event in self.events():
             if event["what"] == "started" and "cause" in event:  # a run of run_script.py
                 _kill_run(int(event["run"].partition("-")[0]), self.root)
-        for process in self.node.running:
-            process.kill()
-            process.communicate()
+        self.node.end()
 
 
 def _kill_run(pid: int, root: Path) -> None:

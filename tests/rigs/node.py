@@ -3,10 +3,12 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,6 +125,16 @@ class Node:
         directory = self.state / "runs"
         return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
 
+    def end(self) -> None:
+        """Kill what still runs of this node, with what goes on by itself once its run has ended."""
+        for started in self.running:
+            started.kill()
+            started.communicate()
+        for process in processes_with(str(self.root)):
+            with suppress(ProcessLookupError):
+                os.kill(int(process.name), signal.SIGKILL)
+        self.wait_until(lambda: not processes_with(str(self.root)))
+
     def wait_until(self, condition: Callable[[], Any]) -> Any:
         """Return the first true value of `condition`, looking again and again."""
         deadline = time.monotonic() + PATIENCE
@@ -148,6 +160,19 @@ class Node:
             lambda: (record := self.recorded()).get("state") == "running" and record
         )
         return found
+
+
+def processes_with(word: str) -> list[Path]:
+    """Return those of /proc that have this word in their command line."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has ended
+        if word.encode() in words:
+            found.append(process)
+    return found
 
 
 def make_node(root: Path, probe: str | None) -> Node:

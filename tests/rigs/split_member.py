@@ -163,9 +163,7 @@ def two_sides(puppet_probe: str) -> Iterator[Split]:
         if service.process.poll() is None:
             service.end(signal.SIGKILL)
     for node in nodes.values():
-        for process in node.running:
-            process.kill()
-            process.communicate()
+        node.end()
     shutil.rmtree(top)
 
 

@@ -16,6 +16,7 @@ from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.wiring.owned_bus import open_as_owner
 from tests.rigs.following import Follower
+from tests.rigs.node import processes_with
 
 OWNER = pwd.getpwnam("daemon")
 # It has one row, for which SQLite would have to count to the end.
@@ -63,19 +64,6 @@ async def opened(path: Path, timeout: float = 10.0) -> AsyncGenerator[KeyValue, 
         await kv.close()
 
 
-def processes(path: Path) -> list[Path]:
-    """Return the processes that were started for a file."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it has ended
-        if str(path).encode() in words:
-            found.append(process)
-    return found
-
-
 async def test_what_root_writes_is_the_owner_s(path: Path) -> None:
     async with opened(path) as kv:
         revision = await kv.put("/a/b", b"\x00value")
@@ -88,13 +76,13 @@ async def test_what_root_writes_is_the_owner_s(path: Path) -> None:
         await follower.until_state({"/a/b": b"\x00value", "/a/c": b"2"})
         await follower.stop()
     assert {file.stat().st_uid for file in path.parent.iterdir()} == {OWNER.pw_uid}
-    assert processes(path) == []
+    assert processes_with(str(path)) == []
 
 
 async def test_the_process_can_do_little(path: Path) -> None:
     async with opened(path) as kv:
         await kv.put("/a/b", b"1")
-        (process,) = processes(path)
+        (process,) = processes_with(str(path))
         status = dict(
             line.split(":\t", 1) for line in (process / "status").read_text().splitlines()
         )
@@ -120,8 +108,8 @@ async def test_a_database_without_an_end_costs_root_a_deadline(path: Path, place
     async with opened(path, timeout=0.5) as kv:
         with pytest.raises(UnavailableError, match=f"^{path}: did not (answer|list all) within"):
             await (kv.put("/a/c", b"2") if place == "writing" else kv.list("/a/"))
-        assert len(processes(path)) == 1
-    assert processes(path) == [], "it computes for nobody any more"
+        assert len(processes_with(str(path))) == 1
+    assert processes_with(str(path)) == [], "it computes for nobody any more"
 
 
 async def test_a_link_leads_no_further_than_its_owner(path: Path) -> None:
@@ -136,7 +124,7 @@ async def test_a_link_leads_no_further_than_its_owner(path: Path) -> None:
 async def test_a_process_that_is_gone_is_an_outage(path: Path) -> None:
     async with opened(path) as kv:
         await kv.put("/a/b", b"1")
-        (process,) = processes(path)
+        (process,) = processes_with(str(path))
         os.kill(int(process.name), 9)
         while (process / "fd").exists() and list((process / "fd").iterdir()):
             await asyncio.sleep(0.01)
