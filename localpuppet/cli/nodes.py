@@ -7,6 +7,7 @@ import click
 
 from localpuppet.cli import render
 from localpuppet.cli.render_node import cells
+from localpuppet.formats.text import one_line
 from localpuppet.inventory.presence import believe
 from localpuppet.wiring.node import NodeWiring
 
@@ -92,8 +93,8 @@ def _show_roles(node: NodeWiring, roles: tuple[str, ...], *, as_json: bool) -> N
         for entry in entries:
             at = datetime.fromtimestamp(entry.at, UTC).isoformat()
             said = render_run.ago(at, node.clock.now())
-            names = ",".join(map(render.user_text, entry.roles))
-            rows.append((str(entry.node), names, said, entry.release or ""))
+            names = ",".join(map(one_line, entry.roles))
+            rows.append((str(entry.node), names, said, one_line(entry.release or "")))
         render.emit(render.table(("NODE", "ROLES", "SAID", "RELEASE"), rows, spare=("SAID",)))
     else:
         render.emit("no node is for that; 'localpuppet facts --summary role' lists the roles")

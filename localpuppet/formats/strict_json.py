@@ -23,8 +23,12 @@ from localpuppet.formats.values import Json, type_names
 MAX_DEPTH = 100
 # Matches also a string without an end, so that nobody looks for the end from each quote anew.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+["\\]?', re.DOTALL)
+# So many strings are taken out at once: each leaves a piece behind, of ten times its size.
+_SOME = re.compile(rb'(?:[^"]*+"[^"\\]*+(?:\\.[^"\\]*+)*+["\\]?){1,4096}', re.DOTALL)
 # An opening bracket is 1, a closing one -1 (as a signed byte); all other bytes are left out.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+# Each value but the first comes after one of these.
+_BEFORE_VALUES = (b",", b"[", b"{")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _MAX_DIGITS = 20  # CPython refuses more than 4300 with a ValueError of its own
 
@@ -58,17 +62,35 @@ def loads_again(data: bytes) -> Any:  # noqa: ANN401 - as `loads`
 def _is_deep(data: bytes) -> bool:
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False
-    steps = array("b", _STRING.sub(b"", data).translate(_STEPS, _NO_BRACKETS))
+    steps = array("b", _outside_strings(data).translate(_STEPS, _NO_BRACKETS))
     return max(accumulate(steps), default=0) > MAX_DEPTH
 
 
-def parse_object(data: bytes, *, where: str, limit: int) -> dict[str, Json]:
+def _has_more_values(data: bytes, most: int) -> bool:
+    if sum(map(data.count, _BEFORE_VALUES)) < most:
+        return False
+    return sum(map(_outside_strings(data).count, _BEFORE_VALUES)) >= most
+
+
+def _outside_strings(data: bytes) -> bytes:
+    pieces, place = [], 0
+    while (some := _SOME.match(data, place)) is not None:
+        pieces.append(_STRING.sub(b"", some[0]))
+        place = some.end()
+    return b"".join([*pieces, data[place:]])
+
+
+def parse_object(
+    data: bytes, *, where: str, limit: int, values: int | None = None
+) -> dict[str, Json]:
     """Return the object in `data`.
 
     Args:
         data: UTF-8 JSON, without a byte order mark.
         where: What it is, for messages ("trigger").
         limit: The most bytes that it may have.
+        values: The most values that it may have, empty lists and mappings twice; `None` for any
+            number. Each takes some hundred bytes of memory, and may be written in three.
 
     Raises:
         InvalidInputError: It is larger, too deep, not UTF-8, not JSON, ambiguous, or not an
@@ -80,6 +102,8 @@ def parse_object(data: bytes, *, where: str, limit: int) -> dict[str, Json]:
         )
     if _is_deep(data):
         raise InvalidInputError(f"is nested too deep: more than {MAX_DEPTH} levels", where=where)
+    if values is not None and _has_more_values(data, values):
+        raise InvalidInputError(f"has more than {values} values", where=where)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -11,15 +11,17 @@ where the file is, whether the signature holds.
   signer. No policy changes that.
 - With a policy, each role and each address that an entry claims must be in a line that is about its
   signer; a signer may stand in several lines. Without a policy they are taken.
+- Who may claim some addresses only may not say anything else in their place: what is not read as an
+  address here (`010.1`, a number, a name) others may read as one.
 - The fact `role` is one of the entry's roles, so that no query finds a role that was not looked at.
 - Loopback and link-local addresses are nobody's and are not claims.
 - What is not understood refuses the whole file.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import SignerName
@@ -29,7 +31,8 @@ from localpuppet.inventory.entry import InventoryEntry, parse_role
 from localpuppet.trust.policy_lines import ANY, columns, parse_lines, words
 
 _COLUMNS = "signers, roles, addresses"
-_FLAT_ADDRESS = re.compile(r"ipaddress6?(_.+)?\Z")
+_FLAT = re.compile(r"ipaddress6?(_.+)?\Z", re.DOTALL)
+_INTERFACE = re.compile(r"[A-Za-z0-9_.:-]{1,32}\Z")
 _ADDRESS_KEYS = frozenset(("ip", "ip6", "address"))
 
 
@@ -87,8 +90,11 @@ class ClaimPolicy:
         if any(line.addresses is None for line in lines):
             return None
         networks = [network for line in lines for network in line.addresses or ()]
-        for address in addresses_of(entry):
-            if not any(ip_address(address) in network for network in networks):
+        for place, value in _said_as_addresses(entry):
+            address = _address(value)
+            if address is None:
+                return f"{entry.node} says in {one_line(place)[:60]} what is not an address"
+            if not (_is_nobodys(address) or any(address in network for network in networks)):
                 return f"{entry.node} may not claim the address {address}"
         return None
 
@@ -103,9 +109,9 @@ def refusal(entry: InventoryEntry, signer: str, policy: ClaimPolicy | None) -> s
     """
     if entry.node != signer:
         return f"signed by {signer}, says that it is {entry.node}"
-    for place, name in _names_in(entry):
-        if name != entry.node:
-            return f"its {place} is not the name of its signer"
+    other = next(_other_names(entry), None)
+    if other is not None:
+        return f"its {other} is not the name of its signer"
     role = entry.facts.get("role")
     if role is not None and any(
         one not in entry.roles for one in (role if isinstance(role, list) else [role])
@@ -114,53 +120,58 @@ def refusal(entry: InventoryEntry, signer: str, policy: ClaimPolicy | None) -> s
     return None if policy is None else policy.refusal(entry)
 
 
-def addresses_of(entry: InventoryEntry) -> list[str]:
-    """Return the addresses that an entry claims for its node, none twice."""
-    found = dict.fromkeys(_addresses_in(entry.facts.get("networking"), ""))
-    for key, value in entry.facts.items():
-        if _FLAT_ADDRESS.match(key):
-            found |= dict.fromkeys(_address(value))
-    return list(found)
+def _other_names(entry: InventoryEntry) -> Iterator[str]:
+    """Yield the places of facts that say a name, or a part of one, that is not the node's."""
+    label, _, domain = entry.node.partition(".")
+    own: Mapping[str, tuple[Json, ...]] = {
+        **dict.fromkeys(("certname", "clientcert", "fqdn"), (entry.node,)),
+        "hostname": (label, entry.node, None),
+        "domain": (domain, None),
+    }
+    places: Mapping[str, Json] = {"": dict(entry.facts)} | {
+        f"{key}.": entry.facts.get(key) for key in ("networking", "trusted")
+    }
+    for place, facts in places.items():
+        if isinstance(facts, dict):
+            yield from (
+                f"{place}{key}"
+                for key, names in own.items()
+                if key in facts and facts[key] not in names
+            )
 
 
-def _names_in(entry: InventoryEntry) -> Iterator[tuple[str, Json]]:
-    facts = entry.facts
-    for key in ("certname", "clientcert", "fqdn"):
-        yield key, facts.get(key, entry.node)
-    networking = facts.get("networking")
-    if isinstance(networking, dict):
-        yield "networking.fqdn", networking.get("fqdn", entry.node)
-        yield "networking.hostname", _whole(networking.get("hostname"), entry)
-    yield "hostname", _whole(facts.get("hostname"), entry)
-    trusted = facts.get("trusted")
-    if isinstance(trusted, dict):
-        yield "trusted.certname", trusted.get("certname", entry.node)
+def _said_as_addresses(entry: InventoryEntry) -> Iterator[tuple[str, Json]]:
+    """Yield what stands where addresses do, with its place; none and "" are not said."""
+    waiting: list[tuple[str, str, Json]] = [("networking", "", entry.facts.get("networking"))]
+    waiting += [(key, "ip", value) for key, value in entry.facts.items() if _FLAT.match(key)]
+    while waiting:
+        place, key, value = waiting.pop()
+        if isinstance(value, list):
+            waiting += [(place, key, inner) for inner in value]
+        elif isinstance(value, dict):
+            waiting += [(f"{place}.{name}", name, inner) for name, inner in value.items()]
+        elif key in _ADDRESS_KEYS and value is not None and value != "":
+            yield place, value
 
 
-def _whole(hostname: Json, entry: InventoryEntry) -> Json:
-    """Return the node's name where a host name is its first label, or is not there."""
-    return entry.node if hostname in (None, entry.node.partition(".")[0]) else hostname
+def _address(value: Json) -> IPv4Address | IPv6Address | None:
+    """Return the address that a fact's value is, if it is one in the form in which facts have it.
 
-
-def _addresses_in(value: Json, key: str) -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _addresses_in(inner, name)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _addresses_in(inner, key)
-    elif key in _ADDRESS_KEYS:
-        yield from _address(value)
-
-
-def _address(value: Json) -> Iterator[str]:
-    """Yield an address, if a fact's value is one that could be somebody's."""
+    An interface is part of a link-local address: `fe80::1%eth0`.
+    """
+    if not isinstance(value, str):
+        return None
+    text, percent, interface = value.partition("%")
     try:
-        address = ip_address(value.partition("%")[0]) if isinstance(value, str) else None
+        address = ip_address(text)
     except ValueError:
-        return
-    if address is not None and not (address.is_loopback or address.is_link_local):
-        yield str(address)
+        return None
+    scoped = address.version == 6 and address.is_link_local and _INTERFACE.match(interface)
+    return None if percent and not scoped else address
+
+
+def _is_nobodys(address: IPv4Address | IPv6Address) -> bool:
+    return address.is_loopback or address.is_link_local
 
 
 def _parse_line(line: str, _number: int) -> Line:

@@ -4,7 +4,8 @@ Owns: the fields, their strict reading, the packed form, and what an entry's dig
 to know: signatures, which facts a node tells of (`facts`), who may claim what (`claims`).
 
 - An entry is JSON, packed with zlib: at most `MAX_PACKED` bytes on the bus and `MAX_INFLATED` bytes
-  unpacked; nothing larger is ever unpacked whole.
+  unpacked; nothing larger is ever unpacked whole. It has at most `MAX_VALUES` values, for what one
+  takes in memory has nothing to do with the bytes it is written in.
 - Each list has a limit of its own. A field that this version does not know is passed over, so that
   a newer node stays in the views of older ones.
 - The digest is over what the entry says: not over when and in which run it was found, nor over the
@@ -30,6 +31,7 @@ from localpuppet.formats.values import Json
 # What a signature is over; base64 and the signature make up to 512 KiB of it on the bus.
 MAX_PACKED = 360 * 1024
 MAX_INFLATED = 4 * 1024 * 1024
+MAX_VALUES = 100_000
 MAX_ROLES = 64
 MAX_CLASSES = 10_000
 MAX_COMPONENTS = 256
@@ -135,7 +137,10 @@ class InventoryEntry:
         Raises:
             InvalidInputError: The bytes are not an entry.
         """
-        return cls.from_dict(parse_object(inflate(payload), where=_WHERE, limit=MAX_INFLATED))
+        data = inflate(payload)
+        return cls.from_dict(
+            parse_object(data, where=_WHERE, limit=MAX_INFLATED, values=MAX_VALUES)
+        )
 
     @classmethod
     def parse_again(cls, payload: bytes) -> "InventoryEntry":
@@ -184,7 +189,7 @@ class InventoryEntry:
             node=fields.parsed("node", NodeName.parse),
             at=fields.number("at"),
             run=fields.parsed("run", RunId.parse),
-            release=fields.text_or_none("release"),
+            release=_release(fields),
             environment=_environment(fields),
             facts=fields.mapping("facts"),
             roles=fields.parsed_list("roles", parse_role, maximum=MAX_ROLES),
@@ -297,6 +302,12 @@ def _text(text: str) -> str:
 
 def _class_name(text: str) -> ClassName:
     return ClassName.parse(text, where="")
+
+
+def _release(fields: Fields) -> str | None:
+    if fields.text_or_none("release") is None:
+        return None
+    return fields.parsed("release", lambda text: parse_line(text, what="release"))
 
 
 def _environment(fields: Fields) -> Environment | None:

@@ -206,10 +206,10 @@ class ViewFollower:
         tokens = {one.key.removeprefix(INVENTORY): one.value for one in entries}
         admission = self._sources.admission
         self._view.take(
-            [
+            (
                 Arrived(node=node, token=tokens[node], found=admission.entry(node, tokens[node]))
                 for node in sorted(self._view.unknown(tokens))
-            ],
+            ),
             revision=max((one.revision for one in entries), default=None),
         )
 

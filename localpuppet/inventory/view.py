@@ -15,7 +15,7 @@ Invariants:
 """
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,21 +178,22 @@ class View:
         with self._database.snapshot() as connection:
             yield from connection.execute("SELECT node, token FROM entries ORDER BY node")
 
-    def take(self, arrived: Sequence[Arrived], *, revision: int | None = None) -> None:
+    def take(self, arrived: Iterable[Arrived], *, revision: int | None = None) -> None:
         """Take what came from the bus, in one transaction; see the module for what counts.
 
         Args:
-            arrived: What came, and is not in force here.
+            arrived: What came, and is not in force here; each entry is let go before the next.
             revision: The revision of the bus up to which nothing is missing then.
 
         Raises:
             StateError: The disk refused; nothing was taken.
         """
-        if not arrived and revision is None:
+        kept = [_Kept.of(one) for one in arrived]
+        if not kept and revision is None:
             return
         with self._database.transaction() as connection:
             connection.execute("UPDATE state SET revision = max(revision, ?)", (revision or 0,))
-            for one in arrived:
+            for one in kept:
                 reason = self._take(connection, one)
                 if reason is None:
                     connection.execute("DELETE FROM refused WHERE node = ?", (one.node,))
@@ -259,11 +260,11 @@ class View:
         """Close the file; the next call opens it again."""
         self._database.close()
 
-    def _take(self, connection: sqlite3.Connection, one: Arrived) -> str | None:
+    def _take(self, connection: sqlite3.Connection, one: "_Kept") -> str | None:
         """Put an entry in force; return why it does not count, if it does not."""
-        if isinstance(one.found, Refusal):
-            return one.found.reason
-        at = one.found.at
+        if one.refusal is not None:
+            return one.refusal
+        at = one.at
         row = connection.execute(
             "SELECT at, forgotten FROM seen WHERE node = ?", (one.node,)
         ).fetchone()
@@ -278,7 +279,7 @@ class View:
         connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (one.node, at, one.token))
         connection.executemany(
             "INSERT OR IGNORE INTO words VALUES (?, ?, ?)",
-            [(path, text, one.node) for path, text in words_of(one.found)],
+            [(path, text, one.node) for path, text in one.words],
         )
         connection.execute(
             "INSERT INTO seen (node, at) VALUES (?, ?)"
@@ -312,6 +313,25 @@ class View:
             raise DamagedError(
                 f"holds a damaged entry: {error}", where=str(self._database.path)
             ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """What the tables keep of an entry that came: unpacked, a hundred entries fill the memory."""
+
+    node: str
+    token: bytes
+    refusal: str | None
+    at: float = 0.0
+    words: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, one: Arrived) -> "_Kept":
+        found = one.found
+        if isinstance(found, Refusal):
+            return cls(node=one.node, token=one.token, refusal=found.reason)
+        words = tuple(words_of(found))
+        return cls(node=one.node, token=one.token, refusal=None, at=found.at, words=words)
 
 
 def _narrowed(equal: Equal) -> tuple[str, list[str]]:

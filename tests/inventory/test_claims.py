@@ -1,11 +1,12 @@
 """What a node that was taken over can make others believe of it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.inventory.claims import ClaimPolicy, addresses_of, refusal
+from localpuppet.inventory.claims import ClaimPolicy, refusal
 from tests.inventory.entries import entry
 
 WEB = "web01.example.com"
@@ -32,6 +33,10 @@ def _refusal(policy: ClaimPolicy | None = None, *, signer: str = WEB, **more: An
         {"networking": {"hostname": "db01"}},
         {"hostname": "db01"},
         {"trusted": {"certname": "db01.example.com"}},
+        {"domain": "example.net"},
+        {"networking": {"hostname": "web01", "domain": "example.net"}},
+        {"trusted": {"hostname": "db01"}},
+        {"hostname": ["web01"]},
     ],
     ids=str,
 )
@@ -104,9 +109,47 @@ def test_a_suffix_is_not_the_name_itself() -> None:
     assert _refusal(policy, roles=("web",)) is not None
 
 
-def test_an_address_is_claimed_once() -> None:
-    facts = {"ipaddress": "10.0.0.1", "networking": {"ip": "10.0.0.1", "mac": "x"}}
-    assert addresses_of(entry(WEB, at=1.0, facts=facts)) == ["10.0.0.1"]
+@pytest.mark.parametrize(
+    "said",
+    [
+        "10.0.2.7 ",
+        "010.0.2.7",
+        "10.0.2.7/32",
+        "10.0.1.7%\nserver stolen 10.0.2.7",
+        "10.0.1.7%eth0",
+        "fe80::1%\n10.0.2.7",
+        "db01.example.com",
+        "local://x",
+        167772679,
+        True,
+        ["10.0.1.7", "10.2.7"],
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        (lambda said: {"networking": {"ip": said}}, "networking.ip"),
+        (
+            lambda said: {"networking": {"interfaces": {"e": {"bindings": [{"address": said}]}}}},
+            "networking.interfaces.e.bindings.address",
+        ),
+        (lambda said: {"ipaddress_eth0": said}, "ipaddress_eth0"),
+    ],
+    ids=["ip", "binding", "flat"],
+)
+def test_what_others_may_read_as_an_address_is_claimed_as_one(
+    said: Any, place: Callable[[Any], dict[str, Any]], named: str
+) -> None:
+    facts = place(said)
+    assert _refusal(POLICY, facts=facts) == f"{WEB} says in {named} what is not an address"
+    everywhere = ClaimPolicy.parse(b"*\t*\t*\n", where="inventory.policy")
+    assert _refusal(everywhere, facts=facts) is None
+
+
+def test_what_says_no_address_claims_none() -> None:
+    facts = {"ipaddress": None, "ipaddress6": "", "networking": {"ip": None, "mac": "x"}}
+    assert _refusal(POLICY, facts=facts) is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """An inventory entry: its form on the bus, its limits, what its digest is over."""
 
 import json
+import tracemalloc
 import zlib
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from localpuppet.formats.names import ClassName, Environment, NodeName, RunId
 from localpuppet.inventory.entry import (
     MAX_INFLATED,
     MAX_PACKED,
+    MAX_VALUES,
     AskedQuery,
     Component,
     ExportsSummary,
@@ -143,3 +145,28 @@ def test_a_node_is_told_when_its_facts_are_too_large() -> None:
     large = replace(ENTRY, facts={"blob": "x" * MAX_INFLATED})
     with pytest.raises(InvalidInputError, match="hide"):
         large.to_payload()
+
+
+@pytest.mark.parametrize("unit", [b"[],", b'{"":0},', b"1.5,", b"[[1]],"], ids=repr)
+def test_an_entry_of_countless_values_is_refused_before_it_takes_memory(unit: bytes) -> None:
+    raw = json.dumps({**ENTRY.to_dict(), "facts": {"many": [0]}}).encode()
+    payload = zlib.compress(raw.replace(b"[0]", b"[" + unit * (MAX_INFLATED // 8) + b"0]", 1))
+    assert len(payload) < 16 * 1024
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInputError, match="has more than 100000 values"):
+            InventoryEntry.parse(payload)
+        assert tracemalloc.get_traced_memory()[1] < 32 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_stands_in_a_text_is_not_counted() -> None:
+    facts: dict[str, Any] = {"text": '[{",' * (MAX_VALUES // 2)}
+    said = replace(ENTRY, facts=facts).digested()
+    assert InventoryEntry.parse(said.to_payload()) == said
+
+
+def test_a_release_is_one_plain_line() -> None:
+    with pytest.raises(InvalidInputError, match="release: the release has a control character"):
+        InventoryEntry.from_dict({**ENTRY.to_dict(), "release": "foo\x1b]0;owned\x07"})

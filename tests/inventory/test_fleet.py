@@ -4,6 +4,8 @@ import json
 import time
 from pathlib import Path
 
+import yaml
+
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.publishing import Outbox
 from tests.inventory.entries import entry
@@ -75,6 +77,29 @@ def test_without_an_agent_the_bus_is_listed(fleet: Fleet) -> None:
     assert b.run("publish").out == "the others know it already\n"
     assert known(a.node, "web", "db") == [b.name]
     assert known(a.node, "db") == []
+
+
+def test_what_a_node_says_cannot_write_on_a_terminal_or_lead_others_elsewhere(
+    fleet: Fleet,
+) -> None:
+    a, b = fleet.add("a", "b")
+    evil = "\x1b]0;owned\x07\n9  forged\u202e"
+    facts = {evil: evil, "kernel": evil, "networking": {"ip": "local://localhost"}}
+    said = entry(b.name, at=time.time(), roles=("web",), facts=facts)
+    Outbox(b.root / "var").offer(said, refresh=0)
+    assert b.run("publish").code == 0
+    for words in (
+        ("facts", b.name),
+        ("facts", "--summary", "kernel"),
+        ("query", "role=web", "--facts", "kernel"),
+        ("nodes", "--role", "web"),
+    ):
+        done = a.run(*words)
+        assert done.code == 0, done.err
+        assert all(line.isprintable() for line in done.out.splitlines()), words
+        assert not any(line.startswith("9  forged") for line in done.out.splitlines()), words
+    bolt = yaml.safe_load(a.run("query", "role=web", "--format", "bolt").out)
+    assert bolt["targets"] == [{"name": b.name, "uri": b.name}]
 
 
 def test_a_view_that_is_too_old_is_not_asked(nats_fleet: Fleet) -> None:

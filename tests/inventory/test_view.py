@@ -1,7 +1,11 @@
 """The view: which entry of a node is in force, and what takes one away."""
 
 import sqlite3
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +52,27 @@ def _take(view: View, *entries: InventoryEntry) -> None:
 
 def _nodes(view: View) -> list[str]:
     return [one.node for one in view.entries()]
+
+
+def test_entries_that_come_together_are_not_held_together(view: View) -> None:
+    made: list[weakref.ref[Any]] = []
+
+    class Facts(dict[str, Any]):
+        """Facts that tell when they are let go."""
+
+    most = 0
+
+    def arrive() -> Iterator[Arrived]:
+        nonlocal most
+        for number in range(20):
+            said = entry(f"n{number}.example.com", at=NOW)
+            facts = Facts(said.facts)
+            made.append(weakref.ref(facts))
+            most = max(most, sum(one() is not None for one in made))
+            yield Arrived(node=said.node, token=b"x", found=replace(said, facts=facts))
+
+    view.take(arrive())
+    assert most <= 3
 
 
 def test_what_was_taken_is_read_as_it_was_said(view: View) -> None:

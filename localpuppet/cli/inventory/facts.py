@@ -8,6 +8,7 @@ import click
 from localpuppet.cli import render, render_run
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
+from localpuppet.formats.text import one_line
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -64,13 +65,13 @@ def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_
     head = [
         ("Node", str(entry.node)),
         ("Said", f"{said}, after run {entry.run}"),
-        ("Release", entry.release or ""),
-        ("Roles", ", ".join(map(render.user_text, entry.roles)) or "none"),
+        ("Release", one_line(entry.release or "")),
+        ("Roles", ", ".join(map(one_line, entry.roles)) or "none"),
     ]
     if refused:
         head.append(("Since then", f"what it says does not count: {refused}"))
     render.emit(render.pairs(head))
-    rows = [(path, render.user_text(text)) for path, text in lines(entry.facts)]
+    rows = [(one_line(path), one_line(text)) for path, text in lines(entry.facts)]
     render.emit(render.table(("FACT", "VALUE"), rows, spare=()))
 
 
@@ -82,7 +83,7 @@ def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> Non
         values = [{"value": value, "nodes": number} for value, number in counts]
         render.emit_json({"schema": 1, "fact": path, "values": values})
     elif counts:
-        rows = [(str(number), render.user_text(value)) for value, number in counts]
+        rows = [(str(number), one_line(value)) for value, number in counts]
         render.emit(render.table(("NODES", "VALUE"), rows, spare=()))
     else:
         render.emit("nobody is in the inventory yet; nodes are after their first good run")

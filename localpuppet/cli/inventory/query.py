@@ -7,6 +7,7 @@ import click
 
 from localpuppet.cli import render
 from localpuppet.errors import UnavailableError
+from localpuppet.formats.text import one_line
 from localpuppet.formats.times import show_duration
 from localpuppet.formats.values import Json
 from localpuppet.inventory.reading import CouldNotAsk
@@ -95,13 +96,28 @@ def _table(names: Sequence[str], facts: Mapping[str, Json], paths: Sequence[str]
         about = facts.get(name)
         values = [about.get(path) for path in paths] if isinstance(about, dict) else []
         rows.append([name, *(_cell(value) for value in values)])
-    return render.table(["NODE", *(render.user_text(path) for path in paths)], rows)
+    return render.table(["NODE", *map(one_line, paths)], rows)
 
 
 def _cell(value: Json) -> str:
     if value is None:
         return "-"
-    return render.user_text(value if isinstance(value, str) else json.dumps(value))
+    return one_line(value if isinstance(value, str) else json.dumps(value))
+
+
+def _uri(address: Json, name: str) -> str:
+    """Return where Bolt finds a node.
+
+    By what is not an address it would do as it is told: with `local://` it runs commands here.
+    """
+    from ipaddress import ip_address
+
+    try:
+        found = ip_address(address) if isinstance(address, str) else None
+    except ValueError:
+        found = None
+    # Bolt's URIs want brackets around the colons of IPv6.
+    return name if found is None else f"[{found}]" if found.version == 6 else str(found)
 
 
 def _bolt(names: Sequence[str], facts: Mapping[str, Json], *, wanted: Sequence[str]) -> str:
@@ -112,7 +128,7 @@ def _bolt(names: Sequence[str], facts: Mapping[str, Json], *, wanted: Sequence[s
     for name in names:
         about = facts.get(name)
         known = about if isinstance(about, dict) else {}
-        target: dict[str, Json] = {"name": name, "uri": known.get("networking.ip") or name}
+        target: dict[str, Json] = {"name": name, "uri": _uri(known.get("networking.ip"), name)}
         shown: dict[str, Json] = {path: known.get(path) for path in wanted}
         targets.append({**target, "facts": shown} if shown else target)
     text: str = yaml.safe_dump({"version": 2, "targets": targets}, sort_keys=False)

@@ -46,6 +46,7 @@ from localpuppet.inventory.query.tree import (
     Version,
     check_size,
     check_text,
+    parse_step,
 )
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ def _step(tree: "Tree[Token]") -> Step:
     if kind == "MATCHED":
         return Pattern(_unquoted(str(child)[1:].strip()))
     text = _word(child)
-    return int(text) if child.children[0].type == "NUMBER" else text
+    return parse_step(text) if child.children[0].type == "NUMBER" else text
 
 
 def _plain(tree: "Tree[Token]") -> str:

@@ -4,7 +4,8 @@ Owns: what conditions mean for rows, and how rows become a result. Refuses to kn
 where entries are kept.
 
 - Rows come node by node, sorted by name; what `Select.order` leaves open stays in that order.
-- A limit of rows that are looked at bounds the work of one question, whatever it says.
+- A limit of rows that are looked at bounds the work of one question, whatever it says, and what is
+  kept for an answer is weighed while it grows (`Room`): a fleet does not fit into memory.
 
 Example: `Evaluation(reader).answer(select).rows`.
 """
@@ -29,6 +30,8 @@ T = TypeVar("T")
 Key = tuple[int, Any]
 MAX_ROWS_SEEN = 5_000_000
 MAX_ROWS = 200_000
+# What an answer may have as JSON: we hold it in memory at once, and so does the Ruby side.
+MAX_ANSWER = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,35 @@ class Answer:
     watched: Sequence[Json]
 
 
+class Room:
+    """How much more an answer may have as JSON."""
+
+    def __init__(self) -> None:
+        self._left = MAX_ANSWER
+
+    def take(self, value: T) -> T:
+        """Return a value, which is a part of the answer.
+
+        Raises:
+            InvalidInputError: There is no room for it.
+        """
+        self._left -= _weight(value)
+        if self._left < 0:
+            raise _too_much()
+        return value
+
+
+def _weight(value: object) -> int:
+    return len(canonical(value)) + 1
+
+
+def _too_much() -> InvalidInputError:
+    return InvalidInputError(
+        f"the answer has more than {MAX_ANSWER // 1048576} MiB",
+        hint="ask for named facts, or for fewer nodes",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A row that counts, and its node."""
@@ -63,6 +95,7 @@ class _Kept:
     shown: dict[str, Json]
     watched: dict[str, Json]
     order: tuple[Key, ...]
+    weight: int
 
 
 class Evaluation:
@@ -85,14 +118,15 @@ class Evaluation:
         if select.group_by or _counts(select):
             return self._counted(select)
         end = None if select.limit is None or select.order else select.offset + select.limit
-        # What is not asked for of a node is let go at once: a fleet does not fit into memory.
-        kept = []
+        # What is not asked for of a node is let go at once.
+        kept: list[_Kept] = []
+        weight = 0
         for hit in islice(self.hits(select), end):
             kept.append(_kept(select, hit))
-            _check_rows(len(kept))
-        for index, one in reversed(list(enumerate(select.order))):
-            kept.sort(key=_order_of(index), reverse=one.descending)
-        kept = _cut(select, kept)
+            weight += kept[-1].weight
+            if weight > MAX_ANSWER or len(kept) > MAX_ROWS:
+                kept, weight = _relieved(select, kept)
+        kept = _cut(select, _sorted(select, kept))
         return Answer(
             rows=[one.shown for one in kept],
             names=sorted({one.name for one in kept}),
@@ -104,10 +138,12 @@ class Evaluation:
         counts: Counter[tuple[str, ...]] = Counter()
         counted = next((one for one in select.columns or () if isinstance(one, Count)), None)
         names = set()
+        room = Room()
         for hit in self.hits(select):
             names.add(str(hit.node.entry.node))
             group = tuple(conditions.key(_value(hit.row, one)) for one in select.group_by)
-            groups.setdefault(group, _fields(select, hit.row))
+            if group not in groups:
+                groups[group] = room.take(_fields(select, hit.row))
             _check_rows(len(groups))
             if counted is not None:
                 one = counted.field
@@ -153,6 +189,28 @@ class Evaluation:
         return {tuple(conditions.key(row[text]) for text in texts) for row in rows}
 
 
+def _relieved(select: Select, kept: list[_Kept]) -> tuple[list[_Kept], int]:
+    """Return the rows that can still be in an answer that is full, and their weight.
+
+    Those that are sorted behind a limit cannot. Half of the room must be free then, or the next row
+    would have everything sorted again.
+    """
+    end = None if select.limit is None else select.offset + select.limit
+    first = _sorted(select, kept)[:end]
+    weight = sum(one.weight for one in first)
+    if 2 * len(first) > MAX_ROWS:
+        _check_rows(len(kept))
+    if 2 * weight > MAX_ANSWER:
+        raise _too_much()
+    return first, weight
+
+
+def _sorted(select: Select, kept: list[_Kept]) -> list[_Kept]:
+    for index, one in reversed(list(enumerate(select.order))):
+        kept.sort(key=_order_of(index), reverse=one.descending)
+    return kept
+
+
 def _check_rows(count: int) -> None:
     if count > MAX_ROWS:
         raise InvalidInputError(
@@ -179,6 +237,7 @@ def _kept(select: Select, hit: Hit) -> _Kept:
         shown=shown,
         watched=_watched(shown, hit),
         order=tuple(sort_key(_value(hit.row, one.field)) for one in select.order),
+        weight=_weight(shown),
     )
 
 
@@ -208,6 +267,6 @@ def _cut(select: Select, rows: list[T]) -> list[T]:
     return rows[select.offset : end]
 
 
-def canonical(value: Json) -> bytes:
+def canonical(value: object) -> bytes:
     """Return one form of a value, to be digested."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")

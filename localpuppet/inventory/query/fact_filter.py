@@ -27,9 +27,10 @@ from localpuppet.inventory.query.tree import (
     Operator,
     Step,
     check_text,
+    parse_step,
 )
 
-_FILTER = re.compile(r"\s*([^\s=!<>~]+)\s*([=!<>~]+)\s*(.*?)\s*\Z", re.DOTALL)
+_FILTER = re.compile(r"\s*([^\s=!<>~]+)\s*([=!<>~]+)(.*)\Z", re.DOTALL)
 _OPERATORS = {
     "=": "=",
     "==": "=",
@@ -71,7 +72,8 @@ class FactFilter:
         if not text.strip():
             raise InvalidInputError("the fact query is empty", hint="write FACT=VALUE")
         found = _FILTER.match(text)
-        if not found or not found[3]:
+        value = found[3].strip() if found else ""
+        if not found or not value:
             raise InvalidInputError(
                 f"could not parse the fact query {one_line(text)[:60]!r}: no operator with a value",
                 hint=f"write FACT OPERATOR VALUE, the operator one of {' '.join(_OPERATORS)}",
@@ -81,7 +83,7 @@ class FactFilter:
                 f"could not parse the fact query: the operator {found[2][:10]!r} is unknown",
                 hint=f"it is one of {' '.join(_OPERATORS)}",
             )
-        return cls._of(found[1], _OPERATORS[found[2]], found[3])
+        return cls._of(found[1], _OPERATORS[found[2]], value)
 
     @classmethod
     def _of(cls, name: str, word: str, value: str) -> "FactFilter":
@@ -95,7 +97,7 @@ class FactFilter:
         check_order(operator, Loose(value), where="fact query")
         if name == "role":
             return cls(condition=roles(operator, Loose(value), contrary=contrary), number=None)
-        path: tuple[Step, ...] = tuple(int(s) if s.isdigit() else s for s in name.split("."))
+        path: tuple[Step, ...] = tuple(map(parse_step, name.split(".")))
         field = Field(column="facts", path=path, text=name)
         return cls(
             condition=Compare(

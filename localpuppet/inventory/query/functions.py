@@ -10,12 +10,14 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.values import Json, type_names
 from localpuppet.inventory.query import puppetdb
 from localpuppet.inventory.query.discovery import parse_nodes, parse_resources
-from localpuppet.inventory.query.evaluating import Evaluation, canonical
+from localpuppet.inventory.query.evaluating import Evaluation, Room, canonical
 from localpuppet.inventory.query.fact_filter import FactFilter
 from localpuppet.inventory.query.node_facts import NodeFacts, dig
 from localpuppet.inventory.query.patterns import searching
@@ -32,12 +34,11 @@ from localpuppet.inventory.query.tree import (
     Select,
     check_nesting,
     check_size,
+    parse_step,
 )
 from localpuppet.inventory.reading import InventoryReader
 
 MAX_ARGUMENTS = 100
-# What an answer may have as JSON: the Ruby side holds it in memory at once.
-MAX_ANSWER = 32 * 1024 * 1024
 MAX_QUESTION = 128 * 1024
 MAX_SHOWN = 1000
 MAX_WARNED = 3
@@ -131,12 +132,6 @@ class Question:
             found = _FUNCTIONS[self.function][2](reader, self.arguments)
         except InvalidInputError as error:
             raise error.at(f"{self.function}()") from error
-        if len(canonical(found.result)) > MAX_ANSWER:
-            raise InvalidInputError(
-                f"the answer has more than {MAX_ANSWER // 1048576} MiB",
-                where=f"{self.function}()",
-                hint="ask for named facts, or for fewer nodes",
-            )
         digested = canonical({"names": list(found.names), "watched": found.watched})
         return Reply(
             result=found.result,
@@ -184,20 +179,26 @@ def _server_with_role(reader: InventoryReader, arguments: Arguments) -> _Found:
 def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> _Found:
     filters = [FactFilter.parse(text) for text in _texts(arguments, "a fact query")]
     found = _servers(reader, And(parts=tuple(one.condition for one in filters)))
-    warnings = tuple(
-        warning for one in filters if one.number for warning in _no_numbers(reader, one)
-    )
+    ordered = {one.number.text: one for one in filters if one.number}
+    warnings = tuple(_no_numbers(reader, ordered)) if ordered else ()
     return _Found(result=found.result, names=found.names, watched=found.watched, warnings=warnings)
 
 
-def _no_numbers(reader: InventoryReader, one: FactFilter) -> Iterator[str]:
-    odd = [str(entry.node) for entry in reader.entries() if one.is_not_a_number(NodeFacts(entry))]
-    if odd and one.number is not None:
-        more = f" and {len(odd) - MAX_WARNED} more" if len(odd) > MAX_WARNED else ""
-        yield (
-            f"the fact {one.number.text} is not a number on {', '.join(odd[:MAX_WARNED])}{more}:"
-            " it does not match"
-        )
+def _no_numbers(reader: InventoryReader, filters: Mapping[str, FactFilter]) -> Iterator[str]:
+    """Yield a warning for each fact, by its text, that is not a number on some node."""
+    odd: dict[str, list[str]] = {text: [] for text in filters}
+    for entry in reader.entries():
+        facts = NodeFacts(entry)
+        for text, one in filters.items():
+            if one.is_not_a_number(facts):
+                odd[text].append(str(entry.node))
+    for text, nodes in odd.items():
+        more = f" and {len(nodes) - MAX_WARNED} more" if len(nodes) > MAX_WARNED else ""
+        if nodes:
+            yield (
+                f"the fact {text} is not a number on {', '.join(nodes[:MAX_WARNED])}{more}:"
+                " it does not match"
+            )
 
 
 def _texts(arguments: Arguments, what: str) -> list[str]:
@@ -230,8 +231,9 @@ def _query_nodes(reader: InventoryReader, arguments: Arguments) -> _Found:
     if not isinstance(fact, str) or not fact:
         raise InvalidInputError("the fact must be a string")
     first, *path = fact.split(".")
+    room = Room()
     values = [
-        (name, dig(facts.get(first), _steps(path)))
+        (name, room.take(dig(facts.get(first), _steps(path))))
         for name, facts in _nodes(reader, arguments[0])
         if facts.get(first) is not None
     ]
@@ -240,17 +242,18 @@ def _query_nodes(reader: InventoryReader, arguments: Arguments) -> _Found:
 
 
 def _steps(path: Sequence[str]) -> tuple[str | int, ...]:
-    return tuple(int(step) if step.isdigit() else step for step in path)
+    return tuple(map(parse_step, path))
 
 
 def _query_facts(reader: InventoryReader, arguments: Arguments) -> _Found:
     query, wanted = arguments
     names = _texts(wanted if isinstance(wanted, list) else [wanted], "a fact's name")
     result: dict[str, Json] = {}
+    room = Room()
     for node, facts in _nodes(reader, query):
         about = dict(pair for name in names for pair in _facts_named(facts, name))
         if about:
-            result[node] = about
+            result[node] = room.take(about)
     return _Found(result=result, names=list(result), watched=result)
 
 
@@ -271,13 +274,13 @@ def _query_resources(reader: InventoryReader, arguments: Arguments) -> _Found:
     select = Select(entity=Entity.RESOURCES, where=where)
     wanted = {name for name, _ in _nodes(reader, arguments[0])}
     answer = Evaluation(reader).answer(select)
-    rows: list[Json] = [row for row in answer.rows if row["certname"] in wanted]
+    kept = [row for row in answer.rows if row["certname"] in wanted]
     names = [name for name in answer.names if name in wanted]
     if not grouped:
-        return _Found(result=rows, names=names, watched=rows)
+        return _Found(result=list(kept), names=names, watched=list(kept))
+    # Rows come node by node.
     groups: dict[str, Json] = {
-        name: [row for row in rows if isinstance(row, dict) and row["certname"] == name]
-        for name in names
+        str(name): list(found) for name, found in groupby(kept, key=itemgetter("certname"))
     }
     return _Found(result=groups, names=names, watched=groups)
 
@@ -292,12 +295,13 @@ def _query(reader: InventoryReader, arguments: Arguments) -> _Found:
         return _query_nodes(reader, arguments)
     names = _texts(arguments[1:], "a fact's name")
     result: dict[str, Json] = {}
+    room = Room()
     for node, facts in _nodes(reader, arguments[0]):
         about: dict[str, Json] = {}
         for name in names:
             first, *path = name.split(".")
             about[name] = dig(facts.get(first), _steps(path))
-        result[node] = about
+        result[node] = room.take(about)
     return _Found(result=result, names=list(result), watched=result)
 
 

@@ -8,6 +8,8 @@ from localpuppet.inventory.query.dotted import parse_field
 from localpuppet.inventory.query.tree import ALL, Condition, Count, Entity, Field, Order, Select
 
 MAX_FIELDS = 100
+# No answer has more rows.
+MAX_COUNT = 1_000_000_000
 _FUNCTIONS = ("avg", "sum", "min", "max", "to_string")
 
 
@@ -53,9 +55,9 @@ class Clauses:
             if not isinstance(number, int) or isinstance(number, bool) or number < 0:
                 raise InvalidInputError(f"{name!r} wants a number", where=self._where)
             if name == "limit":
-                self._limit = number
+                self._limit = min(number, MAX_COUNT)
             else:
-                self._offset = number
+                self._offset = min(number, MAX_COUNT)
         return True
 
     def select(self, where: Condition = ALL) -> Select:

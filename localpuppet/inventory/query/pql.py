@@ -65,6 +65,7 @@ DOUBLE: /"(?:[^"\\]|\\.)*"/s
 SINGLE: /'(?:[^'\\]|\\.)*'/s
 %ignore /\s+/
 """
+MAX_DIGITS = 20
 _COMPARED_CONTRARY = {"!=": "=", "!~": "~"}
 
 
@@ -138,7 +139,7 @@ def _field(tree: "Tree[Token]") -> str:
 
 def _paging(tree: "Tree[Token]") -> list[Json]:
     if tree.data != "order":
-        return [str(tree.data), int(str(tree.children[0])[:20])]
+        return [str(tree.data), _integer(str(tree.children[0]))]
     orders: list[Json] = []
     for child in map(_tree, tree.children):
         both: list[Any] = child.children
@@ -180,8 +181,14 @@ def _literal(tree: "Tree[Token]") -> Json:
     if tree.data == "text":
         return _unquoted(text)
     if tree.data == "number":
-        return float(text) if "." in text else int(text[:20])
+        return float(text) if "." in text else _integer(text)
     return text == "true"
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise InvalidInputError(f"a number has more than {MAX_DIGITS} characters", where="PQL")
+    return int(text)
 
 
 def _unquoted(text: str) -> str:
@@ -190,8 +197,10 @@ def _unquoted(text: str) -> str:
         return text[1:-1].replace("\\'", "'")
     escaped = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
     try:
-        return str(loads(escaped))
-    except ValueError as error:
+        found = str(loads(escaped))
+        found.encode()
+        return found
+    except ValueError as error:  # a lone surrogate is one, too
         raise InvalidInputError(
             "a string has an escape that JSON does not know",
             where="PQL",

@@ -11,6 +11,7 @@ written, and how a question is answered (`evaluating`).
 Example: `role=web` is `Compare(field=ROLE, operator=Operator.EQUAL, value=Loose("web"))`.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -57,6 +58,12 @@ class Pattern:
 
 
 Step = str | int | Pattern
+_INDEX = re.compile(r"[0-9]{1,6}\Z")
+
+
+def parse_step(text: str) -> str | int:
+    """Return a step of a path as it is written: what has the form of an index is one."""
+    return int(text) if _INDEX.match(text) else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +269,8 @@ def check_text(text: str) -> str:
     """Return a query's text if it may be parsed at all.
 
     Raises:
-        InvalidInputError: It is too long, or has a control character other than white space.
+        InvalidInputError: It is too long, or has a lone surrogate, or a control character other
+            than white space.
     """
     if len(text) > MAX_TEXT:
         raise InvalidInputError(
@@ -270,9 +278,14 @@ def check_text(text: str) -> str:
         )
     for place, character in enumerate(text, 1):
         if (character < " " and character not in "\t\n\r") or "\x7f" <= character <= "\x9f":
-            raise InvalidInputError(
-                f"the query has a control character (U+{ord(character):04X}) at character {place}"
-            )
+            kind = "control character"
+        elif "\ud800" <= character <= "\udfff":
+            kind = "lone surrogate"
+        else:
+            continue
+        raise InvalidInputError(
+            f"the query has a {kind} (U+{ord(character):04X}) at character {place}"
+        )
     return text
 
 

@@ -1,7 +1,17 @@
 """Queries that are meant to hurt, and the corpus: within 200 MB of memory and 5 s of CPU time."""
 
+from collections.abc import Iterator
+
 import pytest
 
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.values import Json
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.query import evaluating
+from localpuppet.inventory.query.functions import Question
+from localpuppet.inventory.reading import Equal
+from tests.doubles.inventory import MemoryInventory
+from tests.inventory.query.fleet import entry
 from tests.rigs.limited import limited
 
 HEAD = """
@@ -31,6 +41,16 @@ HOSTILE = {
     "dots": "refused('query_nodes', '.'.join(['a'] * 30000) + '=1')",
     "field with many parts": "refused('puppetdb_query', 'inventory {facts' + '.a' * 30000 + '=1}')",
     "numbers": "refused('query_nodes', 'a=' + '9' * 60000)",
+    "index of 5,000 digits": "refused('query_facts', '', ['os.' + '9' * 5000])",
+    "step of 5,000 digits": "refused('query_nodes', 'os.' + '9' * 5000 + '=1')",
+    "fact of 5,000 digits": "refused('servers_with_facts', 'os.' + '9' * 5000 + '=1')",
+    "superscript": "refused('query', '', 'os.\u00b2')",
+    "superscript of a filter": "refused('servers_with_facts', 'os.\u00b2=1')",
+    "limit and offset": "refused('puppetdb_query', ['from', 'nodes', ['limit', 2 ** 63 - 1], "
+    "['offset', 2 ** 63 - 1]])",
+    "lone surrogate": "refused('query_nodes', 'a~\"\\ud800\"')",
+    "lone surrogate of PQL": "refused('puppetdb_query', 'nodes { certname ~ \"\\\\ud800\" }')",
+    "spaces before the end": "refused('servers_with_facts', 'a=x' + ' ' * 65000 + 'x')",
     "indexes": "refused('puppetdb_query', 'inventory { facts.a' + '[1]' * 20000 + ' = 1 }')",
 }
 
@@ -43,6 +63,71 @@ def test_a_hostile_query_ends_in_one_line(name: str) -> None:
     assert len(done.out.splitlines()) == 1
     assert done.out.strip().isprintable()
     assert len(done.out) < 400
+
+
+class Endless(MemoryInventory):
+    """Web servers without an end, each with 4 KiB of facts, and how many were asked for."""
+
+    seen = 0
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        for self.seen in range(1_000):
+            yield entry(
+                f"web{self.seen:04}.example.com", {"text": f"{self.seen:04096}"}, roles=["web"]
+            )
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        ("servers_with_role", ["web"]),
+        ("query_nodes", ["", "text"]),
+        ("query_facts", ["", ["/text/"]]),
+        ("query", ["", "text"]),
+        ("puppetdb_query", ["inventory { }"]),
+        ("puppetdb_query", ["inventory { order by certname }"]),
+        ("puppetdb_query", ["inventory[facts, count()] { group by facts }"]),
+    ],
+    ids=str,
+)
+def test_an_answer_that_is_too_large_is_not_read_to_its_end(
+    function: str, arguments: list[Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluating, "MAX_ANSWER", 100 * 1024)
+    fleet = Endless([])
+    with pytest.raises(InvalidInputError, match=r"^\w+\(\): the answer has more than"):
+        Question.of(function, arguments).answer(fleet)
+    assert fleet.seen < 50
+
+
+def test_what_is_sorted_behind_a_limit_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluating, "MAX_ANSWER", 100 * 1024)
+    text = "inventory[certname, facts.text] { order by certname desc limit 2 offset 1 }"
+    reply = Question.of("puppetdb_query", [text]).answer(Endless([]))
+    assert reply.names == ("web0997.example.com", "web0998.example.com")
+
+
+def test_resources_are_grouped_in_one_go() -> None:
+    done = limited(
+        """
+from localpuppet.inventory.query.functions import Question
+from tests.doubles.inventory import MemoryInventory
+from tests.inventory.query.fleet import entry
+
+classes = [f"c{n}" for n in range(20)]
+fleet = MemoryInventory([entry(f"n{n:04}.example.com", classes=classes) for n in range(2000)])
+reply = Question.of("query_resources", ["", ["=", "type", "Class"], True]).answer(fleet)
+print(len(reply.result), {len(rows) for rows in reply.result.values()})
+"""
+    )
+    assert done.out.split() == ["2000", "{20}"], done.err[-500:]
+
+
+def test_facts_that_are_not_numbers_are_looked_for_once() -> None:
+    fleet = MemoryInventory([entry("a.example.com", {"a": "x", "b": "y"})])
+    reply = Question.of("servers_with_facts", ["a>1", "b>1", "a>2"]).answer(fleet)
+    assert len(fleet.hints) == 2
+    assert [warning.split()[2] for warning in reply.warnings] == ["a", "b"]
 
 
 def test_the_corpus_stays_within_the_limits() -> None:
