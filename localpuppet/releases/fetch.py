@@ -26,6 +26,7 @@ from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.source import Source, refuse_other_source
 from localpuppet.releases.store import Store
+from localpuppet.releases.threshold import refuse_unsigned
 from localpuppet.releases.verified import Noted, Verified, rules_digest
 
 if TYPE_CHECKING:
@@ -208,7 +209,9 @@ class Fetcher:
         if item.source is not None and item.source.signers is not None:
             # Before the check: a signers file that changes meanwhile voids what is noted.
             self._rules.setdefault(item.source, rules_digest(item.source))
-            self._repository.verify_signature(item.url, item.tag, signers=item.source.signers)
+            refuse_unsigned(
+                self._repository, item.source, url=item.url, tag=item.tag, where=item.where
+            )
             refuse_other_source(item.source, found, where=item.where)
 
     def _arrivals(

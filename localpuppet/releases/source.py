@@ -28,6 +28,7 @@ class Source:
         name: `foo` in `foo/tags/r1`.
         url: Its repository.
         signers: Pinned keys that every tag must be signed with; `None` where none is asked for.
+        signatures: How many people must have signed a tag.
         unnamed_tags: Whether a signed tag may leave open which source it is for.
         access: How its repository is reached.
         fresh: How many seconds after it was tagged a release may still be installed; `None` for
@@ -37,6 +38,7 @@ class Source:
     name: str
     url: GitUrl
     signers: Path | None
+    signatures: int = 1
     unnamed_tags: bool = False
     access: GitAccess = NO_ACCESS
     fresh: float | None = None
@@ -49,14 +51,15 @@ class Source:
 
         Args:
             name: Its name.
-            raw: `{"git": url, "require_signed": bool, "signers": path, "unnamed_tags": "accept",
-                "fresh": "30d"}` and the keys of `GitAccess.from_dict`, shape-checked.
+            raw: `{"git": url, "require_signed": bool, "signers": path, "signatures": 2,
+                "unnamed_tags": "accept", "fresh": "30d"}` and the keys of `GitAccess.from_dict`,
+                shape-checked.
             root: What a relative path of `signers` starts at.
             allow_file: Whether `file://` URLs are allowed.
 
         Raises:
             InvalidInputError: The name, URL or time is refused, or signatures are asked for without
-                keys, or not asked for where `fresh` needs them.
+                keys, or not asked for where `fresh` or `signatures` needs them.
         """
         where = f"sources.{name}"
         ReleasePath.parse(name, where=where)
@@ -69,6 +72,10 @@ class Source:
             raise InvalidInputError(
                 "fresh needs require_signed: nobody else vouches for the time of a tag", where=where
             )
+        if "signatures" in raw and not required:
+            raise InvalidInputError(
+                "signatures needs require_signed: nobody else's signature counts", where=where
+            )
         try:
             fresh = parse_duration(raw["fresh"], what="time") if "fresh" in raw else None
         except InvalidInputError as error:
@@ -77,6 +84,7 @@ class Source:
             name=name,
             url=GitUrl.parse(raw["git"], where=f"{where}.git", allow_file=allow_file),
             signers=root / raw["signers"] if required else None,
+            signatures=raw.get("signatures", 1),
             unnamed_tags=raw.get("unnamed_tags") == "accept",
             access=GitAccess.from_dict(raw, where=where, root=root),
             fresh=fresh,

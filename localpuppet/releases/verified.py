@@ -170,6 +170,8 @@ def rules_digest(source: Source) -> str:
         raise state_problem(error, source.signers) from error
     if source.unnamed_tags:
         rules.update(b"\0unnamed tags")
+    if source.signatures > 1:
+        rules.update(b"\0%d signatures" % source.signatures)
     return rules.hexdigest()
 
 

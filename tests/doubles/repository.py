@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.releases.git.signer import Countersignature, Signer
 from localpuppet.releases.git.tags import TagObject
 from localpuppet.releases.limits import Budget
 
@@ -34,11 +35,19 @@ class FakeServers:
     Attributes:
         away: URLs of repositories that cannot be reached.
         broken: URLs of repositories that send what git refuses.
+        published: What is there, by URL and tag.
+        countersigned: Who signed which tag object beside its maker, by URL and tag.
     """
 
     away: set[str] = field(default_factory=set)
     broken: set[str] = field(default_factory=set)
     published: dict[Ref, _Published] = field(default_factory=dict)
+    countersigned: dict[Ref, list[tuple[str, str]]] = field(default_factory=dict)
+
+    def countersign(self, url: str, tag: str, signer: str) -> None:
+        """Sign what is published at a tag, beside its own signature."""
+        pair = (signer, self.published[url, tag].found.id)
+        self.countersigned.setdefault((url, tag), []).append(pair)
 
     def publish(
         self,
@@ -83,6 +92,7 @@ class FakeRepository:
     def __init__(self, servers: FakeServers) -> None:
         self._servers = servers
         self._mirror: dict[Ref, _Published] = {}
+        self._countersigned: dict[Ref, Sequence[tuple[str, str]]] = {}
         self._seen: list[_Published] = []
         self.asked: list[Ref] = []
         self.written: list[str] = []
@@ -135,13 +145,40 @@ class FakeRepository:
             raise UnavailableError("was not fetched", where=f"{url} tag {tag}")
         return self._mirror[url, tag]
 
-    def verify_signature(self, url: str, tag: str, *, signers: Path) -> None:
+    def verify_signature(self, url: str, tag: str, *, signers: Path) -> Signer:
         published = self._known(url, tag)
         trusted = signers.read_text().split()
         if not published.found.annotated or published.signer not in trusted:
             raise IntegrityError(
                 "has no valid signature by a trusted key", where=f"{url} tag {tag}"
             )
+        return _signer(published.signer)
+
+    def countersignatures(
+        self, url: str, tag: str, *, signers: Path, source: str, refresh: bool
+    ) -> Sequence[Countersignature]:
+        published = self._known(url, tag)
+        if refresh:
+            self.asked.append((url, tag))
+            if url in self._servers.away:
+                raise UnavailableError(f"cannot fetch {tag}", where=url)
+            self._countersigned[url, tag] = self._servers.countersigned.get((url, tag), ())
+        trusted = signers.read_text().split()
+        found = []
+        for number, (signer, tag_object) in enumerate(self._countersigned.get((url, tag), ())):
+            problem = ""
+            if tag_object != published.found.id:
+                problem = "is of another tag object"
+            elif signer not in trusted:
+                problem = "has no valid signature by a trusted key"
+            found.append(
+                Countersignature(
+                    id=f"{number:040x}",
+                    signer=None if problem else _signer(signer),
+                    problem=problem,
+                )
+            )
+        return found
 
     def write(
         self, trees: Sequence[tuple[str, str, str]], directory: Path, budget: Budget
@@ -188,6 +225,10 @@ class FakeRepository:
             }
             for url in urls
         }
+
+
+def _signer(name: str) -> Signer:
+    return Signer(name=name, marks=frozenset({name}))
 
 
 def _id(kind: str, *parts: bytes) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,27 +41,32 @@ class Signing:
         """Make an OpenSSH key."""
         self.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", name)
 
-    def ssh_signers(self, *names: str) -> Path:
-        """Return an allowed-signers file with keys."""
+    def ssh_signers(self, *names: str, called: Mapping[str, str] | None = None) -> Path:
+        """Return an allowed-signers file with keys.
+
+        Args:
+            names: The keys.
+            called: The principals of keys that have others than NAME@example.net.
+        """
         file = self.home / f"{'-'.join(names)}.allowed_signers"
-        keys = [(self.home / f"{name}.pub").read_text() for name in names]
-        file.write_text(
-            "".join(f"{n}@example.net {key}" for n, key in zip(names, keys, strict=True))
-        )
+        principals = {name: f"{name}@example.net" for name in names} | dict(called or {})
+        keys = {name: (self.home / f"{name}.pub").read_text() for name in names}
+        file.write_text("".join(f"{principals[name]} {key}" for name, key in keys.items()))
         return file
 
     def ssh_sign(self, name: str, payload: bytes) -> bytes:
         return self.run("ssh-keygen", "-q", "-Y", "sign", "-n", "git", "-f", name, stdin=payload)
 
-    def pgp_key(self, name: str) -> None:
-        """Make an OpenPGP key in the keyring of the home."""
+    def pgp_key(self, name: str, *, called: str = "") -> None:
+        """Make an OpenPGP key in the keyring of the home, of NAME@example.net or so called."""
         generate = ["gpg", "--batch", "--passphrase", "", "--quick-generate-key"]
-        self.run(*generate, f"{name}@example.net", "ed25519", "sign", "0")
+        self.run(*generate, called or f"{name}@example.net", "ed25519", "sign", "0")
 
-    def pgp_signers(self, name: str) -> Path:
-        """Return a file with the public key."""
-        file = self.home / f"{name}.asc"
-        file.write_bytes(self.run("gpg", "--armor", "--export", f"<{name}@example.net>"))
+    def pgp_signers(self, *names: str) -> Path:
+        """Return a file with public keys."""
+        file = self.home / f"{'-'.join(names)}.asc"
+        exported = [f"<{name}@example.net>" for name in names]
+        file.write_bytes(self.run("gpg", "--armor", "--export", *exported))
         return file
 
     def pgp_sign(self, name: str, payload: bytes) -> bytes:
@@ -81,6 +87,13 @@ def payload(repo: Repo, tag: str, message: str, *, at: int = TAGGED_AT) -> bytes
 
 def put_tag(repo: Repo, tag: str, body: bytes) -> str:
     """Make a tag object of these bytes, and the ref; return its id."""
+    name = put_object(repo, body)
+    repo.git("update-ref", f"refs/tags/{tag}", name)
+    return name
+
+
+def put_object(repo: Repo, body: bytes) -> str:
+    """Make a tag object of these bytes; return its id."""
     done = subprocess.run(
         ["git", "hash-object", "-t", "tag", "-w", "--stdin"],
         cwd=repo.path,
@@ -88,9 +101,7 @@ def put_tag(repo: Repo, tag: str, body: bytes) -> str:
         capture_output=True,
         check=True,
     )
-    name = done.stdout.decode().strip()
-    repo.git("update-ref", f"refs/tags/{tag}", name)
-    return name
+    return done.stdout.decode().strip()
 
 
 def sign_tag(repo: Repo, tag: str, signing: Signing, *, key: str = "ssh", message: str = "") -> str:
@@ -101,3 +112,27 @@ def sign_tag(repo: Repo, tag: str, signing: Signing, *, key: str = "ssh", messag
     named = f"release {tag}\n\nLocalpuppet-Source: {repo.path.name}"
     text = payload(repo, tag, message or named)
     return put_tag(repo, tag, text + signing.ssh_sign(key, text))
+
+
+def endorsement(
+    repo: Repo, tag: str, *, of: str = "", name: str = "", source: str = "", kind: str = "tag"
+) -> bytes:
+    """Return the bytes of a countersignature before its signature; each part can be a lie."""
+    tag_object = of or repo.git("rev-parse", f"refs/tags/{tag}")
+    tagger = f"tagger Other <other@example.net> {TAGGED_AT} +0000"
+    text = f"signs {tag}\n\nLocalpuppet-Source: {source or repo.path.name}"
+    head = f"object {tag_object}\ntype {kind}\ntag {name or f'signatures/{tag}'}\n{tagger}"
+    return f"{head}\n\n{text}\n".encode()
+
+
+def countersign(repo: Repo, tag: str, signing: Signing, key: str, **lies: str) -> str:
+    """Put a countersignature of a tag beside it; return its id."""
+    text = endorsement(repo, tag, **lies)
+    return put_countersignature(repo, tag, text + signing.ssh_sign(key, text))
+
+
+def put_countersignature(repo: Repo, tag: str, body: bytes) -> str:
+    """Make a countersignature of these bytes, and its ref; return its id."""
+    name = put_object(repo, body)
+    repo.git("update-ref", f"refs/signatures/{tag}/{name}", name)
+    return name

@@ -13,6 +13,7 @@ VERBS = {
     "list": "release.store",
     "lock": "release.lock",
     "package": "release.package",
+    "sign": "release.sign",
     "tag": "release.tag",
     "verify": "release.store",
 }
@@ -25,6 +26,7 @@ Examples:
   localpuppet release gc --dry-run       what nobody will go back to
   localpuppet release package foo/tags/r1 --format deb
   localpuppet release check .            closed? parses? fits? for CI
+  localpuppet release sign . r2          one more person signs it
   localpuppet release tag . r2           checked, annotated, pushed
   localpuppet release verify --all       hash every byte of what is staged
 """

@@ -20,7 +20,8 @@ from localpuppet.releases.git import mirror
 from localpuppet.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.releases.git.listing import weigh
 from localpuppet.releases.git.program import GitProgram, make_bare
-from localpuppet.releases.git.tags import TagObject, judge
+from localpuppet.releases.git.signer import Countersignature, Signer
+from localpuppet.releases.git.tags import TagObject, countersignature_refs, judge
 from localpuppet.releases.git.words import ask_failure, fetch_failure
 from localpuppet.releases.limits import Budget
 
@@ -185,7 +186,9 @@ class Git:
 
     def _fetch_one(self, url: str, tags: Iterable[str]) -> None:
         # Forced: whether a tag has moved is for the caller to judge, who knows what was pinned.
-        refspecs = [f"+refs/tags/{tag}:refs/tags/{tag}" for tag in tags]
+        self._fetch_refs(url, tags, [f"+refs/tags/{tag}:refs/tags/{tag}" for tag in tags])
+
+    def _fetch_refs(self, url: str, tags: Iterable[str], refspecs: Sequence[str]) -> None:
         mirror.fetch(
             self._program,
             self._mirror(url),
@@ -234,7 +237,7 @@ class Git:
             return {}
         with self._together(url for url, _ in wanted) as repository:
             names = [f"{commit}^{{tree}}" for _, commit in wanted]
-            found = self._objects(repository, names)
+            found = self._program.objects(repository, names)
         trees = {}
         for (url, commit), tree in zip(wanted, found, strict=True):
             if tree is None:
@@ -269,7 +272,7 @@ class Git:
             refs[url, tag] = found
         names = [f"{ref}{peel}" for ref in refs.values() for peel in ("", "^{commit}", "^{tree}")]
         with self._together(url for url, _ in refs) as repository:
-            objects = self._objects(repository, names)
+            objects = self._program.objects(repository, names)
         return {
             (url, tag): judge(tag, ref, *objects[3 * i : 3 * i + 3], where=f"{url} tag {tag}")
             for i, ((url, tag), ref) in enumerate(refs.items())
@@ -293,29 +296,7 @@ class Git:
             make_bare(Path(name), alternates=mirrors)
             yield Path(name)
 
-    def _objects(
-        self, repository: Path, names: Sequence[str]
-    ) -> list[tuple[str, str, bytes] | None]:
-        """Return id, kind and bytes of objects; `None` for one that is not there."""
-        asked = "".join(f"{name}\n" for name in names).encode()
-        said = self._program.run(repository, "cat-file", "--batch", stdin=asked)
-        found: list[tuple[str, str, bytes] | None] = []
-        position = 0
-        while position < len(said):
-            end = said.index(b"\n", position)
-            fields = said[position:end].decode().split(" ")
-            position = end + 1
-            if len(fields) != 3 or not fields[2].isdigit():
-                found.append(None)  # "NAME missing"
-                continue
-            size = int(fields[2])
-            found.append((fields[0], fields[1], said[position : position + size]))
-            position += size + 1
-        if len(found) != len(names):
-            raise IntegrityError("git cat-file answered half", where=str(repository))
-        return found
-
-    def verify_signature(self, url: str, tag: str, *, signers: Path) -> None:
+    def verify_signature(self, url: str, tag: str, *, signers: Path) -> Signer:
         """Hold a tag's signature against pinned keys; see `releases.git.repository.Repository`.
 
         Raises:
@@ -325,9 +306,30 @@ class Git:
         found = self.tag(url, tag)
         if not found.annotated:
             raise IntegrityError("is not annotated, so it has no signature", where=where)
-        from localpuppet.releases.git import signatures
+        from localpuppet.releases.git.signatures import pinned
 
-        signatures.verify(self._program, self._mirror(url), found.id, signers=signers, where=where)
+        with pinned(self._program, signers) as keys:
+            return keys.verify(self._mirror(url), found.id, where=where)
+
+    def countersignatures(
+        self, url: str, tag: str, *, signers: Path, source: str, refresh: bool
+    ) -> Sequence[Countersignature]:
+        """Judge a tag's countersignatures; see `releases.git.repository.Repository`.
+
+        Raises:
+            UnavailableError: The repository cannot be had.
+            IntegrityError: There are too many, or what the server sent is broken.
+        """
+        from localpuppet.releases.git import countersignatures
+
+        if refresh:
+            refs = countersignature_refs(tag)
+            # git fails where no ref matches, so the tag is asked for, too; its ref here stays.
+            self._fetch_refs(url, [tag], [f"refs/tags/{tag}", f"+{refs}*:{refs}*"])
+        found = self.tag(url, tag)
+        return countersignatures.judged(
+            self._program, self._mirror(url), found, tag=tag, signers=signers, source=source
+        )
 
     def files(self, url: str, commit: str, names: Sequence[str]) -> Mapping[str, bytes]:
         """Return files at the top of a commit; see `releases.git.repository.Repository`.
@@ -347,7 +349,7 @@ class Git:
                     where=f"{url} {commit[:12]}:{name}",
                 )
             blobs[name] = blob
-        found = self._objects(place, list(blobs.values())) if blobs else []
+        found = self._program.objects(place, list(blobs.values())) if blobs else []
         return {name: body[2] for name, body in zip(blobs, found, strict=True) if body}
 
     def write(

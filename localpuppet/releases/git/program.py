@@ -127,6 +127,38 @@ class GitProgram:
             raise failure(said)
         raise IntegrityError(f"git {arguments[0]} failed: {said}", where=str(repository))
 
+    def objects(
+        self, repository: Path, names: Sequence[str]
+    ) -> list[tuple[str, str, bytes] | None]:
+        """Return id, kind and bytes of objects; `None` for one that is not there.
+
+        Args:
+            repository: The git directory.
+            names: Ids, and what git can peel from them.
+
+        Raises:
+            IntegrityError: git failed.
+            UnavailableError: It did not end in time.
+            StateError: It is not installed.
+        """
+        asked = "".join(f"{name}\n" for name in names).encode()
+        said = self.run(repository, "cat-file", "--batch", stdin=asked)
+        found: list[tuple[str, str, bytes] | None] = []
+        position = 0
+        while position < len(said):
+            end = said.index(b"\n", position)
+            fields = said[position:end].decode().split(" ")
+            position = end + 1
+            if len(fields) != 3 or not fields[2].isdigit():
+                found.append(None)  # "NAME missing"
+                continue
+            size = int(fields[2])
+            found.append((fields[0], fields[1], said[position : position + size]))
+            position += size + 1
+        if len(found) != len(names):
+            raise IntegrityError("git cat-file answered half", where=str(repository))
+        return found
+
     def records(self, repository: Path, *arguments: str) -> Generator[bytes, None, None]:
         """Run git and yield what it prints, split at NUL; it is ended when the generator is.
 

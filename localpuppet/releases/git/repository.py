@@ -4,6 +4,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from localpuppet.releases.git.signer import Countersignature, Signer
 from localpuppet.releases.git.tags import TagObject
 from localpuppet.releases.limits import Budget
 
@@ -90,8 +91,8 @@ class Repository(Protocol):
         """
         ...
 
-    def verify_signature(self, url: str, tag: str, *, signers: Path) -> None:
-        """Hold a tag's signature against pinned keys.
+    def verify_signature(self, url: str, tag: str, *, signers: Path) -> Signer:
+        """Hold a tag's own signature against pinned keys; return who made it.
 
         Args:
             url: The repository.
@@ -100,6 +101,27 @@ class Repository(Protocol):
 
         Raises:
             IntegrityError: It is lightweight, unsigned, or signed by nobody in `signers`.
+        """
+        ...
+
+    def countersignatures(
+        self, url: str, tag: str, *, signers: Path, source: str, refresh: bool
+    ) -> Sequence[Countersignature]:
+        """Judge the countersignatures of a fetched tag, as far as they were fetched.
+
+        Args:
+            url: The repository.
+            tag: A fetched tag.
+            signers: As for `verify_signature`.
+            source: The source that each must name.
+            refresh: Fetch first what the server has of them.
+
+        Returns:
+            Each that is there, also those that do not count.
+
+        Raises:
+            UnavailableError: The repository cannot be had.
+            IntegrityError: There are too many, or what the server sent is broken.
         """
         ...
 

@@ -10,13 +10,21 @@ home of who runs us is asked.
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from localpuppet.errors import IntegrityError
+from localpuppet.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.formats.text import last_words
 from localpuppet.machine.anchors import read_anchor
 from localpuppet.releases.git.program import GitProgram
+from localpuppet.releases.git.signer import (
+    Signer,
+    openpgp_names,
+    openpgp_signer,
+    ssh_names,
+    ssh_signer,
+)
 
 OPENSSH = "SSH SIGNATURE"
 OPENPGP = "PGP SIGNATURE"
@@ -32,46 +40,117 @@ _BEGIN = re.compile(rb"^-----BEGIN (%s)-----" % "|".join(_NAMES).encode(), re.MU
 # Every program that git could ask, as long as none is put in its place.
 _PROGRAMS = ("gpg.program", "gpg.openpgp.program", "gpg.x509.program", "gpg.ssh.program")
 _REFUSES = "/bin/false"
+_KEYS = "signers"
 
 
-def verify(
-    program: GitProgram, mirror: Path, tag_object: str, *, signers: Path, where: str
-) -> None:
-    """Hold the signature of a tag object against pinned keys.
+class Pinned:
+    """Pinned keys, ready to verify with; made by `pinned`.
 
     Args:
         program: Starts git.
-        mirror: The git directory that has the object.
-        tag_object: Its id.
-        signers: An OpenSSH allowed-signers file, or OpenPGP public keys in ASCII armour.
-        where: The repository and tag, for messages.
-
-    Raises:
-        IntegrityError: The tag is unsigned, signed twice or in another way than `signers` can
-            judge, signed by nobody in `signers`, or has text that no signature covers.
-        InvalidInputError: The file of keys is refused.
+        file: The file of keys, for messages.
+        kind: `OPENSSH` or `OPENPGP`: what the keys are of.
+        home: The directory in which the keys are, and nothing else.
+        names: What the keys are called; see `releases.git.signer`.
     """
-    kind = signature_kind(program.run(mirror, "cat-file", "tag", tag_object), where=where)
-    keys = read_anchor(signers)
-    openpgp = b"BEGIN PGP PUBLIC KEY" in keys
-    wanted = OPENPGP if openpgp else OPENSSH
-    if kind != wanted:
-        raise IntegrityError(
-            f"is signed with {_NAMES[kind]}, and the source's signers are {_NAMES[wanted]} keys",
-            where=where,
-            hint=f"tag the release anew, with a key of {signers}",
-        )
-    with tempfile.TemporaryDirectory(prefix="localpuppet-signers-") as home:
-        # The very bytes that were looked at: a file can be replaced between two looks.
-        copy = Path(home) / "signers"
-        copy.write_bytes(keys)
-        if openpgp:
-            _import_keys(program, Path(home), copy, where=str(signers))
+
+    def __init__(
+        self,
+        program: GitProgram,
+        file: Path,
+        *,
+        kind: str,
+        home: Path,
+        names: Mapping[str, frozenset[str]],
+    ) -> None:
+        self._program = program
+        self._file = file
+        self._kind = kind
+        self._home = home
+        self._names = names
+
+    def verify(self, mirror: Path, tag_object: str, *, where: str) -> Signer:
+        """Hold the signature of a tag object against the keys; return who made it.
+
+        Args:
+            mirror: The git directory that has the object.
+            tag_object: Its id.
+            where: The repository and tag, for messages.
+
+        Raises:
+            IntegrityError: The tag is unsigned, signed twice or in another way than the keys can
+                judge, signed by nobody who has one, or has text that no signature covers.
+        """
+        body = self._program.run(mirror, "cat-file", "tag", tag_object)
+        kind = signature_kind(body, where=where)
+        if kind != self._kind:
+            raise IntegrityError(
+                f"is signed with {_NAMES[kind]}, and the source's signers are"
+                f" {_NAMES[self._kind]} keys",
+                where=where,
+                hint=f"tag the release anew, with a key of {self._file}",
+            )
+        if kind == OPENPGP:
             # Keys in a home of their own: who is in it is trusted, nobody else.
             settings = ["gpg.openpgp.program=gpg", "gpg.minTrustLevel=undefined"]
+            signer = openpgp_signer
         else:
-            settings = ["gpg.ssh.program=ssh-keygen", f"gpg.ssh.allowedSignersFile={copy}"]
-        _verify(program, mirror, tag_object, where, Path(home), settings)
+            allowed = f"gpg.ssh.allowedSignersFile={self._home / _KEYS}"
+            settings = ["gpg.ssh.program=ssh-keygen", allowed]
+            signer = ssh_signer
+        found = signer(self._said(mirror, tag_object, where, settings), self._names)
+        if found is None:
+            raise IntegrityError("has a signature that names nobody", where=where)
+        return found
+
+    def _said(self, mirror: Path, tag_object: str, where: str, settings: Sequence[str]) -> str:
+        """Have git verify a tag with the one program that `settings` name, in a home of ours."""
+        config = [f"{name}={_REFUSES}" for name in _PROGRAMS] + list(settings)
+        done = self._program.start(
+            mirror,
+            *[word for setting in config for word in ("-c", setting)],
+            "verify-tag",
+            "--raw",
+            tag_object,
+            env=_at_home(self._home),
+        )
+        if done.returncode != 0:
+            raise IntegrityError(
+                "has no valid signature by a trusted key",
+                where=where,
+                hint="check the source's pinned keys; do not use the release meanwhile",
+            )
+        return done.stderr.decode("utf-8", "replace")
+
+
+@contextmanager
+def pinned(program: GitProgram, signers: Path) -> Iterator[Pinned]:
+    """Yield the keys of a file, ready to verify with.
+
+    Args:
+        program: Starts git.
+        signers: An OpenSSH allowed-signers file, or OpenPGP public keys in ASCII armour.
+
+    Raises:
+        IntegrityError: The keys cannot be read.
+        UnavailableError: GnuPG did not read them in time.
+        InvalidInputError: The file is refused.
+        StateError: They are OpenPGP keys, and GnuPG is not installed.
+    """
+    keys = read_anchor(signers)
+    openpgp = b"BEGIN PGP PUBLIC KEY" in keys
+    with tempfile.TemporaryDirectory(prefix="localpuppet-signers-") as name:
+        home = Path(name)
+        # The very bytes that were looked at: a file can be replaced between two looks.
+        (home / _KEYS).write_bytes(keys)
+        if openpgp:
+            _gpg(program, home, "--import", "--", str(home / _KEYS), where=str(signers))
+            listing = _gpg(program, home, "--with-colons", "--list-keys", where=str(signers))
+            names = openpgp_names(listing)
+        else:
+            names = ssh_names(keys.decode("utf-8", "replace"))
+        kind = OPENPGP if openpgp else OPENSSH
+        yield Pinned(program, signers, kind=kind, home=home, names=names)
 
 
 def signature_kind(body: bytes, *, where: str) -> str:
@@ -105,40 +184,26 @@ def signature_kind(body: bytes, *, where: str) -> str:
     return kind
 
 
-def _import_keys(program: GitProgram, home: Path, keys: Path, *, where: str) -> None:
-    done = subprocess.run(
-        ["gpg", "--batch", "--quiet", "--homedir", home, "--import", "--", keys],  # noqa: S607
-        env={**program.env, "HOME": str(home)},
-        capture_output=True,
-        timeout=program.timeout,
-        check=False,
-    )
+def _gpg(program: GitProgram, home: Path, *arguments: str, where: str) -> str:
+    try:
+        done = subprocess.run(
+            ["gpg", "--batch", "--quiet", *arguments],  # noqa: S607
+            env={**program.env, **_at_home(home)},
+            capture_output=True,
+            timeout=program.timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(
+            f"gpg did not read the keys within {program.timeout:g} s", where=where
+        ) from error
+    except FileNotFoundError as error:
+        raise StateError("gpg is not installed", hint="apt-get install gpg") from error
     if done.returncode != 0:
         said = last_words(done.stderr, most=200)
         raise IntegrityError(f"the keys cannot be read: {said}", where=where)
+    return done.stdout.decode("utf-8", "replace")
 
 
-def _verify(
-    program: GitProgram,
-    mirror: Path,
-    tag_object: str,
-    where: str,
-    home: Path,
-    settings: Sequence[str],
-) -> None:
-    """Have git verify a tag with the one program that `settings` name, in a home of our own."""
-    config = [f"{name}={_REFUSES}" for name in _PROGRAMS] + list(settings)
-    done = program.start(
-        mirror,
-        *[word for setting in config for word in ("-c", setting)],
-        "verify-tag",
-        "--raw",
-        tag_object,
-        env={"HOME": str(home), "GNUPGHOME": str(home)},
-    )
-    if done.returncode != 0:
-        raise IntegrityError(
-            "has no valid signature by a trusted key",
-            where=where,
-            hint="check the source's pinned keys; do not use the release meanwhile",
-        )
+def _at_home(home: Path) -> dict[str, str]:
+    return {"HOME": str(home), "GNUPGHOME": str(home)}

@@ -85,6 +85,41 @@ def judge(
     )
 
 
+def countersignature_problem(body: bytes, *, tag: str, tag_object: str, source: str) -> str:
+    """Return why a tag object is not a countersignature of a tag; empty when it is one.
+
+    Args:
+        body: Its bytes; whether the signature in them holds is looked at elsewhere.
+        tag: The tag's name.
+        tag_object: The id of the tag's object.
+        source: The source that it must name.
+    """
+    head, _, message = body.partition(b"\n\n")
+    lines = head.split(b"\n")[:3]
+    if lines[:2] != [b"object %s" % tag_object.encode(), b"type tag"]:
+        return "is of another tag object"
+    if lines[2:] != [b"tag %s" % countersignature_name(tag).encode()]:
+        return "is not called as a countersignature of this tag is"
+    if _sources(message) != (source,):
+        return f"does not say that it is for the source {source}"
+    return ""
+
+
+def countersignature_name(tag: str) -> str:
+    """Return what the countersignatures of a tag call themselves."""
+    return f"signatures/{tag}"
+
+
+def countersignature_refs(tag: str) -> str:
+    """Return where the refs of a tag's countersignatures begin."""
+    return f"refs/signatures/{tag}/"
+
+
+def sources_of(body: bytes) -> tuple[str, ...]:
+    """Return the sources that a tag object says that it is for, a name for each such line."""
+    return _sources(body.partition(b"\n\n")[2])
+
+
 def _time(head: bytes) -> int | None:
     """Return the time in the line `tagger NAME <MAIL> SECONDS ZONE`."""
     for line in head.split(b"\n"):

@@ -14,6 +14,7 @@ from git.exc import GitCommandNotFound, InvalidGitRepositoryError, NoSuchPathErr
 from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError, UnavailableError
 from localpuppet.formats.text import one_line
 from localpuppet.releases.git.names import Tag
+from localpuppet.releases.git.tags import countersignature_name, countersignature_refs
 
 REMOTE = "origin"
 
@@ -91,8 +92,20 @@ class WorkTree:
         """
         return bool(self._run("for-each-ref", f"refs/tags/{tag}"))
 
-    def remote_has_tag(self, tag: Tag) -> bool:
-        """Return whether the remote has such a tag.
+    def tag_object(self, tag: Tag) -> tuple[str, bytes] | None:
+        """Return id and bytes of the object of an annotated tag; `None` where there is none.
+
+        Raises:
+            StateError: git failed.
+        """
+        ref = f"refs/tags/{tag}"
+        found = self._run("for-each-ref", "--format=%(objectname) %(objecttype)", ref).split()
+        if found[1:] != ["tag"]:
+            return None
+        return found[0], self._run("cat-file", "tag", found[0]).encode("utf-8", "surrogateescape")
+
+    def remote_tag(self, tag: Tag) -> str:
+        """Return the id that the remote has for a tag; empty where it has no such tag.
 
         Raises:
             InvalidInputError: There is no remote `origin`.
@@ -113,7 +126,10 @@ class WorkTree:
             what=f"cannot ask {REMOTE}",
             hint="is its host up, and may you read from it? --no-push tags here only",
         )
-        return bool(text)
+        ids = [
+            line.split("\t")[0] for line in text.splitlines() if line.endswith(f"\trefs/tags/{tag}")
+        ]
+        return ids[0] if ids else ""
 
     def remote_url(self) -> str:
         """Return the URL of the remote; empty when there is none.
@@ -146,24 +162,39 @@ class WorkTree:
             else "git needs user.name and user.email",
         )
 
-    def is_signed(self, tag: Tag) -> bool:
-        """Return whether a tag carries a signature; the user's configuration may ask for one.
+    def countersign(self, tag: Tag, tag_object: str, *, message: str) -> str:
+        """Sign the object of a tag; return the ref of the countersignature.
+
+        Raises:
+            InvalidInputError: git does not sign: no identity, no key.
+        """
+        name = countersignature_name(tag)
+        # git signs tags below refs/tags only; what a killed one left there is overwritten.
+        self._run(
+            *["tag", "--sign", "--force", "--message", message],
+            *["--end-of-options", name, tag_object],
+            failure=InvalidInputError,
+            what=f"cannot sign the tag {tag}",
+            hint="git needs user.signingkey (and gpg.format for ssh keys)",
+        )
+        try:
+            made = self._run("rev-parse", "--verify", f"refs/tags/{name}").strip()
+            ref = f"{countersignature_refs(tag)}{made}"
+            self._run("update-ref", ref, made)
+        finally:
+            self._run("update-ref", "-d", f"refs/tags/{name}")
+        return ref
+
+    def remove_ref(self, ref: str) -> None:
+        """Remove a ref that was just made.
 
         Raises:
             StateError: git failed.
         """
-        return "\n-----BEGIN " in self._run("cat-file", "tag", f"refs/tags/{tag}")
+        self._run("update-ref", "-d", ref)
 
-    def remove_tag(self, tag: Tag) -> None:
-        """Remove a tag that was just made.
-
-        Raises:
-            StateError: git failed.
-        """
-        self._run("update-ref", "-d", f"refs/tags/{tag}")
-
-    def push_tag(self, tag: Tag) -> None:
-        """Push a tag; one that is there already is not moved.
+    def push_ref(self, ref: str) -> None:
+        """Push a ref; one that is there already is not moved.
 
         Raises:
             UnavailableError: It is not there now.
@@ -172,11 +203,22 @@ class WorkTree:
             "push",
             "--quiet",
             REMOTE,
-            f"refs/tags/{tag}:refs/tags/{tag}",
+            f"{ref}:{ref}",
             failure=UnavailableError,
-            what=f"cannot push the tag {tag} to {REMOTE}",
-            hint="the tag was removed here again; may you push there? --no-push tags here only",
+            what=f"cannot push {_shown(ref)} to {REMOTE}",
+            hint="it was removed here again; may you push there? --no-push signs here only",
         )
+
+    def is_signed(self, ref: str) -> bool:
+        """Return whether a tag object carries a signature.
+
+        The user's configuration may ask for one; and git 2.39 makes an unsigned tag, and exits with
+        0, where it was to sign and ssh-keygen failed.
+
+        Raises:
+            StateError: git failed.
+        """
+        return "\n-----BEGIN " in self._run("cat-file", "tag", ref)
 
     def _run(
         self,
@@ -197,3 +239,7 @@ class WorkTree:
             said = one_line(" ".join(err.split()))[:500]
             raise failure(f"{what or f'git {verb} failed'}: {said}", where=self._where, hint=hint)
         return out
+
+
+def _shown(ref: str) -> str:
+    return f"the tag {ref.removeprefix('refs/tags/')}" if ref.startswith("refs/tags/") else ref

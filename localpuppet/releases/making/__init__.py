@@ -1,5 +1,5 @@
-"""What the maker of a release does in a working copy: lock, check, tag.
+"""What the maker of a release does in a working copy: lock, check, tag, sign.
 
 decides: `hierarchy`.
-acts: `checking`, `compiling`, `data`, `leftovers`, `locker`, `tagging`.
+acts: `checking`, `compiling`, `countersigning`, `data`, `leftovers`, `locker`, `tagging`.
 """

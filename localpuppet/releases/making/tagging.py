@@ -52,8 +52,8 @@ class WorkTree(Protocol):
         """Return whether there is such a tag here."""
         ...
 
-    def remote_has_tag(self, tag: Tag) -> bool:
-        """Return whether the remote has such a tag."""
+    def remote_tag(self, tag: Tag) -> str:
+        """Return the id that the remote has for a tag; empty where it has no such tag."""
         ...
 
     def remote_url(self) -> str:
@@ -64,16 +64,16 @@ class WorkTree(Protocol):
         """Make an annotated tag at a commit."""
         ...
 
-    def is_signed(self, tag: Tag) -> bool:
-        """Return whether a tag carries a signature; the user's configuration may ask for one."""
+    def is_signed(self, ref: str) -> bool:
+        """Return whether a tag object carries a signature."""
         ...
 
-    def remove_tag(self, tag: Tag) -> None:
-        """Remove a tag that was just made."""
+    def remove_ref(self, ref: str) -> None:
+        """Remove a ref that was just made."""
         ...
 
-    def push_tag(self, tag: Tag) -> None:
-        """Push a tag; one that is there already is not moved."""
+    def push_ref(self, ref: str) -> None:
+        """Push a ref; one that is there already is not moved."""
         ...
 
 
@@ -126,16 +126,27 @@ def tag_release(
     # What was checked is what is tagged, also when somebody typed on meanwhile.
     _refuse_uncommitted(tree, directory)
     tree.make_tag(tag, commit=commit, message=message, sign=sign)
-    done = False
+    ref, done = f"refs/tags/{tag}", False
     try:
-        signed = tree.is_signed(tag)
+        signed = tree.is_signed(ref)
+        if sign and not signed:
+            raise not_signed(directory)
         if push:
-            tree.push_tag(tag)
+            tree.push_ref(ref)
         done = True
     finally:
         if not done:
-            tree.remove_tag(tag)
+            tree.remove_ref(ref)
     return Tagged(tag=tag, commit=commit, signed=signed, checked=checked)
+
+
+def not_signed(directory: Path) -> InvalidInputError:
+    """Return the error where git was to sign, and says nothing about why it did not."""
+    return InvalidInputError(
+        "git made no signature",
+        where=str(directory),
+        hint="does user.signingkey name a key that is there? try: git tag --sign",
+    )
 
 
 def source_of_tag(
@@ -227,7 +238,7 @@ def _refuse_existing(tree: WorkTree, tag: Tag, directory: Path, *, push: bool) -
             where=str(directory),
             hint=f"take the next name; if it never left this machine: git tag -d {tag}",
         )
-    if push and tree.remote_has_tag(tag):
+    if push and tree.remote_tag(tag):
         raise InvalidInputError(
             f"origin has a tag {tag} already, and a release is never changed",
             where=str(directory),

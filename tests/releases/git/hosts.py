@@ -42,12 +42,16 @@ class Host(ABC):
         """Commit files and tag the commit; a tag that is there is moved."""
 
     @abstractmethod
+    def countersign(self, name: str, tag: str, signer: str) -> None:
+        """Sign a tag that is published, beside its own signature."""
+
+    @abstractmethod
     def go_away(self, name: str) -> None:
         """Let a repository be reached by nobody."""
 
     @abstractmethod
-    def signers(self, name: str) -> Path:
-        """Return a file with the public key of a signer."""
+    def signers(self, *names: str) -> Path:
+        """Return a file with the public keys of signers."""
 
     @abstractmethod
     def machine(self) -> Repository:
@@ -90,6 +94,14 @@ class GitHost(Host):
         else:
             repo.git("tag", "-f", tag)
 
+    def countersign(self, name: str, tag: str, signer: str) -> None:
+        repo = self._forge.repo(name)
+        key = ["-c", "gpg.format=ssh", "-c", f"user.signingkey={self._key(signer)}"]
+        text = f"signs\n\nLocalpuppet-Source: {name}"
+        repo.git(*key, "tag", "-f", "-s", "-m", text, f"signatures/{tag}", f"refs/tags/{tag}")
+        made = repo.git("rev-parse", f"refs/tags/signatures/{tag}")
+        repo.git("update-ref", f"refs/signatures/{tag}/{made}", made)
+
     def _key(self, name: str) -> Path:
         key = self._root / f"key-{name}"
         if name and not key.exists():
@@ -100,10 +112,10 @@ class GitHost(Host):
     def go_away(self, name: str) -> None:
         shutil.rmtree(self._forge.path / name)
 
-    def signers(self, name: str) -> Path:
-        public = self._key(name).with_suffix(".pub").read_text()
-        file = self._root / f"signers-{name}"
-        file.write_text(f"release@example.net {public}")
+    def signers(self, *names: str) -> Path:
+        public = {name: self._key(name).with_suffix(".pub").read_text() for name in names}
+        file = self._root / f"signers-{'-'.join(names)}"
+        file.write_text("".join(f"{name} {key}" for name, key in public.items()))
         return file
 
     def machine(self) -> Git:
@@ -139,12 +151,15 @@ class MemoryHost(Host):
             self.url(name), tag, files, annotated=annotated, signer=signer, time=COMMITTED
         )
 
+    def countersign(self, name: str, tag: str, signer: str) -> None:
+        self._servers.countersign(self.url(name), tag, signer)
+
     def go_away(self, name: str) -> None:
         self._servers.away.add(self.url(name))
 
-    def signers(self, name: str) -> Path:
-        file = self._root / f"signers-{name}"
-        file.write_text(name)
+    def signers(self, *names: str) -> Path:
+        file = self._root / f"signers-{'-'.join(names)}"
+        file.write_text(" ".join(names))
         return file
 
     def machine(self) -> FakeRepository:

@@ -227,9 +227,43 @@ class TestRepository:
     def test_a_signature_of_a_trusted_key_holds(self, host: Host) -> None:
         host.publish("web", "r1", signer="alice")
         repository, _ = fetched(host)
-        repository.verify_signature(host.url("web"), "r1", signers=host.signers("alice"))
+        found = repository.verify_signature(host.url("web"), "r1", signers=host.signers("alice"))
+        assert found.name == "alice"
         with pytest.raises(IntegrityError):
             repository.verify_signature(host.url("web"), "r1", signers=host.signers("bob"))
+
+    def test_countersignatures_are_there_when_they_were_fetched(self, host: Host) -> None:
+        host.publish("web", "r1", signer="alice")
+        repository, _ = fetched(host)
+        signers = host.signers("alice", "bob")
+
+        def found(*, refresh: bool) -> list[tuple[str, bool]]:
+            all_of_them = repository.countersignatures(
+                host.url("web"), "r1", signers=signers, source="web", refresh=refresh
+            )
+            return sorted(
+                (one.signer.name if one.signer else "", bool(one.problem)) for one in all_of_them
+            )
+
+        assert found(refresh=True) == []
+        host.countersign("web", "r1", "bob")
+        host.countersign("web", "r1", "eve")
+        assert found(refresh=False) == []
+        assert found(refresh=True) == [("", True), ("bob", False)]
+        host.go_away("web")
+        assert found(refresh=False) == [("", True), ("bob", False)]
+        with pytest.raises(UnavailableError):
+            found(refresh=True)
+
+    def test_a_countersignature_is_of_one_tag_object(self, host: Host) -> None:
+        host.publish("web", "r1", signer="alice")
+        host.countersign("web", "r1", "bob")
+        host.publish("web", "r1", {"manifest.yaml": b"modulepath: [a]\n"}, signer="alice")
+        repository, _ = fetched(host)
+        (found,) = repository.countersignatures(
+            host.url("web"), "r1", signers=host.signers("bob"), source="web", refresh=True
+        )
+        assert (found.signer, found.problem) == (None, "is of another tag object")
 
     @pytest.mark.parametrize("annotated", [False, True])
     def test_a_tag_without_a_signature_is_refused(self, host: Host, annotated: bool) -> None:

@@ -37,7 +37,8 @@ def repo(forge: Forge) -> Repo:
 def verify(signing: Signing, repo: Repo, body: bytes, signers: Path, **env: str) -> None:
     found = put_tag(repo, "r1", body)
     program = GitProgram(env={**signing.env, **env}, allow_file=True, timeout=60)
-    signatures.verify(program, repo.path / ".git", found, signers=signers, where="up tag r1")
+    with signatures.pinned(program, signers) as keys:
+        keys.verify(repo.path / ".git", found, where="up tag r1")
 
 
 def refused(signing: Signing, repo: Repo, body: bytes, signers: Path, **env: str) -> str:
@@ -113,10 +114,9 @@ def test_a_block_in_the_header_is_refused(signing: Signing, repo: Repo) -> None:
     ):
         done = put_raw(repo, body)
         program = GitProgram(env=signing.env, allow_file=True, timeout=60)
-        with pytest.raises(IntegrityError):
-            signatures.verify(
-                program, repo.path / ".git", done, signers=signing.ssh_signers("ssh"), where="t"
-            )
+        signers = signing.ssh_signers("ssh")
+        with signatures.pinned(program, signers) as keys, pytest.raises(IntegrityError):
+            keys.verify(repo.path / ".git", done, where="t")
 
 
 def put_raw(repo: Repo, body: bytes) -> str:

@@ -87,6 +87,13 @@ def test_a_signed_tag_is_one_that_nodes_can_demand(
     assert unready.code == 2
     assert "cannot make the tag r2" in unready.err
     assert "user.signingkey" in unready.err
+    lost = home / ".gitconfig"
+    before = lost.read_text()
+    lost.write_text(f"{before}signingkey = {home}/lost\n[gpg]\nformat = ssh\n")
+    keyless = tag(site, forge, home, "r2", "--sign", "--source", "web")
+    assert keyless.code == 2, "git says nothing, exits with 0, and has made an unsigned tag"
+    assert "git made no signature" in keyless.err
+    lost.write_text(before)
     assert forge.repo("web").git("tag") == "r1"
     with (home / ".gitconfig").open("a") as config:
         config.write(f"signingkey = {key}\n[gpg]\nformat = ssh\n")

@@ -1,0 +1,137 @@
+"""Who signed, and which signers are one person.
+
+Owns: what the programs that verify say of a signer, and the rule by which signers are counted. TUF
+counts each key once, however many signatures it made; we count people, who may have several keys.
+Two signers are one person when they have a key or a name in common. Names are those that the pinned
+file gives a key: the principals of OpenSSH, the addresses in the user ids of OpenPGP. Refuses to
+know: how a signature is verified.
+
+    people([Signer(name="alice", marks={"alice", "SHA256:1"}),
+            Signer(name="alice", marks={"alice", "SHA256:2"})])
+    # ["alice"]
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+_GOOD_SSH = re.compile(r'^Good "git" signature for (.+) with \S+ key (SHA256:\S+)$', re.MULTILINE)
+_VALID_PGP = re.compile(r"^\[GNUPG:\] VALIDSIG (?:\S+ ){9}([0-9A-F]{40,64})\b", re.MULTILINE)
+_GOOD_PGP = re.compile(r"^\[GNUPG:\] GOODSIG \S+ (.+)$", re.MULTILINE)
+# Principals, which may be quoted, options, the kind of key, the key.
+_ALLOWED = re.compile(r'[ \t]*((?:"[^"]*"|[^\s"])+)[ \t].*?(AAAA[A-Za-z0-9+/]+=*)')
+_ADDRESS = re.compile(r"<([^<>]+)>\s*\Z")
+_ESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signer:
+    """Who made a signature that counts.
+
+    Attributes:
+        name: For people.
+        marks: What tells one person from another: the key and its names.
+    """
+
+    name: str
+    marks: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Countersignature:
+    """A signature beside a tag's own one.
+
+    Attributes:
+        id: The object that it is.
+        signer: Who made it; `None` when it does not count.
+        problem: Why it does not; empty when it does.
+    """
+
+    id: str
+    signer: Signer | None = None
+    problem: str = ""
+
+
+def people(signers: Iterable[Signer]) -> list[str]:
+    """Return the people that signers are, each by the first name that was met, in order."""
+    found: list[tuple[str, frozenset[str]]] = []
+    for signer in signers:
+        same = [one for one in found if one[1] & signer.marks]
+        name = same[0][0] if same else signer.name
+        marks = signer.marks.union(*(one[1] for one in same))
+        place = found.index(same[0]) if same else len(found)
+        found = [one for one in found if one not in same]
+        found.insert(place, (name, marks))
+    return [name for name, _ in found]
+
+
+def ssh_names(allowed: str) -> dict[str, frozenset[str]]:
+    """Return the names of each key in an OpenSSH allowed-signers file, by its fingerprint.
+
+    Args:
+        allowed: The file: a line has principals (a list with commas), options, a key.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for line in allowed.splitlines():
+        match = _ALLOWED.match(line)
+        if match is None or match[1].startswith("#"):
+            continue
+        try:
+            key = base64.b64decode(match[2], validate=True)
+        except binascii.Error:
+            continue  # ssh-keygen does not take it for a key, either
+        digest = base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
+        names = {name for name in match[1].replace('"', "").split(",") if name}
+        found[f"SHA256:{digest}"] = found.get(f"SHA256:{digest}", frozenset()) | names
+    return found
+
+
+def ssh_signer(said: str, names: Mapping[str, frozenset[str]]) -> Signer | None:
+    """Return whom OpenSSH says that a signature is of; `None` when it names nobody.
+
+    Args:
+        said: What `git verify-tag --raw` printed.
+        names: What `ssh_names` returned for the file that was verified with.
+    """
+    good = _GOOD_SSH.findall(said)
+    if len(good) != 1:
+        return None
+    principal, key = good[0]
+    return Signer(name=principal, marks=frozenset({principal, key}) | names.get(key, frozenset()))
+
+
+def openpgp_names(listing: str) -> dict[str, frozenset[str]]:
+    """Return the addresses of each key of a keyring, by its primary key's fingerprint.
+
+    Args:
+        listing: What `gpg --with-colons --list-keys` printed.
+    """
+    found: dict[str, set[str]] = {}
+    primary, wanted = "", False
+    for fields in (line.split(":") for line in listing.splitlines()):
+        if fields[0] in ("pub", "sub"):
+            wanted = fields[0] == "pub"
+        elif fields[0] == "fpr" and wanted and len(fields) > 9:
+            primary, wanted = fields[9], False
+            found[primary] = set()
+        elif fields[0] == "uid" and primary and len(fields) > 9:
+            name = _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), fields[9])
+            address = _ADDRESS.search(name)
+            found[primary].add((address[1] if address else name).lower())
+    return {key: frozenset(names) for key, names in found.items()}
+
+
+def openpgp_signer(said: str, names: Mapping[str, frozenset[str]]) -> Signer | None:
+    """Return whom GnuPG says that a signature is of; `None` when it names nobody.
+
+    Args:
+        said: What `git verify-tag --raw` printed.
+        names: What `openpgp_names` returned for the keyring that was verified with.
+    """
+    valid, good = _VALID_PGP.findall(said), _GOOD_PGP.findall(said)
+    if len(valid) != 1 or len(good) != 1:
+        return None
+    return Signer(name=good[0], marks=frozenset({valid[0]}) | names.get(valid[0], frozenset()))
