@@ -2,7 +2,7 @@
 
 decides: `timer`.
 acts: `admission`, `agent`, `bus_session`, `inventory_calls`, `lock_users`, `noticing`,
-    `puppet_calls`, `run_service`, `run_side`, `status`.
+    `puppet_calls`, `run_service`, `run_side`, `status`, `trigger_calls`.
 touches the world: `command_runner`, `fork_runner`, `log`.
 ports: `runner`.
 inner rooms: `split`.

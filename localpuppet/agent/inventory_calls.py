@@ -16,7 +16,7 @@ from typing import Any
 from localpuppet.errors import StateError, UnavailableError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import RunId
-from localpuppet.formats.text import one_line
+from localpuppet.formats.text import one_line, shown_names
 from localpuppet.formats.times import show_duration, show_time
 from localpuppet.inventory.query.functions import Question, Reply
 from localpuppet.inventory.reading import CouldNotAsk, Found, InventoryReader, ask
@@ -26,7 +26,6 @@ from localpuppet.runs.records import Records, RunDirectory
 
 # So many runs are looked through for the last answer to a question.
 LOOKED_BACK = 50
-SHOWN_NAMES = 5
 
 Lend = Callable[[], AbstractAsyncContextManager[InventoryReader]]
 
@@ -137,12 +136,6 @@ class InventoryCalls:
             for one in asked:
                 if one.call == (question.function, question.arguments) and one.digest is not None:
                     ago = (self._clock.now() - name.time).total_seconds()
-                    return f"; the last answer, {show_duration(ago)} ago, was {_names(one.names)}"
+                    names = shown_names(one.names) or "no node"
+                    return f"; the last answer, {show_duration(ago)} ago, was {names}"
         return ""
-
-
-def _names(names: tuple[str, ...]) -> str:
-    if not names:
-        return "no node"
-    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    return f"{', '.join(names[:SHOWN_NAMES])}{more}"

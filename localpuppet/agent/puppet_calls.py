@@ -1,7 +1,7 @@
 """What Puppet code on this node asks of the bus: one line of JSON in, one out.
 
-Owns: the verbs `trigger`, `leader`, `lock`, `unlock` and their fields (docs/puppet-module.md);
-`query` is `inventory_calls`'.
+Owns: the verbs `leader`, `lock`, `unlock` and their fields (docs/puppet-module.md); `trigger` and
+`kick` are `trigger_calls`', `query` is `inventory_calls`'.
 Refuses to know: where the line came from (the agent's socket, or `localpuppet call`).
 
 Invariant: whatever the line holds, the answer is one line, `ok` true or false, and an error in it
@@ -9,62 +9,47 @@ is one printable line.
 """
 
 import json
-import uuid
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from localpuppet.agent.inventory_calls import InventoryCalls
+from localpuppet.agent.trigger_calls import TriggerCalls
 from localpuppet.bus import layout
-from localpuppet.bus.key_value import KeyValue, check_key
-from localpuppet.bus.servers import ENGINES
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.fields import Fields
-from localpuppet.formats.names import NodeName, RunId, parse_tag
+from localpuppet.formats.names import RunId
 from localpuppet.formats.text import one_line
 from localpuppet.leases.book import LockUser
 from localpuppet.leases.keeper import Keeper
-from localpuppet.machine.ports import Clock, ProcessId
+from localpuppet.machine.ports import ProcessId
 from localpuppet.triggers import sending
-from localpuppet.triggers.trigger import MAX_TAGS, MAX_TTL
-from localpuppet.trust.signing import Signer
 
 MAX_LINE = 1024 * 1024
-MAX_RECEIVERS = 10_000
 MAX_WAIT = 86400
 MAX_LEASE = 86400
-
-Paths = Callable[[str | None], Iterable[tuple[NodeName, ...]]]
 
 
 class PuppetCalls:
     """Answers calls.
 
     Args:
-        store: Lends the store of an engine, connected; that of the site for `None`.
-        signer: This node.
-        keeper: This node's leases; `None` where nobody stays to renew them.
-        paths: Returns the paths of the causes of a run, or of the run that is on.
+        triggers: Answers what is sent to other nodes.
         inventory: Answers questions about nodes.
-        clock: The node's clock.
+        keeper: This node's leases; `None` where nobody stays to renew them.
+        name: This node, as it signs.
     """
 
     def __init__(
         self,
         *,
-        store: Callable[[str | None], AbstractAsyncContextManager[KeyValue]],
-        signer: Signer,
-        keeper: Keeper | None,
-        paths: Paths,
+        triggers: TriggerCalls,
         inventory: InventoryCalls,
-        clock: Clock,
+        keeper: Keeper | None,
+        name: str,
     ) -> None:
-        self._store = store
-        self._signer = signer
-        self._keeper = keeper
-        self._paths = paths
+        self._triggers = triggers
         self._inventory = inventory
-        self._clock = clock
+        self._keeper = keeper
+        self._name = name
 
     async def answer(self, line: bytes, process: ProcessId | None = None) -> bytes:
         """Return the answer to a line, with its newline.
@@ -83,7 +68,9 @@ class PuppetCalls:
     async def _answer(self, fields: Fields, process: ProcessId | None) -> dict[str, Any]:
         verb = fields.text("verb")
         if verb == "trigger":
-            return await self._trigger(fields)
+            return await self._triggers.trigger(fields, _run(fields))
+        if verb == "kick":
+            return await self._triggers.kick(fields, _run(fields))
         if verb == "query":
             return await self._inventory.answer(fields, _run(fields))
         if self._keeper is None:
@@ -100,42 +87,12 @@ class PuppetCalls:
             return await self._unlock(fields, self._keeper, process)
         raise InvalidInputError(f"the verb {verb[:40]!r} is unknown", where="call")
 
-    async def _trigger(self, fields: Fields) -> dict[str, Any]:
-        keyttl = fields.integer("keyttl", minimum=1, maximum=MAX_LEASE)
-        ttl = fields.integer_or_none("ttl", minimum=1, maximum=MAX_TTL)
-        call = sending.Outgoing(
-            hosts=fields.parsed_list("hosts", NodeName.parse, maximum=MAX_RECEIVERS),
-            tags=fields.parsed_list("tags", parse_tag, maximum=MAX_TAGS),
-            ttl=min(keyttl, MAX_TTL) if ttl is None else ttl,
-            keyprefix=check_key(fields.text("keyprefix")),
-            keyttl=keyttl,
-        )
-        engine = fields.text_or_none("engine")
-        if engine is not None and engine not in ENGINES:
-            raise InvalidInputError(f"the engine {engine[:20]!r} is unknown", where="call")
-        paths = self._paths(_run(fields))
-        async with self._store(engine) as kv:
-            sent = await sending.send(
-                call,
-                kv=kv,
-                signer=self._signer,
-                paths=paths,
-                clock=self._clock,
-                uuid=str(uuid.uuid4()),
-            )
-        return {
-            "ok": True,
-            "uuid": sent.uuid,
-            "sent": list(sent.sent),
-            "dropped": [{"node": node, "reason": reason} for node, reason in sent.dropped.items()],
-        }
-
     async def _leader(self, fields: Fields, keeper: Keeper) -> dict[str, Any]:
         name = layout.parse_lease_name(fields.text("name"))
         ttl = fields.integer("ttl", minimum=1, maximum=MAX_LEASE)
         take = fields.boolean("take") if "take" in fields else True
         holder = await keeper.leader(name, ttl=ttl, take=take)
-        return {"ok": True, "holder": holder, "mine": holder == self._signer.name}
+        return {"ok": True, "holder": holder, "mine": holder == self._name}
 
     async def _lock(
         self, fields: Fields, keeper: Keeper, process: ProcessId | None

@@ -15,19 +15,14 @@ def call_command(node: NodeWiring) -> None:
 
     For the Puppet modules (docs/puppet-module.md). Leases need the agent, who stays to renew them.
     """
-    from localpuppet.agent.puppet_calls import MAX_LINE, PuppetCalls
+    from localpuppet.agent.puppet_calls import MAX_LINE
     from localpuppet.cli.run_async import run
     from localpuppet.wiring.fleet import FleetWiring
     from localpuppet.wiring.inventory import InventoryWiring
+    from localpuppet.wiring.puppet_calls import puppet_calls
 
     fleet = FleetWiring(node)
-    calls = PuppetCalls(
-        store=fleet.connected,
-        signer=fleet.signer,
-        keeper=None,
-        paths=fleet.paths,
-        inventory=InventoryWiring(node, fleet=fleet).calls(render.Silent().note),
-        clock=node.clock,
-    )
+    inventory = InventoryWiring(node, fleet=fleet).calls(render.Silent().note)
+    calls = puppet_calls(fleet, inventory, store=fleet.connected, paths=fleet.paths)
     line = sys.stdin.buffer.readline(MAX_LINE)
     render.emit(run(calls.answer(line)).decode().rstrip("\n"))

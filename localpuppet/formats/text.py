@@ -5,10 +5,12 @@ text came from.
 """
 
 import re
+from collections.abc import Sequence
 
 from localpuppet.errors import InvalidInputError
 
 MAX_LINE_BYTES = 1024
+SHOWN_NAMES = 5
 
 # C0 but for newline and tab, DEL and C1: what a terminal would act on.
 _STYLE = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
@@ -67,6 +69,12 @@ def shown_key(key: str) -> str:
 def breadcrumb_key(key: str) -> str:
     """Return a key as a part of a breadcrumb; see `shown_key`."""
     return key if _NAME.match(key) else f"(a key of {len(key)} characters)"
+
+
+def shown_names(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many there are more: `a, b, c, d, e and 3 more`."""
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return f"{', '.join(names[:SHOWN_NAMES])}{more}"
 
 
 def parse_line(text: str, *, what: str) -> str:

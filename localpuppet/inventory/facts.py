@@ -23,6 +23,7 @@ from localpuppet.formats.names import ClassName, Environment, NodeName, RunId, i
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import (
     MAX_CLASSES,
+    MAX_KICKS,
     MAX_PATHS,
     MAX_QUERIES,
     MAX_ROLES,
@@ -212,6 +213,7 @@ class GoodRun:
         classes: Names of the classes in its catalog.
         paths: The chains of nodes that led to it.
         queries: What its catalog asked.
+        kicks: The queries that find whom its catalog kicks.
     """
 
     node: NodeName
@@ -225,6 +227,7 @@ class GoodRun:
     classes: Iterable[str]
     paths: tuple[tuple[NodeName, ...], ...]
     queries: tuple[AskedQuery, ...] = ()
+    kicks: tuple[str, ...] = ()
 
 
 def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
@@ -249,6 +252,7 @@ def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
         facts=with_roles(named_for(facts, run.node), roles),
         roles=roles,
         classes=tuple(map(ClassName, classes[:MAX_CLASSES])),
+        kicks=run.kicks[:MAX_KICKS],
         queries=run.queries[:MAX_QUERIES],
         paths=run.paths[:MAX_PATHS],
     ).digested()

@@ -147,15 +147,23 @@ class Publisher:
         voice: In whose name.
         store: Returns the bus, connected; raises `UnavailableError` while it is away.
         log: What is said.
+        then: Is called after each look, with whether the bus holds what the outbox does.
     """
 
     def __init__(
-        self, outbox: Outbox, voice: Voice, *, store: Callable[[], Awaitable[KeyValue]], log: Log
+        self,
+        outbox: Outbox,
+        voice: Voice,
+        *,
+        store: Callable[[], Awaitable[KeyValue]],
+        log: Log,
+        then: Callable[[bool], Awaitable[None]],
     ) -> None:
         self._outbox = outbox
         self._voice = voice
         self._store = store
         self._log = log
+        self._then = then
         self._said = ""
 
     async def run(self, changed: asyncio.Event, leave: asyncio.Event) -> None:
@@ -175,6 +183,7 @@ class Publisher:
                 if wanted and await self._publish():
                     # Not a fleet in one moment.
                     published, due = stamp, loop.time() + RECHECK * (1 + _CHANCE()) / 2
+                await self._then(stamp == published)
                 waking = asyncio.create_task(changed.wait())
                 ends = {waking, leaving}
                 await asyncio.wait(ends, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)

@@ -224,6 +224,7 @@ class LineKind(StrEnum):
     REQUEST = "requests"
     LEASE = "leases"
     INVENTORY = "the inventory"
+    KICK = "kicks"
     BUS = "the bus"
     SERVICE = "the agent itself"
 

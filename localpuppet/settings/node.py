@@ -76,6 +76,7 @@ class Settings:
     puppet: Path | None
     puppet_directories: Mapping[str, Path]
     reports: tuple[str, ...]
+    kick_always: bool
     run_timeout: float
     grace: float
     enc_timeout: float
@@ -168,6 +169,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
             name: root / puppet[name] for name in ("confdir", "vardir") if name in puppet
         },
         reports=tuple(puppet.get("reports", ())),
+        kick_always=raw.get("kick") == "always",
         run_timeout=timeouts.get("run", 3600),
         grace=timeouts.get("grace", 30),
         enc_timeout=timeouts.get("enc", 15),

@@ -12,7 +12,6 @@ from localpuppet.agent.command_runner import CommandRunner
 from localpuppet.agent.fork_runner import ForkRunner
 from localpuppet.agent.lock_users import LockUsers
 from localpuppet.agent.log import AgentLog
-from localpuppet.agent.puppet_calls import PuppetCalls
 from localpuppet.agent.run_service import RunParts
 from localpuppet.agent.run_side import LocalRunSide
 from localpuppet.agent.runner import Runner
@@ -37,6 +36,7 @@ from localpuppet.wiring.agent_child import run_order, warm
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.inventory import InventoryWiring
 from localpuppet.wiring.node import NodeWiring
+from localpuppet.wiring.puppet_calls import puppet_calls
 from localpuppet.wiring.puppet_environment import own_variables
 
 # Lends the store of an engine, connected; that of the site for `None`.
@@ -88,13 +88,12 @@ def run_parts(
         runner=runner,
         side=LocalRunSide(agent, serve=desk.serve, describe=describer.signed),
         keeper=keeper,
-        calls=PuppetCalls(
+        calls=puppet_calls(
+            fleet,
+            InventoryWiring(node, fleet=fleet).calls(),
             store=lend,
-            signer=signer,
-            keeper=keeper,
             paths=paths,
-            inventory=InventoryWiring(node, fleet=fleet).calls(),
-            clock=node.clock,
+            keeper=keeper,
         ),
         listen=listen,
         identify=node.processes.identify,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from localpuppet.bus.key_value import KeyValue
     from localpuppet.machine.guarded_command import Guarded
     from localpuppet.requests.client import RequestClient
+    from localpuppet.triggers.held_kicks import HeldKicks
     from localpuppet.trust.signing import Signer, Verifier
 
 
@@ -51,6 +52,14 @@ class FleetWiring:
     def verifier(self) -> "Verifier":
         """Tells whose signatures hold."""
         return self.identity.verifier()
+
+    @cached_property
+    def held_kicks(self) -> "HeldKicks":
+        """The kicks of runs that wait until their run is over."""
+        from localpuppet.triggers.held_kicks import HeldKicks
+
+        node = self.node
+        return HeldKicks(node.settings.state, node.records, node.clock)
 
     async def connect(self, engine: str | None = None) -> "KeyValue":
         """Return the store, connected.

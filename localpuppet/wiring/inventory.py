@@ -1,7 +1,7 @@
 """From the settings to the inventory: what a run leaves for it, and the view of the others."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from localpuppet.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.agent.inventory_calls import InventoryCalls, Lend
     from localpuppet.bus.key_value import KeyValue
+    from localpuppet.formats.fields import Fields
     from localpuppet.formats.names import NodeName
     from localpuppet.inventory.admission import EntryAdmission
     from localpuppet.inventory.facts import GoodRun
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from localpuppet.machine.ports import Log
     from localpuppet.runs.records import RunDirectory
     from localpuppet.runs.run import Status
+    from localpuppet.triggers.kick_sending import KickSending
 
     Store = Callable[[], Awaitable[KeyValue]]
 
@@ -46,22 +48,28 @@ class InventoryWiring:
         self._fleet = fleet or FleetWiring(node)
 
     def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
-        """Leave the entry of a good whole run for the others; see `Node.after_run`.
+        """Leave the entry of a good whole run, and a run's kicks; see `Node.after_run`.
 
-        What goes wrong is noted: the run is over, and was good.
+        What goes wrong is noted: the run is over.
 
         Args:
             note: Takes what a person should read.
             run: The run.
             status: How it ended.
         """
-        if not status.whole or status.outcome is None or not status.outcome.success:
-            return
+        good = status.whole and status.outcome is not None and status.outcome.success
+        kicks = False
         try:
-            self._offer(run, status)
-            self._publish_apart()
+            if good:
+                self._offer(run, status)
         except LocalpuppetError as error:
             note(f"the inventory does not hear of this run: {error}")
+        try:
+            kicks = self._fleet.held_kicks.release(run.id)
+            if good or kicks:
+                self._publish_apart(kicks=kicks)
+        except LocalpuppetError as error:
+            note(f"the others do not hear of this run: {error}")
 
     def outbox(self) -> "Outbox":
         """Return what the bus is to hold of this node."""
@@ -78,10 +86,21 @@ class InventoryWiring:
         """
         from localpuppet.inventory.publishing import Publisher
 
-        return Publisher(self.outbox(), self._voice(), store=store, log=log)
+        kicks = self._kick_sending(store, log)
 
-    async def publish(self) -> bool | None:
-        """Publish the outbox now; return whether it was news to the bus, `None` for no entry yet.
+        async def then(told: bool) -> None:
+            await kicks.step(told=told)
+
+        return Publisher(self.outbox(), self._voice(), store=store, log=log, then=then)
+
+    async def publish(self, note: Callable[[str], None]) -> bool | None:
+        """Publish the outbox now, and send the kicks that wait for it.
+
+        Args:
+            note: Takes what a person should read.
+
+        Returns:
+            Whether the entry was news to the bus; `None` for no entry yet.
 
         Raises:
             UnavailableError: The bus cannot be asked, or takes too long.
@@ -91,17 +110,28 @@ class InventoryWiring:
 
         outbox = self.outbox()
         payload = outbox.payload()
-        if payload is None:
+        if payload is None and not self._fleet.held_kicks.are_there:
             return None
+        news = None
         try:
             async with asyncio.timeout(PATIENCE), self._fleet.connected() as kv:
-                news = await publish(kv, payload, self._voice())
+                if payload is not None:
+                    news = await publish(kv, payload, self._voice())
+                    outbox.note_published(payload)
+                await self._kick_sending(_lent(kv), _Notes(note)).step(told=True)
         except TimeoutError as error:
             raise UnavailableError(
                 f"did not take the entry within {PATIENCE:g} s", where="bus"
             ) from error
-        outbox.note_published(payload)
         return news
+
+    def _kick_sending(self, store: "Store", log: "Log") -> "KickSending":
+        from localpuppet.triggers.kick_sending import KickSending
+
+        fleet = self._fleet
+        return KickSending(
+            fleet.held_kicks, signer=fleet.signer, store=store, clock=self._node.clock, log=log
+        )
 
     def view(self) -> "View":
         """Return this node's copy of what the others said."""
@@ -213,14 +243,16 @@ class InventoryWiring:
         async with self._fleet.connected() as kv:
             await kv.put(FORGOTTEN + name, token)
 
-    def _publish_apart(self) -> None:
-        """Have the entry published by a process of its own, where there is no agent to do it."""
+    def _publish_apart(self, *, kicks: bool) -> None:
+        """Have a process of its own tell the others, where there is no agent to do it.
+
+        Args:
+            kicks: Whether kicks wait; else there may be nothing to tell.
+        """
         node = self._node
-        if (
-            not node.fleet_settings.bus.named
-            or self._agent_is_there()
-            or self.outbox().is_published()
-        ):
+        if not node.fleet_settings.bus.named or self._agent_is_there():
+            return
+        if not kicks and self.outbox().is_published():
             return
         from localpuppet.machine.processes import start_apart
         from localpuppet.wiring.puppet_environment import own_words
@@ -244,6 +276,7 @@ class InventoryWiring:
         from localpuppet.inventory.entry import AskedQuery
         from localpuppet.inventory.facts import GoodRun
         from localpuppet.puppet.facts import read_classes, read_facts
+        from localpuppet.puppet.kicks import read_kicks
         from localpuppet.runs.query_record import read_queries
 
         request = read_json(run.request)
@@ -259,6 +292,7 @@ class InventoryWiring:
             withheld=withheld(request.get("instance_facts") or ()),
             classes=read_classes(run.public),
             paths=tuple(tuple(map(NodeName, path)) for path in paths),
+            kicks=_texts(read_kicks(run.public)),
             queries=tuple(
                 AskedQuery(text=query.text, digest=query.digest)
                 for query in read_queries(run)
@@ -323,6 +357,15 @@ class _Notes:
 
     def debug(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
         """Say nothing."""
+
+
+def _texts(kicks: "Sequence[Fields]") -> tuple[str, ...]:
+    """Return the queries that find whom a catalog kicks, none twice."""
+    if not kicks:
+        return ()
+    from localpuppet.triggers.kick import Kick
+
+    return tuple(dict.fromkeys(text for kick in kicks for text in Kick.read(kick).texts))
 
 
 def _lent(kv: "KeyValue") -> "Store":

@@ -11,10 +11,12 @@ if TYPE_CHECKING:
 
 def own_variables(settings: "Settings") -> dict[str, str]:
     """Return the variables; docs/puppet-module.md says what they are for."""
+    always = {"LOCALPUPPET_KICK": "always"} if settings.kick_always else {}
     return {
         "LOCALPUPPET_ROOT": str(settings.root),
         "LOCALPUPPET_SOCKET": str(settings.socket),
         "LOCALPUPPET_COMMAND": own_command(),
+        **always,
     }
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from localpuppet.agent.inventory_calls import InventoryCalls
 from localpuppet.agent.puppet_calls import MAX_LINE, PuppetCalls, trigger_line
+from localpuppet.agent.trigger_calls import Sender, TriggerCalls
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.names import NodeName
@@ -18,6 +19,7 @@ from localpuppet.leases.keeper import Keeper
 from localpuppet.leases.lease import Leases
 from localpuppet.machine.ports import ProcessId
 from localpuppet.runs.records import Records
+from localpuppet.triggers.held_kicks import HeldKicks
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -63,18 +65,21 @@ class Rig:
             relies=lambda user: user.process != GONE,
             lost=lambda _: None,
         )
-        self.calls = PuppetCalls(
+        records = Records(Path("/nowhere"), FakeProcesses())
+        inventory = InventoryCalls(self.view, max_stale=60, records=records, clock=self.clock)
+        sender = Sender(
             store=self.lend,
             signer=person("a.example.com").signer,
-            keeper=keeper if agent else None,
             paths=self.paths,
-            inventory=InventoryCalls(
-                self.view,
-                max_stale=60,
-                records=Records(Path("/nowhere"), FakeProcesses()),
-                clock=self.clock,
-            ),
+            keyprefix="/puppet_trigger/events",
             clock=self.clock,
+        )
+        held = HeldKicks(Path("/nowhere"), records, self.clock)
+        self.calls = PuppetCalls(
+            triggers=TriggerCalls(sender, inventory=inventory, held=held),
+            inventory=inventory,
+            keeper=keeper if agent else None,
+            name="a.example.com",
         )
 
     @asynccontextmanager

@@ -118,7 +118,12 @@ async def test_an_agent_tells_at_once_and_again_after_an_outage(
             raise UnavailableError("is away", where="bus")
         return kv
 
-    publisher = Publisher(outbox, voice, store=connected, log=log)
+    looks: list[bool] = []
+
+    async def then(told: bool) -> None:
+        looks.append(told)
+
+    publisher = Publisher(outbox, voice, store=connected, log=log, then=then)
     task = asyncio.create_task(publisher.run(changed, leave))
     _offer(outbox, NOW)
     while not log.lines:
@@ -134,3 +139,4 @@ async def test_an_agent_tells_at_once_and_again_after_an_outage(
     leave.set()
     await task  # at once, and not when it would have looked again
     assert [level for level, _ in log.lines] == ["warning", "info", "info"]
+    assert (looks[0], looks[-1]) == (False, True)  # what follows is told whether the others know

@@ -31,7 +31,7 @@ def publish_command(node: NodeWiring, show: bool) -> None:
         entry = inventory.outbox().entry()
         render.emit_json({"schema": 1, "entry": None if entry is None else entry.to_dict()})
         return
-    news = run(inventory.publish())
+    news = run(inventory.publish(render.Silent().note))
     if news is None:
         render.emit("there is nothing to tell: no good whole run was made here yet")
     else:

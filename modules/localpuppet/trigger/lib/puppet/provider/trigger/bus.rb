@@ -18,7 +18,9 @@ Puppet::Type.type(:trigger).provide(:bus) do
     hosts = resource[:hosts]
     return resource.notice('no hosts, so nothing was sent') if hosts.empty?
 
-    report(hosts, agent.call('trigger', message(hosts), patience: resource[:timeout]))
+    answer = agent.call('trigger', message(hosts), patience: resource[:timeout])
+    sent = PuppetX::Localpuppet::Sent.to(resource, hosts, answer)
+    resource.info("sent to #{sent.join(', ')}") unless sent.empty?
   end
 
   private
@@ -26,6 +28,7 @@ Puppet::Type.type(:trigger).provide(:bus) do
   # Loaded when it is needed: a Puppet server loads providers, too, and sends nothing.
   def agent
     require 'puppet_x/localpuppet/agent'
+    require 'puppet_x/localpuppet/sent'
     PuppetX::Localpuppet::Agent
   rescue LoadError
     raise Puppet::Error, 'the module localpuppet is not on the modulepath (it belongs beside the module trigger)'
@@ -42,16 +45,5 @@ Puppet::Type.type(:trigger).provide(:bus) do
       'engine' => engine,
       'run' => agent.run
     }
-  end
-
-  def report(hosts, answer)
-    sent = [answer['sent']].flatten.compact
-    dropped = [answer['dropped']].flatten.grep(Hash)
-    dropped.each do |drop|
-      resource.notice(PuppetX::Localpuppet::Program.line("not sent to #{drop['node']}: #{drop['reason']}"))
-    end
-    resource.info("sent to #{sent.join(', ')}") unless sent.empty?
-    silent = hosts - sent - dropped.map { |drop| drop['node'] }
-    raise Puppet::Error, "the agent did not say whether it sent to #{silent.join(', ')}" unless silent.empty?
   end
 end

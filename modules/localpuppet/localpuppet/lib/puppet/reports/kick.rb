@@ -1,0 +1,37 @@
+# frozen_string_literal: true
+
+require_relative '../../puppet_x/localpuppet/kicks'
+
+Puppet::Reports.register_report(:kick) do
+  desc <<~DOC
+    Kicks the roles in the titles of Notify resources, as puppet-kicker's report processor did.
+
+        notify { 'kick -> haproxy': }
+        notify { 'kick -> haproxy, dns': }
+
+    After the run, and not in noop mode. Each node of these roles gets one trigger, whatever the
+    number of kicks. A Notify is changed in every run; so a kick goes out when something changed that
+    is not a Notify. With `kick: always` in localpuppet.yaml it goes out in every run.
+  DOC
+
+  def process
+    kicks = PuppetX::Localpuppet::Kicks
+    asked = resource_statuses.values.select do |status|
+      status.resource_type == 'Notify' && !kicks.roles(status.title).empty?
+    end
+    asked.each { |status| kicks.note('roles' => kicks.roles(status.title), 'query' => nil) }
+    roles = asked.select(&:changed?).flat_map { |status| kicks.roles(status.title) }.uniq
+    return if roles.empty?
+    return Puppet.info('nothing else changed, so nobody is kicked') unless kick_due?
+
+    kicks.kick(Puppet, { 'name' => 'report', 'roles' => roles, 'query' => nil, 'tags' => [], 'ttl' => nil })
+  rescue ScriptError => e
+    # Puppet goes on with the next processor after a StandardError only.
+    raise Puppet::Error, "#{e.class}: #{e.message}"
+  end
+
+  def kick_due?
+    ENV['LOCALPUPPET_KICK'] == 'always' ||
+      resource_statuses.values.any? { |status| status.changed? && status.resource_type != 'Notify' }
+  end
+end

@@ -1,0 +1,49 @@
+# frozen_string_literal: true
+
+require 'json'
+require_relative 'agent'
+require_relative 'sent'
+
+module PuppetX
+  module Localpuppet
+    # Kicks: triggers to whichever nodes have a role, or are found by a query.
+    #
+    # Who that is the agent finds out, and the agent sends: those of a run when the run is over. What
+    # a catalog kicks is noted for the inventory, so that `localpuppet kicks` sees it before it happens.
+    module Kicks
+      # A node without an agent reads the whole inventory from the bus first.
+      PATIENCE = 60
+      LIMIT = 16 * 1024 * 1024
+      FILE = 'kicks.jsonl'
+      NOTICE = %r{\Akick ->(.*)\z}m
+
+      # @param log What has `notice`: a resource, or Puppet itself
+      # @param kick [Hash] `name`, `roles` or `query`, `tags`, `ttl`
+      # @raise [Puppet::Error] one line: nobody could be asked, or it could not be sent
+      def self.kick(log, kick, patience: PATIENCE)
+        answer = Agent.call('kick', kick.merge('run' => Agent.run), patience: patience, limit: LIMIT)
+        receivers = [answer['receivers']].flatten.compact
+        return log.notice('no other node is found, so nobody is kicked') if receivers.empty?
+
+        sent = Sent.to(log, receivers, answer)
+        log.notice("kicks #{sent.join(', ')}#{' after this run' if answer['held']}") unless sent.empty?
+      end
+
+      # Write down for the supervisor what this catalog kicks; without one nobody reads it.
+      # @param kick [Hash] `roles` and `query`
+      def self.note(kick)
+        return unless Agent.run
+
+        File.open(File.join(Puppet[:publicdir], FILE), 'a', 0o600) { |file| file.puts(JSON.generate(kick)) }
+      rescue SystemCallError => e
+        Puppet.warning("the inventory does not hear of a kick: #{e.class.new.message}")
+      end
+
+      # @param title [String] the title of a Notify
+      # @return [Array<String>] the roles in "kick -> haproxy, web"; empty where it is something else
+      def self.roles(title)
+        title.to_s[NOTICE, 1].to_s.split(',').map(&:strip).reject(&:empty?)
+      end
+    end
+  end
+end

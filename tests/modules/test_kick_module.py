@@ -1,0 +1,162 @@
+"""The type `kick` and the report processor `kick` with the real Puppet."""
+
+import json
+
+import pytest
+
+from tests.rigs.agent_peer import Answer, Question
+from tests.rigs.bench import Applied, Bench
+
+MAIN = "/Stage[main]/Main"
+WITH_REPORT = ("--reports", "kick")
+CHANGE = "exec { '/bin/true': }"
+
+
+def noted(bench: Bench) -> list[dict[str, object]]:
+    """Return what was noted for the inventory."""
+    file = bench.directory / "public" / "kicks.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_a_refreshed_kick_is_sent_and_no_other_and_all_are_noted(bench: Bench) -> None:
+    def answer(question: Question) -> Answer:
+        if question["name"] == "nobody":
+            return {"ok": True, "receivers": [], "held": False, "sent": [], "dropped": []}
+        drop = {"node": "lb02", "reason": "its name is in\nthe path"}
+        to = ["lb01", "lb02"]
+        return {"ok": True, "receivers": to, "held": True, "sent": to[:1], "dropped": [drop]}
+
+    agent = bench.listen(answer)
+    done = bench.apply(
+        """
+        kick { 'silent': query => 'Class[Dns]' }
+        notify { 'a': } ~> kick { 'both': roles => ['haproxy', 'dns', 'dns'], tag => 'blue' }
+        -> notify { 'b': } ~> kick { 'nobody': roles => 'nosuch', ttl => 60 }
+        """,
+        LOCALPUPPET_RUN="run-1",
+    )
+    assert done.code == 2, done.text
+    both = {
+        "verb": "kick",
+        "name": "both",
+        "roles": ["haproxy", "dns"],
+        "query": None,
+        "tags": ["blue"],
+        "ttl": None,
+        "run": "run-1",
+    }
+    assert agent.questions == [
+        both,
+        {**both, "name": "nobody", "roles": ["nosuch"], "tags": [], "ttl": 60},
+    ]
+    assert f"Notice: {MAIN}/Kick[both]: kicks lb01 after this run" in done.lines
+    assert f"Notice: {MAIN}/Kick[both]: not sent to lb02: its name is in the path" in done.lines
+    assert f"Notice: {MAIN}/Kick[nobody]: no other node is found, so nobody is kicked" in done.lines
+    assert done.was_left_alone("Kick[silent]")
+    assert noted(bench) == [
+        {"roles": [], "query": "Class[Dns]"},
+        {"roles": ["haproxy", "dns"], "query": None},
+        {"roles": ["nosuch"], "query": None},
+    ]
+
+
+def test_a_kick_that_could_not_be_asked_for_has_failed(bench: Bench) -> None:
+    bench.listen(lambda _: {"ok": False, "error": "kick: could not ask who is to run"})
+    done = bench.apply("notify { 'a': } ~> kick { 'x': roles => ['haproxy'] }")
+    assert done.code == 6, done.text
+    assert done.resource("Kick[x]")["failed_to_restart"]
+    assert [line for line in done.errors if "could not ask who is to run" in line]
+
+
+def test_an_answer_that_leaves_a_node_out_is_a_failure(bench: Bench) -> None:
+    bench.listen(lambda _: {"ok": True, "receivers": ["a", "b"], "sent": ["a"], "dropped": []})
+    done = bench.apply("notify { 'a': } ~> kick { 'x': roles => ['haproxy'] }")
+    assert done.code == 6, done.text
+    assert "did not say whether it sent to b" in done.text
+
+
+def test_noop_kicks_nobody(bench: Bench) -> None:
+    agent = bench.listen()
+    done = bench.apply(
+        f"""
+        notify {{ 'a': }} ~> kick {{ 'x': roles => 'haproxy' }}
+        notify {{ 'kick -> a': }} {CHANGE}
+        """,
+        "--noop",
+        *WITH_REPORT,
+        LOCALPUPPET_KICK="always",
+    )
+    assert (done.code, agent.questions) == (0, []), done.text
+    assert not noted(bench)  # nobody reads a note where there is no supervisor
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error"),
+    [
+        ("", "needs roles or a query, and not both"),
+        ("roles => ['a'], query => 'b',", "needs roles or a query, and not both"),
+        ("roles => [],", "must be one string or several"),
+        ("roles => [''],", "must be one string or several"),
+        ("roles => [7],", "must be one string or several"),
+        ("query => ' ',", "must be a string that is not empty"),
+        ("roles => 'a', ttl => 3601,", "must be between 1 and 3600"),
+    ],
+)
+def test_what_is_refused_is_refused_before_anything_is_applied(
+    bench: Bench, parameters: str, error: str
+) -> None:
+    done = bench.apply(f"kick {{ 'x': {parameters} }}")
+    assert done.code == 1, done.text
+    assert error in done.text
+
+
+def report(bench: Bench, code: str, **env: str) -> Applied:
+    return bench.apply(code, "--verbose", *WITH_REPORT, **env)
+
+
+def test_the_predecessors_notify_kicks_once_when_something_changed(bench: Bench) -> None:
+    agent = bench.listen()
+    done = report(
+        bench,
+        f"""
+        notify {{ 'kick -> haproxy': }}
+        notify {{ ['kick ->haproxy, dns', 'kick -> web']: }}
+        notify {{ 'kick': }}
+        {CHANGE}
+        """,
+        LOCALPUPPET_RUN="run-1",
+    )
+    assert done.code == 2, done.text
+    assert agent.questions == [
+        {
+            "verb": "kick",
+            "name": "report",
+            "roles": ["haproxy", "dns", "web"],
+            "query": None,
+            "tags": [],
+            "ttl": None,
+            "run": "run-1",
+        }
+    ]
+    assert "Notice: kicks lb01 after this run" in done.lines
+    assert [one["roles"] for one in noted(bench)] == [["haproxy"], ["haproxy", "dns"], ["web"]]
+
+
+def test_a_notify_alone_kicks_only_where_the_site_wants_it_so(bench: Bench) -> None:
+    agent = bench.listen()
+    code = "notify { 'kick -> haproxy': } notify { 'hello': }"
+    done = report(bench, code)
+    assert "Info: nothing else changed, so nobody is kicked" in done.lines
+    assert agent.questions == []
+    report(bench, code, LOCALPUPPET_KICK="always")
+    assert [question["roles"] for question in agent.questions] == [["haproxy"]]
+
+
+def test_a_kick_of_the_report_that_fails_is_an_error_and_stops_no_other_report(
+    bench: Bench,
+) -> None:
+    bench.listen(lambda _: {"ok": False, "error": "kick: could not ask who is to run"})
+    done = bench.apply(f"notify {{ 'kick -> haproxy': }} {CHANGE}", "--reports", "kick,store")
+    assert done.code == 2, done.text
+    assert [line for line in done.errors if "could not ask who is to run" in line], done.text
+    assert list((bench.directory / "var").rglob("reports/*/*.yaml"))

@@ -1,0 +1,67 @@
+"""A node kicks another with the real Puppet: when its run is over, and the other can hear of it."""
+
+import json
+
+from localpuppet.inventory.publishing import Outbox
+from tests.inventory.test_fleet import tell, wait_known
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member
+from tests.rigs.waiting import wait_until
+
+CODE = """
+exec { '/bin/true': } ~> kick { 'balancers': roles => ['haproxy'] }
+exec { '/bin/echo': } ~> kick { 'the same': query => 'role=haproxy or role=web' }
+notify { 'kick -> dns': }
+"""
+ALL = ('role="haproxy"', "role=haproxy or role=web", 'role="dns"')
+
+
+def make(fleet: Fleet) -> tuple[Member, Member]:
+    """Return a load balancer, and a web server that kicks it with real Puppet."""
+    (lb,) = fleet.add("lb")
+    (web,) = fleet.add("web", puppet=True)
+    settings = json.loads((web.root / "localpuppet.yaml").read_text())
+    settings["puppet"]["reports"] = ["kick"]
+    web.node.write("localpuppet.yaml", json.dumps(settings))
+    web.node.app(CODE)
+    raw = json.loads((web.root / "input.yaml").read_text())
+    web.node.write("input.yaml", json.dumps({**raw, "parameters": {"role": "web"}}))
+    return lb, web
+
+
+def kicks_of(member: Member) -> tuple[str, ...] | None:
+    entry = Outbox(member.root / "var").entry()
+    return None if entry is None else entry.kicks
+
+
+def waits(member: Member) -> bool:
+    return any((member.root / "var" / "kicks").iterdir())
+
+
+def test_kicks_follow_the_entry_of_their_run_once_a_node(fleet: Fleet) -> None:
+    lb, web = make(fleet)
+    fleet.start()
+    tell(lb.root, lb.name, "haproxy")
+    wait_known(web.node, "haproxy", lb.name)
+    done = web.run("apply")
+    assert done.code == 0, done.err
+    assert "Kick[balancers]: kicks lb.example.com after this run" in done.out
+    lb.wait_log(r"run .* ended")
+    told, kicked = web.log.index("told the others"), web.log.index(f"kicks {lb.name}")
+    assert told < kicked, web.log
+    assert lb.log.count(f"accepted a trigger from {web.name}") == 1
+    assert kicks_of(web) == ALL
+    assert not waits(web)
+
+
+def test_without_an_agent_the_process_that_tells_the_others_kicks(fleet: Fleet) -> None:
+    lb, web = make(fleet)
+    lb.start()
+    fleet.present(lb)
+    tell(lb.root, lb.name, "haproxy")
+    wait_known(web.node, "haproxy", lb.name)
+    done = web.run("apply")
+    assert done.code == 0, done.err
+    lb.wait_log(f"accepted a trigger from {web.name}")
+    wait_until(lambda: not waits(web), lambda: "a kick waits")
+    wait_known(lb.node, "web", web.name)
