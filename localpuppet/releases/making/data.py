@@ -8,6 +8,7 @@ looks forgotten is a warning.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.strict_json import loads
@@ -15,9 +16,13 @@ from localpuppet.formats.text import one_line
 from localpuppet.machine.files import read_user_file
 from localpuppet.releases.making.hierarchy import NAME, Hierarchy, parse_hierarchy
 
+if TYPE_CHECKING:
+    import yaml
+
 MAX_FILE = 16 * 1024 * 1024
 MAX_FILES = 20_000
 MAX_WARNINGS = 20
+_EMPTY = ("", "~", "null", "false")  # Hiera finds nothing in such a file, and goes on
 _SUFFIXES = (".yaml", ".yml", ".eyaml", ".json")
 
 
@@ -114,14 +119,39 @@ def _parse(file: Path) -> None:
         if file.suffix == ".json":
             whole = isinstance(loads(data), dict)
         else:
-            root = yaml.compose(data, Loader=yaml.CSafeLoader)
-            whole = root is None or isinstance(root, yaml.MappingNode)
+            whole = _is_mapping(yaml.parse(data, Loader=yaml.CSafeLoader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise _unreadable(file, error) from error
     if not whole:
         raise InvalidInputError(
             "is not a mapping of keys: Hiera would find nothing in it", where=str(file)
         )
+
+
+def _is_mapping(events: "Iterable[yaml.Event]") -> bool:
+    """Whether the first document of a file is a mapping, or empty: what Puppet's reader takes.
+
+    Nodes are not composed: that reader lets an anchor be set again, and PyYAML's does not.
+
+    Raises:
+        yaml.YAMLError: The file is not YAML, or an alias stands for nothing.
+    """
+    import yaml
+
+    anchors: set[str | None] = set()
+    root: yaml.Event | None = None
+    for event in events:
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in anchors:
+                mark = cast("yaml.Mark | None", event.start_mark)
+                raise yaml.MarkedYAMLError(problem="an alias without its anchor", problem_mark=mark)
+        elif isinstance(event, yaml.NodeEvent):
+            anchors.add(event.anchor)
+            root = root or event
+        elif isinstance(event, yaml.DocumentEndEvent):
+            break
+    empty = isinstance(root, yaml.ScalarEvent) and root.value in _EMPTY
+    return root is None or empty or isinstance(root, yaml.MappingStartEvent)
 
 
 def _unreadable(file: Path, error: Exception) -> InvalidInputError:

@@ -67,6 +67,8 @@ def test_data_in_modules_is_data(tmp_path: Path) -> None:
     [
         ("common.yaml", "- a list\n", "is not a mapping of keys"),
         ("common.yaml", "a: [\n", "cannot be parsed"),
+        ("common.yaml", "a: *nothing\n", "an alias without its anchor"),
+        ("common.yaml", "a text\n", "is not a mapping of keys"),
         ("common.yaml", "[" * 10_000, "cannot be parsed"),
         ("common.json", "{", "cannot be parsed"),
         ("common.json", "[]", "is not a mapping of keys"),
@@ -78,6 +80,22 @@ def test_what_hiera_cannot_read_is_refused(
     files = {"hiera.yaml": "version: 5\n", f"data/{name}": text}
     with pytest.raises(InvalidInputError, match=problem):
         check_data(tree(tmp_path, **files), ("",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "---\n",
+        "--- # nothing yet\n",
+        "--- ~\n",
+        "a: &x 1\nb: &x 2\nc: *x\n",
+        "a: 1\n---\n- b\n",
+    ],
+)
+def test_what_puppet_reads_is_not_refused(tmp_path: Path, text: str) -> None:
+    files = {"hiera.yaml": "version: 5\n", "data/common.yaml": text}
+    assert check_data(tree(tmp_path, **files), ("",)).files == 1
 
 
 def test_many_forgotten_files_are_a_number(tmp_path: Path) -> None:
