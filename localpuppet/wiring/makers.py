@@ -56,6 +56,7 @@ class MakerWiring:
             files=self._releases.files,
             parser=self._releases.parser(self._node.installed()),
             forge=self._releases.forge,
+            ignored=self._releases.ignored,
         )
 
     def work_tree(self, directory: Path) -> "WorkTree":

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.forge.ports import ModuleForge
     from localpuppet.releases.git.access import GitAccess
+    from localpuppet.releases.git.ignored import Ignored
     from localpuppet.releases.git.mirrors import Git
     from localpuppet.releases.git.repository import Repository
     from localpuppet.releases.interfaces import Interfaces, Parser
@@ -117,6 +118,23 @@ class ReleaseWiring:
         if found.credentials is not None:
             check_credentials(read_user_file(found.credentials), where=str(found.credentials))
         return found
+
+    def ignored(self, directory: Path) -> "Ignored":
+        """Return what git ignores in a work tree.
+
+        Raises:
+            InvalidInputError: Its repository cannot be read.
+            UnavailableError: git did not end in time.
+            StateError: git is not installed.
+        """
+        from localpuppet.releases.git.ignored import ignored
+        from localpuppet.releases.git.program import GitProgram
+
+        settings = self._node.settings
+        program = GitProgram(
+            env=self._node.environment, allow_file=False, timeout=settings.git_timeout
+        )
+        return ignored(program, directory)
 
     @contextmanager
     def repository(self, title: str) -> "Iterator[Git]":
@@ -234,7 +252,13 @@ class ReleaseWiring:
         from localpuppet.releases.mutable.work_tree import WorkTrees
 
         state = self._node.settings.state
-        return WorkTrees(state=state, files=self.files, modules=self.locked_modules())
+        return WorkTrees(
+            state=state,
+            files=self.files,
+            modules=self.locked_modules(),
+            ignored=self.ignored,
+            note=self._node.observe("").note,
+        )
 
     def package_tools(self) -> "SystemPackageTools":
         """Return the programs that build and install packages."""

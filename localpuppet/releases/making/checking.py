@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.releases.fetch import Fetcher, wanted_of
 from localpuppet.releases.forge.metadata import read_file, unmet
+from localpuppet.releases.git.ignored import Ignored
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.interface import Interface, check_classes
@@ -24,6 +25,7 @@ from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST, check_complete
 from localpuppet.releases.making.data import check_data
 from localpuppet.releases.making.leftovers import left_of_puppetfile, unused_directories
+from localpuppet.releases.making.own_modules import OwnModules, own_modules
 from localpuppet.releases.manifest import Manifest
 from localpuppet.releases.module import GitModule
 from localpuppet.releases.release import ENC, read_enc
@@ -47,7 +49,9 @@ class Checked:
         interface: What Puppet's parser found.
         layers: The layers of its `enc.yaml`.
         warnings: What does not stop it: what Puppet or r10k would have used in a control
-            repository, data that nobody reads, dependencies that are missing or out of range.
+            repository, modules that git ignores, data that nobody reads, dependencies that are
+            missing or out of range.
+        unseen: Files that git ignores and Puppet reads here: a tag must not be without them.
         files_of_data: How many files of Hiera's data were parsed.
     """
 
@@ -57,6 +61,7 @@ class Checked:
     interface: Interface
     layers: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
     files_of_data: int = 0
 
 
@@ -80,6 +85,7 @@ class ReleaseChecker:
         files: Reads manifests and locks.
         parser: Puppet's parser.
         forge: Returns the forge; called when something must come from there.
+        ignored: Returns what git ignores in a directory: a tag does not have it.
     """
 
     def __init__(
@@ -92,8 +98,10 @@ class ReleaseChecker:
         files: ReleaseFiles,
         parser: Parser,
         forge: "Callable[[], ModuleForge]",
+        ignored: Callable[[Path], Ignored],
     ) -> None:
         self._repository = repository
+        self._ignored = ignored
         self._forge = forge
         self._store = store
         self._state = state
@@ -129,9 +137,12 @@ class ReleaseChecker:
             inner = layout(directory, manifest.moduledir, manifest.site_manifest)
         except LocalpuppetError as error:
             raise error.at(str(directory / MANIFEST)) from error
-        interface = self._interface(directory, lock, manifest.moduledir, inner)
+        ignored = self._ignored(directory)
+        _refuse_clash(directory, lock, manifest.moduledir, ignored)
+        own = own_modules(directory, inner.modulepath, ignored)
+        interface = self._interface(directory, lock, own)
         interface.refuse_problems()
-        data = check_data(directory, inner.modulepath)
+        data = check_data(directory, own.modules)
         return Checked(
             manifest=manifest,
             lock=lock,
@@ -139,13 +150,15 @@ class ReleaseChecker:
             interface=interface,
             layers=self._check_enc(directory / ENC, interface),
             files_of_data=data.files,
+            unseen=own.unseen,
             warnings=(
                 *inner.notes,
                 *self._not_used(inner),
-                *unused_directories(directory, manifest, inner.modulepath),
+                *unused_directories(directory, manifest, inner.modulepath, but=ignored),
+                *own.warnings(),
                 *left_of_puppetfile(directory, manifest),
                 *data.warnings,
-                *self._unmet(directory, lock, inner),
+                *self._unmet(lock, own),
             ),
         )
 
@@ -226,39 +239,31 @@ class ReleaseChecker:
             found.append(_Dependency(chain=(*item.chain, entry), url=source.url, tag=split(entry)))
         return found
 
-    def _unmet(self, directory: Path, lock: Lock, inner: Layout) -> tuple[str, ...]:
+    def _unmet(self, lock: Lock, own: OwnModules) -> tuple[str, ...]:
         """Return what `metadata.json` of the modules asks for and does not get."""
         modules = {name: self._store.path(pin.tree_sha256) for name, pin in lock.modules.items()}
         collections = [self._store.path(pin.tree_sha256) for pin in lock.sources.values()]
-        for place in [*(directory / part for part in inner.modulepath), *collections]:
-            for path in sorted(place.iterdir()):
-                if path.is_dir():
-                    modules.setdefault(path.name, path)
+        others = [path for place in collections for path in sorted(place.iterdir())]
+        for path in [*own.modules, *(path for path in others if path.is_dir())]:
+            modules.setdefault(path.name, path)
         return unmet({name: read_file(path) for name, path in modules.items()})
 
-    def _interface(self, directory: Path, lock: Lock, moduledir: str, inner: Layout) -> Interface:
+    def _interface(self, directory: Path, lock: Lock, own: OwnModules) -> Interface:
         """Ask Puppet about the modulepath that nodes will have, without composing a release."""
-        for name in lock.modules:
-            if (directory / moduledir / name).exists():
-                raise InvalidInputError(
-                    f"the release has a directory {name!r}, and its manifest a module of that name",
-                    where=str(directory / MANIFEST),
-                    hint="keep one of them",
-                )
-        with tempfile.TemporaryDirectory(dir=self._state, prefix=".check-") as links:
-            for name, pin in lock.modules.items():
-                (Path(links) / name).symlink_to(self._store.path(pin.tree_sha256))
+        with tempfile.TemporaryDirectory(dir=self._state, prefix=".check-") as temporary:
+            links = Path(temporary)
+            single = {name: self._store.path(pin.tree_sha256) for name, pin in lock.modules.items()}
+            parts = [
+                _linked(links / str(number), {path.name: path.resolve() for path in paths})
+                for number, paths in enumerate(own.kept.values())
+            ]
             collections = {
                 str(name): self._store.path(pin.tree_sha256) for name, pin in lock.sources.items()
             }
             return self._parser.ask(
-                [
-                    *((directory / part).resolve() for part in inner.modulepath),
-                    Path(links),
-                    *collections.values(),
-                ],
+                [*parts, _linked(links / "modules", single), *collections.values()],
                 names=[
-                    *(str(directory / part) for part in inner.modulepath),
+                    *(str(directory / part) for part in own.kept),
                     "modules",
                     *collections,
                 ],
@@ -277,3 +282,22 @@ class ReleaseChecker:
         except LocalpuppetError as error:
             raise error.at(str(file)) from error
         return tuple(enc.layers)
+
+
+def _refuse_clash(directory: Path, lock: Lock, moduledir: str, ignored: Ignored) -> None:
+    for name in lock.modules:
+        path = f"{moduledir}/{name}" if moduledir else name
+        if path not in ignored and (directory / path).exists():
+            raise InvalidInputError(
+                f"the release has a directory {path!r}, and its manifest a module of that name",
+                where=str(directory / MANIFEST),
+                hint="keep one of them; git should ignore what r10k put there",
+            )
+
+
+def _linked(directory: Path, modules: Mapping[str, Path]) -> Path:
+    """Return a new directory with a link to each module."""
+    directory.mkdir()
+    for name, path in modules.items():
+        (directory / name).symlink_to(path)
+    return directory

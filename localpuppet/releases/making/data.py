@@ -39,29 +39,24 @@ class CheckedData:
     warnings: tuple[str, ...]
 
 
-def check_data(directory: Path, collections: Iterable[str]) -> CheckedData:
+def check_data(directory: Path, modules: Iterable[Path]) -> CheckedData:
     """Check the data of a release and of its own modules.
 
     Args:
         directory: The release.
-        collections: Its own directories of modules, relative to it.
+        modules: Its own modules, directories in it.
 
     Raises:
         InvalidInputError: A file cannot be parsed, or there are too many or too large ones.
     """
     files = 0
     warnings: list[str] = []
-    for place in (directory, *_modules(directory, collections)):
+    for place in (directory, *modules):
         if (place / NAME).is_file():
             found = _check(place, directory)
             files += found.files
             warnings += found.warnings
     return CheckedData(files=files, warnings=tuple(warnings))
-
-
-def _modules(directory: Path, collections: Iterable[str]) -> list[Path]:
-    places = [directory / name for name in collections]
-    return sorted(path for place in places for path in place.iterdir() if path.is_dir())
 
 
 def _check(place: Path, release: Path) -> CheckedData:

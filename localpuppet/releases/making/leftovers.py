@@ -4,7 +4,7 @@ Owns: the comparison of a Puppetfile and of directories of modules with what the
 Refuses to know: who shows it. Nothing here refuses a release.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from localpuppet.machine.files import read_user_file
@@ -41,13 +41,16 @@ def left_of_puppetfile(directory: Path, manifest: Manifest) -> list[str]:
     return notes + [f"{PUPPETFILE}:{line}: {note}" for line, note in said.notes.items()]
 
 
-def unused_directories(directory: Path, manifest: Manifest, modulepath: Iterable[str]) -> list[str]:
+def unused_directories(
+    directory: Path, manifest: Manifest, modulepath: Iterable[str], *, but: Container[str] = ()
+) -> list[str]:
     """Return directories of modules that are not used, a line each.
 
     Args:
         directory: The release.
         manifest: Its manifest.
         modulepath: Directories of it that are used.
+        but: Directories of it that do not count.
     """
     used = {parse_inner_path(name, where="modulepath") for name in modulepath}
     notes = []
@@ -57,7 +60,7 @@ def unused_directories(directory: Path, manifest: Manifest, modulepath: Iterable
     if used == {""}:
         return notes
     for place in sorted(path for path in directory.iterdir() if path.is_dir()):
-        if place.name not in used and any(place.glob("*/manifests/*.pp")):
+        if place.name not in used and place.name not in but and any(place.glob("*/manifests/*.pp")):
             notes.append(
                 f"{place.name} has modules and is not on the modulepath: name it in"
                 " environment.conf"

@@ -123,6 +123,7 @@ def tag_release(
     _refuse_uncommitted(tree, directory)
     _refuse_existing(tree, tag, directory, push=push)
     checked = check()
+    _refuse_unseen(checked.unseen, directory)
     # What was checked is what is tagged, also when somebody typed on meanwhile.
     _refuse_uncommitted(tree, directory)
     tree.make_tag(tag, commit=commit, message=message, sign=sign)
@@ -222,10 +223,13 @@ def _refuse_uncommitted(tree: WorkTree, directory: Path) -> None:
             where=str(directory),
             hint="commit, stash or ignore it: a tag holds what is committed",
         )
-    ignored = tree.ignored(*_MATTERS)
-    if ignored:
+    _refuse_unseen(tree.ignored(*_MATTERS), directory)
+
+
+def _refuse_unseen(files: Sequence[str], directory: Path) -> None:
+    if files:
         raise InvalidInputError(
-            f"git ignores {ignored[0]}, which Puppet would read here and no node would have",
+            f"git ignores {files[0]}, which Puppet would read here and no node would have",
             where=str(directory),
             hint="commit it (git add -f), or remove it",
         )

@@ -6,13 +6,14 @@ changed.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.files import refuse_foreign
+from localpuppet.releases.git.ignored import Ignored
 from localpuppet.releases.layout.links import ModuleLinks
 from localpuppet.releases.lock import Lock
 from localpuppet.releases.lockfile import LOCK, MANIFEST
@@ -34,11 +35,15 @@ class WorkTrees:
         state: The state directory.
         files: Reads manifests and locks.
         modules: Brings what locks pin.
+        ignored: Returns what git ignores in a directory.
+        note: Takes what a person should read.
     """
 
     state: Path
     files: ReleaseFiles
     modules: LockedModules
+    ignored: Callable[[Path], Ignored]
+    note: Callable[[str], None]
 
     def release(self, directory: Path) -> Release:
         """Return a work tree as a run wants it, with its modules on this node.
@@ -66,8 +71,27 @@ class WorkTrees:
             found = assemble(name, manifest, self._place(place, manifest, lock), files=self.files)
         except LocalpuppetError as error:
             raise error.at(str(place / MANIFEST)) from error
+        self._name_what_a_release_lacks(place, found, lock)
         version = _VERSION if found.config_version else ""
         return replace(found, config_version=version, work_tree=str(place))
+
+    def _name_what_a_release_lacks(self, place: Path, found: Release, lock: Lock) -> None:
+        """Say which modules this run has, and a release of the same tree would not."""
+        ignored = self.ignored(place)
+        top = place.resolve()
+        own = [path.resolve() for path in found.modulepath]
+        names = [
+            path.relative_to(top).as_posix()
+            for directory in own
+            if directory.is_relative_to(top)
+            for path in sorted(directory.iterdir())
+            if path.is_dir() and path.name not in lock.trees
+        ]
+        for name in [name for name in names if name in ignored]:
+            self.note(
+                f"warning: {name} counts here and in no release: git ignores it, and the lock does"
+                " not have it"
+            )
 
     def _place(self, directory: Path, manifest: Manifest, lock: Lock) -> Place:
         objects = self.state / "objects"

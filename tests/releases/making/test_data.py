@@ -42,7 +42,7 @@ def test_levels_and_files_that_do_not_meet_are_warnings(tmp_path: Path) -> None:
         "data/forgotten.yaml": "# nothing\n",
         "data/README.md": "not data",
     }
-    found = check_data(tree(tmp_path, **data), ("",))
+    found = check_data(tree(tmp_path, **data), ())
     assert found.files == 3
     assert found.warnings == (
         "hiera.yaml: Elsewhere: datadir /etc/puppetlabs/code/data is not in the release",
@@ -59,7 +59,7 @@ def test_data_in_modules_is_data(tmp_path: Path) -> None:
         "site/ntp/data/common.yaml": "ntp::servers: [a\n",
     }
     with pytest.raises(InvalidInputError, match=r"data/common.yaml: cannot be parsed: .*line 2"):
-        check_data(tree(tmp_path, **files), ("site",))
+        check_data(tree(tmp_path, **files), [tmp_path / "site/ntp"])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_hiera_cannot_read_is_refused(
 ) -> None:
     files = {"hiera.yaml": "version: 5\n", f"data/{name}": text}
     with pytest.raises(InvalidInputError, match=problem):
-        check_data(tree(tmp_path, **files), ("",))
+        check_data(tree(tmp_path, **files), ())
 
 
 @pytest.mark.parametrize(
@@ -95,17 +95,17 @@ def test_what_hiera_cannot_read_is_refused(
 )
 def test_what_puppet_reads_is_not_refused(tmp_path: Path, text: str) -> None:
     files = {"hiera.yaml": "version: 5\n", "data/common.yaml": text}
-    assert check_data(tree(tmp_path, **files), ("",)).files == 1
+    assert check_data(tree(tmp_path, **files), ()).files == 1
 
 
 def test_many_forgotten_files_are_a_number(tmp_path: Path) -> None:
     files = {f"data/{number}.yaml": "" for number in range(MAX_WARNINGS + 7)}
-    found = check_data(tree(tmp_path, **files, **{"hiera.yaml": "version: 5\n"}), ("",))
+    found = check_data(tree(tmp_path, **files, **{"hiera.yaml": "version: 5\n"}), ())
     assert found.warnings[-1] == "hiera.yaml: no level reads 7 more files"
 
 
 def test_a_hierarchy_of_version_three_is_named(tmp_path: Path) -> None:
-    found = check_data(tree(tmp_path, **{"hiera.yaml": ":backends: [yaml]\n"}), ("",))
+    found = check_data(tree(tmp_path, **{"hiera.yaml": ":backends: [yaml]\n"}), ())
     assert found.warnings == ("hiera.yaml: is not of version 5: Puppet 8 does not read it",)
 
 
