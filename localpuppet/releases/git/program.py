@@ -1,15 +1,20 @@
 """The program `git`: how it is started, whatever it is to do.
 
 Owns: its safety: no configuration but ours, no hooks, no prompts, only the transports that are
-allowed. Refuses to know: mirrors and tags.
+allowed; and how much of it we hold, since a server says what git says and remembers. Refuses to
+know: mirrors and tags.
 """
 
+import os
+import resource
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.formats.text import last_words
+from localpuppet.machine.output_pipe import OutputPipe
 from localpuppet.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.share.files import shared_file
 
@@ -17,6 +22,12 @@ if TYPE_CHECKING:
     import subprocess
 
 CHUNK = 65536
+# What is read of what git prints: tags and commits of a thousand modules are a tenth of it.
+MAX_SAID = 64 * 1024 * 1024
+# What is kept of its errors, among them whatever a server wants to be shown.
+MAX_ERRORS = 64 * 1024
+# The memory of git itself and of each program it starts: a list of refs need not have an end.
+MAX_MEMORY = 2 * 1024 * 1024 * 1024
 _KEPT = ("PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "LANG", "TMPDIR")
 # What only a git that goes out needs: it may hold the password of a proxy.
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
@@ -219,27 +230,88 @@ class GitProgram:
         """Run git to whatever end.
 
         Raises:
+            IntegrityError: It printed more than `MAX_SAID` bytes.
             UnavailableError: It did not end in time.
             StateError: It is not installed.
         """
         import subprocess  # not paid for where git is not started
 
+        argv = ["git", f"--git-dir={repository}", *_OPTIONS, *arguments]
+        out, err = OutputPipe(MAX_SAID), OutputPipe(MAX_ERRORS)
         try:
-            return subprocess.run(
-                ["git", f"--git-dir={repository}", *_OPTIONS, *arguments],  # noqa: S607
-                env={**self.env, **(env or {})},
-                cwd=cwd or "/",
-                input=stdin,
-                capture_output=True,
-                timeout=self.timeout,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise UnavailableError(
-                f"git {arguments[0]} did not end within {self.timeout:g} s", where=str(repository)
-            ) from error
+            with _readable(stdin) as given:
+                process = subprocess.Popen(
+                    argv,
+                    env={**self.env, **(env or {})},
+                    cwd=cwd or "/",
+                    stdin=given,
+                    stdout=out.fd,
+                    stderr=err.fd,
+                )
+            with process:
+                try:
+                    resource.prlimit(process.pid, resource.RLIMIT_DATA, _memory())
+                    in_time = _listen(process, out, err, time.monotonic() + self.timeout)
+                finally:
+                    process.kill()  # nothing, where it has ended
         except FileNotFoundError as error:
             raise StateError("git is not installed", hint="apt-get install git") from error
+        finally:
+            out.close()
+            err.close()
+        if out.flooded:
+            raise IntegrityError(
+                f"git {arguments[0]} printed more than {MAX_SAID} bytes", where=str(repository)
+            )
+        if not in_time:
+            raise UnavailableError(
+                f"git {arguments[0]} did not end within {self.timeout:g} s", where=str(repository)
+            )
+        return subprocess.CompletedProcess(argv, process.returncode, out.data, err.data)
+
+
+def _memory() -> tuple[int, int]:
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = MAX_MEMORY if most == resource.RLIM_INFINITY else min(most, MAX_MEMORY)
+    return limit, limit
+
+
+def _readable(data: bytes) -> "IO[bytes]":
+    """Return a file that a program reads some bytes from."""
+    if not data:
+        return Path(os.devnull).open("rb")
+    file = os.fdopen(os.memfd_create("stdin", os.MFD_CLOEXEC), "w+b")
+    file.write(data)
+    file.seek(0)
+    return file
+
+
+def _listen(
+    process: "subprocess.Popen[bytes]", out: OutputPipe, err: OutputPipe, deadline: float
+) -> bool:
+    """Take what a program says until it has ended or says too much; return whether in time."""
+    import subprocess
+    from selectors import EVENT_READ, DefaultSelector
+
+    with DefaultSelector() as waiting:
+        for pipe in (out, err):
+            pipe.started()
+            waiting.register(pipe, EVENT_READ, pipe)
+        while waiting.get_map() and not out.flooded:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            for key, _ in waiting.select(left):
+                key.data.read()
+                if key.data.ended:
+                    waiting.unregister(key.fileobj)
+    if out.flooded:
+        return True
+    try:
+        process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def make_bare(directory: Path, *, alternates: Sequence[Path]) -> None:

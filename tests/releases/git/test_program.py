@@ -1,0 +1,94 @@
+"""The program git: what a server has it say and remember is bounded."""
+
+import os
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from localpuppet.errors import IntegrityError, UnavailableError
+from localpuppet.releases.git import program as program_module
+from localpuppet.releases.git.mirrors import Git
+from tests.rigs.forge import Forge
+from tests.rigs.signing import payload, put_tag
+
+URL = "ssh://host/repository"
+MEGABYTE = 1024 * 1024
+# A server of git's, as ssh(1) would start it: it has a tag and, after that, no end.
+SERVER = """\
+#!{python}
+import os, sys
+if "-G" in sys.argv: sys.exit()
+def packet(data): os.write(1, b"%04x" % (len(data) + 4) + data)
+def heard():
+    size = int(sys.stdin.buffer.read(4) or b"0", 16)
+    return size and sys.stdin.buffer.read(size - 4)
+commit = b"1" * 40
+packet(commit + b" refs/tags/r1\\0side-band-64k shallow\\n")
+while {refs}: packet(commit + b" refs/tags/x%060d\\n" % 1)
+os.write(1, b"0000")
+while heard(): pass
+packet(b"shallow " + commit + b"\\n")
+os.write(1, b"0000")
+while heard() != b"done\\n": pass
+packet(b"NAK\\n")
+for _ in range({lines}): packet(b"\\2" + b"remote words " * 4000 + b"\\n")
+"""
+
+
+def git(tmp_path: Path, *, refs: bool = False, lines: int = 0) -> Git:
+    """Return a git whose every ssh server is one of ours."""
+    server = tmp_path / "server"
+    server.write_text(SERVER.format(python=sys.executable, refs=refs, lines=lines))
+    server.chmod(0o755)
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_SSH_COMMAND": str(server)}
+    return Git(tmp_path / "mirrors", env=env, allow_file=True, timeout=60)
+
+
+def test_what_a_server_wants_to_be_shown_is_not_kept(tmp_path: Path) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnavailableError, match="cannot fetch r1") as caught:
+            git(tmp_path, lines=600).fetch([(URL, "r1")], refresh=True)
+        assert tracemalloc.get_traced_memory()[1] < 4 * MEGABYTE
+    finally:
+        tracemalloc.stop()
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("verb", ["fetch", "ls-remote"])
+def test_a_list_of_refs_without_an_end_ends_git(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program_module, "MAX_MEMORY", 64 * MEGABYTE)
+    asking = git(tmp_path, refs=True)
+    with pytest.raises(UnavailableError):
+        if verb == "fetch":
+            asking.fetch([(URL, "r1")], refresh=True)
+        else:
+            asking.refs([URL])
+
+
+def test_a_tag_of_any_size_is_not_held(
+    tmp_path: Path, forge: Forge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = forge.repo("up")
+    up.commit({"init.pp": "class up {}\n"})
+    put_tag(up, "r1", payload(up, "r1", "words " * MEGABYTE))
+    fetching = git(tmp_path)
+    fetching.fetch([(up.url, "r1")], refresh=True)
+    monkeypatch.setattr(program_module, "MAX_SAID", MEGABYTE)
+    with pytest.raises(IntegrityError, match=f"printed more than {MEGABYTE} bytes"):
+        fetching.tag(up.url, "r1")
+
+
+def test_git_reads_what_it_is_given_and_says_all_of_it(tmp_path: Path, forge: Forge) -> None:
+    up = forge.repo("up")
+    data = os.urandom(MEGABYTE)
+    program = program_module.GitProgram(
+        env={"PATH": os.environ["PATH"]}, allow_file=False, timeout=60
+    )
+    place = up.path / ".git"
+    name = program.run(place, "hash-object", "-w", "--stdin", stdin=data).decode().strip()
+    assert program.run(place, "cat-file", "blob", name) == data
