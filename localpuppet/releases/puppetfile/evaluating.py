@@ -1,9 +1,9 @@
 """A Puppetfile that is a program: run by Ruby, in a child that can do little.
 
-The child is another user (so only root can start one), without network, without new privileges and
-without processes that outlive it, and may use so much time, memory and output and no more. What it
-prints is data like a Puppetfile that was read. Whoever cannot start such a child gets a refusal and
-not a weaker child.
+The child is another user (so only root can start one), without network, without new privileges,
+without processes that outlive it and without a view of others, and may use so much time, memory and
+output and no more. What it prints is data like a Puppetfile that was read. Whoever cannot start
+such a child gets a refusal and not a weaker child.
 """
 
 import os
@@ -85,8 +85,10 @@ def _argv(path: str) -> list[str]:
     }
     program = [ruby, "--disable=gems,did_you_mean", "-e", _script()]
     somebody = confined(program, user=USER, group="nogroup", limits=limits, path=path)
-    # No network, and no process of the child that outlives it.
-    return [unshare, "--net", "--ipc", "--pid", "--fork", "--kill-child", "--", *somebody]
+    # No network; no process of the child outlives it; and it finds no other, whose memory it could
+    # write where that is of the same user.
+    apart = ["--net", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    return [unshare, *apart, "--", *somebody]
 
 
 def _script() -> str:
