@@ -311,9 +311,9 @@ class Terminal(Lines):
             shown = show_duration(seconds) if seconds >= 10 else f"{self._second}s"
             self._status.update(f"{self._title} [dim]{shown}[/dim]")
 
-    def count(self, done: int, total: int) -> None:
+    def count(self, done: int, total: int, things: str) -> None:
         """Show how far it is."""
-        self._status.update(f"{self._title} [dim]{done} of {total} repositories[/dim]")
+        self._status.update(f"{self._title} [dim]{done} of {total} {things}[/dim]")
 
     def line(self, text: str) -> None:
         """Show a line of output above the progress line."""

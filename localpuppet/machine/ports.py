@@ -176,8 +176,8 @@ class Progress(Protocol):
         """Learn that it goes on after `seconds`."""
         ...
 
-    def count(self, done: int, total: int) -> None:
-        """Learn that `done` of `total` things are done."""
+    def count(self, done: int, total: int, things: str) -> None:
+        """Learn that `done` of `total` things are done; in the plural, what they are."""
         ...
 
     def note(self, text: str) -> None:

@@ -45,7 +45,7 @@ class Unseen:
     def tick(self, seconds: float) -> None:
         """Take that it goes on."""
 
-    def count(self, done: int, total: int) -> None:
+    def count(self, done: int, total: int, things: str) -> None:
         """Take how much is done."""
 
     def note(self, text: str) -> None:

@@ -1,5 +1,6 @@
 """From the settings to the forge that modules come from."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -14,8 +15,13 @@ if TYPE_CHECKING:
 MAX_TOKEN = 4096
 
 
-def site_forge(node: NodeWiring) -> "ModuleForge":
+def site_forge(node: NodeWiring, *, progress: Callable[[int, int], None]) -> "ModuleForge":
     """Return the forge of the site: a directory of archives, or a server.
+
+    Args:
+        node: The parts of the node.
+        progress: Called with the number of documents or archives of a server that are here, and of
+            all.
 
     Raises:
         InvalidInputError: The file of its token, or its CA, cannot be read.
@@ -39,7 +45,9 @@ def site_forge(node: NodeWiring) -> "ModuleForge":
         timeout=settings.https_timeout,
         total=settings.git_timeout,
     )
-    return Forge(url=forge.url, transfer=Transfer(access), cache=settings.state / "forge")
+    transfer = Transfer(access)
+    cache = settings.state / "forge"
+    return Forge(url=forge.url, transfer=transfer, cache=cache, progress=progress)
 
 
 def _token(file: Path) -> str:

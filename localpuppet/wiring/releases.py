@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from localpuppet.formats.names import ReleasePath
+    from localpuppet.machine.ports import Progress
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.forge.ports import ModuleForge
     from localpuppet.releases.git.access import GitAccess
@@ -46,6 +47,7 @@ class ReleaseWiring:
 
     def __init__(self, node: NodeWiring) -> None:
         self._node = node
+        self._shown: Progress | None = None  # whoever is shown what goes on with repositories
 
     @cached_property
     def store(self) -> Store:
@@ -141,10 +143,21 @@ class ReleaseWiring:
         """Lend git, and show under a title how far its fetches are."""
         progress = self._node.observe(title)
         progress.begin()
+        before, self._shown = self._shown, progress
         try:
-            yield self.git(progress.count)
+            yield self.git(self.counted("repositories"))
         finally:
+            self._shown = before
             progress.close()
+
+    def counted(self, things: str) -> "Callable[[int, int], None]":
+        """Return what shows, as long as a `repository` is lent, how many things are done."""
+
+        def count(done: int, total: int) -> None:
+            if self._shown is not None:
+                self._shown.count(done, total, things)
+
+        return count
 
     def forge(self) -> "ModuleForge":
         """Return the forge of the site.
@@ -154,7 +167,7 @@ class ReleaseWiring:
         """
         from localpuppet.wiring.forge import site_forge
 
-        return site_forge(self._node)
+        return site_forge(self._node, progress=self.counted("modules of the forge"))
 
     def staging(self, repository: "Repository", approve: "Approve | None" = None) -> "Staging":
         """Return the releases on this node; see `Staging` for `approve`."""

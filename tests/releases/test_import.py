@@ -132,3 +132,21 @@ def test_no_puppetfile_and_no_text(shop: Node) -> None:
     assert "does it exist?" in make(shop, "import", str(shop.root / "Puppetfile")).err
     (shop.root / "Puppetfile").write_bytes(b"\xff")
     assert "is not UTF-8" in make(shop, "import", str(shop.root / "Puppetfile")).err
+
+
+def test_a_reason_is_readable_on_a_narrow_terminal(shop: Node, forge: Forge) -> None:
+    file = puppetfile(
+        shop,
+        "forge 'https://forge.puppetlabs.com'",
+        "mod 'a_module_with_a_very_long_name', :svn => 'https://svn.example.net/old'",
+        module(forge, "apt"),
+    )
+    seen = make(shop, "import", "-o", str(file.parent / "manifest.yaml"), str(file), COLUMNS="60")
+    assert "line 4: a_module_with_a_very_long_name: left: is a Subversion repository" in seen.out
+    assert "line 5: apt: names no ref: main is taken" in seen.out
+    assert "localpuppet.yaml" not in seen.out, "the public Forge is the one that is asked"
+    own = puppetfile(shop, "forge 'https://forge.example.com'")
+    assert "is a setting here" in make(shop, "import", "--check", str(own)).out
+    offline = puppetfile(shop, module(forge, "apt"))
+    unasked = make(shop, "import", "--check", str(offline)).out
+    assert "apt: names no ref: master is taken, and its repository was not asked" in unasked

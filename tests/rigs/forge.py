@@ -87,12 +87,12 @@ def manifest(forge: Forge, ntp: str = "v1", dist: str = "r7") -> str:
     )
 
 
-def make(node: Node, *arguments: str) -> Done:
+def make(node: Node, *arguments: str, **env: str) -> Done:
     """Run `release …` on the machine of those who make releases: another state directory."""
     maker = node.root / "maker"
     maker.mkdir(exist_ok=True)
     shutil.copy(node.root / "localpuppet.yaml", maker)
-    return node.run("--root", str(maker), "release", *arguments)
+    return node.run("--root", str(maker), "release", *arguments, **env)
 
 
 def release(node: Node, forge: Forge, tag: str, **manifest_of: str) -> str:

@@ -66,6 +66,7 @@ class ModuleForge:
         elsewhere: A URL that archives are redirected to; empty for none.
         lies: Archives → the digest that the API says instead of theirs.
         silent: Whether the API says no SHA-256.
+        token: What it wants as `Authorization: Bearer …`; empty for nothing.
         slow: What goes on for ever, a byte at a time: "headers", "body", or nothing.
     """
 
@@ -75,6 +76,7 @@ class ModuleForge:
     elsewhere: str = ""
     lies: dict[str, str] = field(default_factory=dict)
     silent: bool = False
+    token: str = ""
     slow: str = ""
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -145,6 +147,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         forge.asked.append((path, dict(self.headers)))
         name = path.rpartition("/")[2]
+        if forge.token and self.headers.get("Authorization") != f"Bearer {forge.token}":
+            self._answer(401, b"{}")
+            return
         if forge.slow:
             self._trickle(forge.slow)
             return

@@ -76,8 +76,15 @@ def import_command(
     if options["check"]:
         found = import_modules(said, rules=rules, old=old, repository=None)
     else:
-        with ReleaseWiring(node).repository("asking") as repository:
-            found = import_modules(said, rules=rules, old=old, repository=repository)
+        releases = ReleaseWiring(node)
+        with releases.repository(f"importing {file}") as repository:
+            found = import_modules(
+                said,
+                rules=rules,
+                old=old,
+                repository=repository,
+                progress=releases.counted("repositories"),
+            )
         text = found.manifest.to_text(found.comments)
         if output is not None:
             write_durably(output, text.encode(), mode=0o644)
@@ -146,23 +153,26 @@ def _with_moduledir(
 def _show(
     said: "Puppetfile", found: "Imported", output: Path | None, *, check: bool, shown: bool
 ) -> None:
-    """Show what became of each entry: all of them, or where a manifest is printed what is left."""
-    choices = [choice for choice in found.choices if check or shown or choice.left or choice.notes]
+    """Show what became of each entry: all of them, or where a manifest is printed what is left.
+
+    Reasons stand below the table: a narrow terminal would cut them off in it.
+    """
     rows = [
         (
             str(choice.entry.line),
             render.user_text(choice.name),
             render.user_text(_from(choice)),
-            render.user_text("left: " + choice.left if choice.left else "; ".join(choice.notes)),
         )
-        for choice in choices
+        for choice in found.choices
     ]
+    from localpuppet.releases.forge.names import is_public
+
     err = not (check or shown)
-    if rows:
-        render.say(render.table(("LINE", "MODULE", "PINNED BY", ""), rows), err=err)
-    for line, note in said.notes.items():
+    if rows and not err:
+        render.say(render.table(("LINE", "MODULE", "PINNED BY"), rows))
+    for line, note in _notes(said, found):
         render.say(f"line {line}: {render.user_text(note)}", err=err)
-    if said.forge:
+    if said.forge and not is_public(said.forge):
         render.say(
             "the Puppetfile's forge is a setting here: 'forge: {url: …}' in localpuppet.yaml",
             err=err,
@@ -176,7 +186,18 @@ def _show(
     render.say(f"{wrote}{taken} of {total} taken, {len(found.left)} left", err=err)
 
 
+def _notes(said: "Puppetfile", found: "Imported") -> list[tuple[int, str]]:
+    """Return what somebody should read of the entries, each with its line, in their order."""
+    notes = list(said.notes.items())
+    for choice in found.choices:
+        words = [f"left: {choice.left}"] if choice.left else choice.notes
+        notes += [(choice.entry.line, f"{choice.name}: {word}") for word in words]
+    return sorted(notes)
+
+
 def _from(choice: "Choice") -> str:
+    if choice.left:
+        return "left"
     source = "git" if "git" in choice.entry.options else "forge"
     return f"{source} {choice.said}" if choice.said else "-"
 

@@ -1,10 +1,14 @@
-"""Names of the Forge: OWNER/NAME."""
+"""Names of the Forge: OWNER/NAME, and those of its own hosts."""
 
 import re
+from urllib.parse import urlsplit
 
 from localpuppet.errors import InvalidInputError
 
 _SLUG = re.compile(r"([A-Za-z0-9]{1,64})[/-]([a-z][a-z0-9_]{0,99})\Z")
+_PUBLIC = {
+    f"{host}.{site}.com" for host in ("forge", "forgeapi") for site in ("puppet", "puppetlabs")
+}
 
 
 class Slug(str):
@@ -37,3 +41,11 @@ class Slug(str):
     def dashed(self) -> str:
         """`OWNER-NAME`, as the API and `metadata.json` write it."""
         return self.replace("/", "-", 1)
+
+
+def is_public(url: str) -> bool:
+    """Return whether a URL is one of the public Forge, by any of the names that it has had."""
+    try:
+        return urlsplit(url).hostname in _PUBLIC
+    except ValueError:
+        return False

@@ -13,7 +13,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -77,29 +77,49 @@ def is_https(url: str) -> bool:
 
 
 class _Connection(http.client.HTTPSConnection):
-    """A connection that ends after so many seconds, however slowly the server goes on.
+    """A connection that ends after so many seconds, however slowly server or proxy go on.
 
-    A timeout of a socket begins anew with each byte, and headers have room for many.
+    A timeout of a socket begins anew with each byte: of a proxy's answer, of headers. A second
+    descriptor of the socket can end both; TLS takes the first one over in between.
     """
 
     def __init__(self, host: str, *, timeout: float, context: ssl.SSLContext, total: float) -> None:
         super().__init__(host, timeout=timeout, context=context)
         self._total = total
+        self._create_connection = self._bounded  # what connect() calls for the plain socket
+        self._let_go: Callable[[], None] = lambda: None
 
     def connect(self) -> None:
-        super().connect()
-        end = threading.Timer(self._total, _cut, [weakref.ref(self.sock)])
+        connected = False
+        try:
+            super().connect()
+            connected = True
+        finally:
+            if not connected:
+                self._let_go()
+        weakref.finalize(self.sock, self._let_go)  # when the answer was read, or is given up
+
+    def _bounded(
+        self, address: tuple[str, int], timeout: float, source: tuple[str, int] | None
+    ) -> socket.socket:
+        found = socket.create_connection(address, timeout, source)
+        twin = found.dup()
+        end = threading.Timer(self._total, _cut, [twin])
         end.daemon = True
         end.start()
-        weakref.finalize(self.sock, end.cancel)
+        self._let_go = partial(_let_go, end, twin)
+        return found
 
 
-def _cut(sock: "weakref.ref[socket.socket]") -> None:
+def _cut(twin: socket.socket) -> None:
     """Have whoever reads from a socket see its end."""
-    found = sock()
-    if found is not None:
-        with suppress(OSError):  # it has ended by itself
-            found.shutdown(socket.SHUT_RDWR)
+    with suppress(OSError):  # it has ended by itself
+        twin.shutdown(socket.SHUT_RDWR)
+
+
+def _let_go(end: threading.Timer, twin: socket.socket) -> None:
+    end.cancel()
+    twin.close()
 
 
 class _Handler(urllib.request.HTTPSHandler):
@@ -150,6 +170,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             raise urllib.error.URLError("it redirects to something that is not https")
         found = super().redirect_request(req, fp, code, msg, headers, newurl)
         if found is not None:
+            # urllib copies it, also to a server that no proxy stands before.
+            found.remove_header("Proxy-authorization")
             _authorize(found, self._access)
         return found
 

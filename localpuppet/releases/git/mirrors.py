@@ -154,7 +154,8 @@ class Git:
                 zip(wanted, pool.map(self._refs, wanted), strict=True), 1
             ):
                 found[url] = refs
-                self._progress(done, len(wanted))
+                if len(wanted) > 1:  # whoever asks one by one counts them
+                    self._progress(done, len(wanted))
         return found
 
     def _refs(self, url: str) -> dict[str, str]:

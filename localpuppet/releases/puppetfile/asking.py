@@ -1,6 +1,6 @@
 """Asks the repositories of a Puppetfile what their refs are; one that is silent costs a line."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from localpuppet.errors import IntegrityError, UnavailableError
@@ -22,12 +22,15 @@ class Answer:
     problem: str = ""
 
 
-def ask(urls: Sequence[str], repository: Repository) -> dict[str, Answer]:
+def ask(
+    urls: Sequence[str], repository: Repository, progress: Callable[[int, int], None]
+) -> dict[str, Answer]:
     """Return what repositories say, several at a time.
 
     Args:
         urls: Their URLs.
         repository: Git.
+        progress: Called with the number of repositories that were asked, and of all.
     """
     from concurrent.futures import ThreadPoolExecutor
 
@@ -38,5 +41,9 @@ def ask(urls: Sequence[str], repository: Repository) -> dict[str, Answer]:
             return Answer(refs=None, problem=error.args[0])
 
     wanted = list(dict.fromkeys(urls))
+    found = {}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return dict(zip(wanted, pool.map(one, wanted), strict=True))
+        for url, answer in zip(wanted, pool.map(one, wanted), strict=True):
+            found[url] = answer
+            progress(len(found), len(wanted))
+    return found

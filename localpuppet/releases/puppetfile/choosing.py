@@ -195,7 +195,8 @@ def _git(
         notes.append(f":control_branch is not known to a release: {ref} is default_branch")
     if not ref:
         kind, ref = "branch", _default(refs)
-        notes.append(f"names no ref: {ref} is taken")
+        unsure = "" if refs is not None else ", and its repository was not asked"
+        notes.append(f"names no ref: {ref} is taken{unsure}")
     if rules.use_tags and kind != "tag":
         return _at_tag(url, kind, ref, refs), "", notes
     if _HEX.match(ref):

@@ -4,7 +4,7 @@ Owns: which repositories are asked, what stands in the manifest. Refuses to know
 the result is shown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,12 @@ class Imported:
 
 
 def import_modules(
-    puppetfile: Puppetfile, *, rules: Rules, old: Manifest, repository: "Repository | None"
+    puppetfile: Puppetfile,
+    *,
+    rules: Rules,
+    old: Manifest,
+    repository: "Repository | None",
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Imported:
     """Return what becomes of a Puppetfile.
 
@@ -52,10 +57,11 @@ def import_modules(
         rules: What decides beside it.
         old: The manifest that is there; its modulepath and other keys are kept.
         repository: Git; `None` for not asking anybody.
+        progress: Called with the number of repositories that were asked, and of all.
     """
     places = [must_ask(entry, rules) for entry in puppetfile.entries]
     urls = [url for url in places if url is not None]
-    answers = ask(urls, repository) if repository is not None and urls else {}
+    answers = ask(urls, repository, progress) if repository is not None and urls else {}
     choices: list[Choice] = []
     first: dict[str, int] = {}
     for entry, url in zip(puppetfile.entries, places, strict=True):

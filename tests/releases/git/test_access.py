@@ -14,6 +14,7 @@ from localpuppet.releases.git.access import GitAccess, access_for, check_credent
 from localpuppet.releases.git.mirrors import Git
 from localpuppet.releases.git.names import GitUrl
 from localpuppet.releases.git.program import GitProgram
+from tests.rigs.connect_proxy import ConnectProxy, serve_proxy
 from tests.rigs.node import Node
 from tests.rigs.tls import Authority
 
@@ -134,6 +135,34 @@ def test_git_gives_the_credentials_to_their_host_and_to_no_other(
     assert [said for _, said in heard] == [None]
     assert "ls-remote" in noted.read_text()
     assert "s3cret" not in noted.read_text()
+
+
+def test_the_proxy_of_a_source_is_gone_through_and_hears_no_credentials(
+    tmp_path: Path, asking: tuple[str, list[tuple[str, str | None]]]
+) -> None:
+    url, heard = asking
+    (tmp_path / "credentials").write_bytes(SECRET)
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nGIT_SSL_CAINFO={tmp_path}/ca.pem exec /usr/bin/git "$@"\n')
+    program.chmod(0o755)
+    host, _, port = url.removeprefix("https://").partition(":")
+    proxy = ConnectProxy(elsewhere=(host, int(port)))
+    with serve_proxy(proxy) as place:
+        mine = GitAccess(proxy=place, credentials=tmp_path / "credentials")
+        git = Git(
+            tmp_path / "mirrors",
+            env={"PATH": f"{program.parent}:/usr/bin:/bin", "https_proxy": "http://127.0.0.1:1"},
+            allow_file=False,
+            timeout=60,
+            access=lambda _asked: mine,
+        )
+        with pytest.raises(UnavailableError):
+            git.refs([GitUrl.parse("https://localhost:1/a.git", where="")])
+    basic = "Basic " + base64.b64encode(b"oauth2:glpat-s3cret").decode()
+    assert [said for _, said in heard] == [None, basic]
+    assert set(proxy.places) == {"localhost:1"}
+    assert all("authorization" not in str(headers).lower() for _, headers in proxy.heard)
 
 
 def test_only_a_git_that_goes_out_hears_of_the_proxy(tmp_path: Path) -> None:
