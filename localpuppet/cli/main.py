@@ -27,6 +27,7 @@ VERBS = {
     "history": "record.history",
     "instance-data": "data.instance_data",
     "keys": "keys",
+    "kicks": "orchestrator.kicks",
     "last-run": "requests",
     "lease": "lease",
     "logs": "record.history",

@@ -1,5 +1,6 @@
-"""From what a site says of its applications to the order in which its nodes run.
+"""In which order the nodes of a site run, from what it says of its applications; who kicks whom.
 
-decides: `graph`, `levels`, `site`, `plan`, `picture`, `dot`, `svg`.
+decides: `graph`, `levels`, `site`, `plan`, `picture`, `dot`, `svg`, `svg_parts`.
 acts: `site_file`.
+inner rooms: `roles`.
 """

@@ -1,38 +1,27 @@
 """A picture of a plan as SVG: a column for each group, time from left to right.
 
-Owns: the drawing, without any program or font of this machine; a browser shows it as it stands.
-Text is escaped here; no script, no link, nothing is loaded.
+Owns: the drawing; a browser shows it as it stands.
 """
 
 from dataclasses import dataclass
 from html import escape
 
 from localpuppet.orchestrator.picture import Box, Edge, Picture
+from localpuppet.orchestrator.svg_parts import LETTER, LINE, LONGEST, MARGIN, document, text
 
-LETTER = 7.2  # the width of a letter of 11 pixels, about
-LONGEST = 44  # letters in a box
 LABELLED = 40  # edges have labels in pictures with at most so many
-MARGIN, TOP, GAP, BETWEEN = 24, 74, 16, 150
-LINE, HEAD, FOOT = 15, 22, 9
+TOP, GAP, BETWEEN = 74, 16, 150
+HEAD, FOOT = 22, 9
 _STYLE = """\
-text { font: 11px sans-serif; fill: #1f2933; }
-.title { font-size: 15px; font-weight: bold; }
 .group { font-size: 12px; font-weight: bold; fill: #52606d; text-anchor: middle; }
-.node { font-weight: bold; }
-.box { fill: #f4f6f8; stroke: #5b6b7b; }
 .again { fill: #fff3d6; }
 .chain { stroke: #c0392b; stroke-width: 2.5; }
-.edge { fill: none; stroke: #7b8794; }
 .edge.chain { stroke: #c0392b; stroke-width: 2.5; }
 .edge.same { stroke: #b7791f; stroke-dasharray: 5 4; }
 .label { font-size: 10px; fill: #52606d; text-anchor: middle; stroke: #fff; stroke-width: 3px;
   paint-order: stroke; }
 """
-_MARKERS = "".join(
-    f'<marker id="{name}" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8"'
-    f' markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0 8 4 0 8z" fill="{color}"/></marker>'
-    for name, color in (("to", "#7b8794"), ("chain-to", "#c0392b"), ("same-to", "#b7791f"))
-)
+_ARROWS = {"to": "#7b8794", "chain-to": "#c0392b", "same-to": "#b7791f"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +45,7 @@ def draw(picture: Picture) -> str:
     width = max(width, 2 * MARGIN + 8.5 * len(picture.title), 560)
     bottom = max([place.y + place.height for place in places], default=TOP) + 40
     height = bottom + LINE * len(picture.notes) + MARGIN
-    body = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}"'
-        f' viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
-        f"<title>{escape(picture.title)}</title>",
-        f"<style>\n{_STYLE}</style><defs>{_MARKERS}</defs>",
-        '<rect width="100%" height="100%" fill="#fff"/>',
-        _text(MARGIN, 30, picture.title, "title"),
-        *_heads(picture, places),
-    ]
+    body = _heads(picture, places)
     ordered = sorted(picture.edges, key=lambda edge: edge.critical)
     body += [_edge(edge, places) for edge in ordered]
     body += [_box(box, place) for box, place in zip(picture.boxes, places, strict=True)]
@@ -72,10 +53,10 @@ def draw(picture: Picture) -> str:
         body += [_label(edge, places) for edge in ordered if edge.label]
     body += _legend(picture, bottom)
     body += [
-        _text(MARGIN, bottom + LINE * (number + 1) + 6, note, "note")
+        text(MARGIN, bottom + LINE * (number + 1) + 6, note, "note")
         for number, note in enumerate(picture.notes)
     ]
-    return "\n".join([*body, "</svg>", ""])
+    return document(picture.title, (width, height), _STYLE, _ARROWS, body)
 
 
 def _places(picture: Picture) -> list[_Place]:
@@ -109,7 +90,7 @@ def _heads(picture: Picture, places: list[_Place]) -> list[str]:
     for box, place in zip(picture.boxes, places, strict=True):
         seen.setdefault(box.group, place)
     return [
-        _text(place.x + place.width / 2, TOP - 16, picture.heads[group - 1], "group")
+        text(place.x + place.width / 2, TOP - 16, picture.heads[group - 1], "group")
         for group, place in seen.items()
     ]
 
@@ -120,10 +101,10 @@ def _box(box: Box, place: _Place) -> str:
     lines = [
         f'<g><title>{escape(title)}</title><rect class="{kind}" x="{place.x:.0f}"'
         f' y="{place.y:.0f}" width="{place.width:.0f}" height="{place.height:.0f}" rx="6"/>',
-        _text(place.x + 10, place.y + 17, box.title, "node"),
+        text(place.x + 10, place.y + 17, box.title, "node"),
     ]
     lines += [
-        _text(place.x + 10, place.y + HEAD + LINE * (number + 1) - 4, line, "part")
+        text(place.x + 10, place.y + HEAD + LINE * (number + 1) - 4, line, "part")
         for number, line in enumerate(box.lines)
     ]
     return "".join([*lines, "</g>"])
@@ -147,13 +128,13 @@ def _label(edge: Edge, places: list[_Place]) -> str:
     # A point of the curve nearer to its end: there the edges of one producer have parted.
     x = start.x + start.width + 0.59 * (end.x - start.x - start.width)
     y = start.middle + 0.68 * (end.middle - start.middle)
-    return _text(x, y - 4, edge.label, "label", most=20)
+    return text(x, y - 4, edge.label, "label", most=20)
 
 
 def _legend(picture: Picture, y: float) -> list[str]:
     parts = []
     x = MARGIN
-    for there, kind, marker, text in (
+    for there, kind, marker, words in (
         (True, "", "to", "has to come before"),
         (any(edge.critical for edge in picture.edges), "chain", "chain-to", "the longest chain"),
         (any(box.again for box in picture.boxes), "same", "same-to", "the same node again"),
@@ -161,12 +142,7 @@ def _legend(picture: Picture, y: float) -> list[str]:
         if there:
             parts += [
                 f'<path class="edge {kind}" marker-end="url(#{marker})" d="M{x} {y - 4:.0f}h34"/>',
-                _text(x + 42, y, text, "note"),
+                text(x + 42, y, words, "note"),
             ]
             x += 180
     return parts
-
-
-def _text(x: float, y: float, text: str, kind: str, *, most: int = LONGEST) -> str:
-    shown = text if len(text) <= most or kind == "title" else f"{text[: most - 1]}…"
-    return f'<text class="{kind}" x="{x:.0f}" y="{y:.0f}">{escape(shown)}</text>'

@@ -1,6 +1,6 @@
 """The only place that picks adapters and hands parts to each other.
 
 acts: `agent_child`, `agent_run_side`, `agent_service`, `evaluating`, `fleet`, `forge`,
-    `identity`, `instance`, `inventory`, `makers`, `node`, `owned_bus`, `puppet_calls`,
+    `identity`, `instance`, `inventory`, `kicks`, `makers`, `node`, `owned_bus`, `puppet_calls`,
     `puppet_environment`, `releases`, `run`.
 """

@@ -1,7 +1,7 @@
 """From the settings to the inventory: what a run leaves for it, and the view of the others."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, TypeVar
 from localpuppet.errors import LocalpuppetError, UnavailableError
 from localpuppet.machine.ports import LineKind
 from localpuppet.wiring.fleet import FleetWiring
+from localpuppet.wiring.kicks import kick_sending, kick_texts, warn_of_cycles
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.agent.inventory_calls import InventoryCalls, Lend
     from localpuppet.bus.key_value import KeyValue
-    from localpuppet.formats.fields import Fields
     from localpuppet.formats.names import NodeName
     from localpuppet.inventory.admission import EntryAdmission
+    from localpuppet.inventory.entry import InventoryEntry
     from localpuppet.inventory.facts import GoodRun
     from localpuppet.inventory.following import ViewFollower
     from localpuppet.inventory.publishing import Outbox, Publisher, Voice
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from localpuppet.machine.ports import Log
     from localpuppet.runs.records import RunDirectory
     from localpuppet.runs.run import Status
-    from localpuppet.triggers.kick_sending import KickSending
 
     Store = Callable[[], Awaitable[KeyValue]]
 
@@ -61,7 +61,7 @@ class InventoryWiring:
         kicks = False
         try:
             if good:
-                self._offer(run, status)
+                self._offer(note, run, status)
         except LocalpuppetError as error:
             note(f"the inventory does not hear of this run: {error}")
         try:
@@ -86,7 +86,7 @@ class InventoryWiring:
         """
         from localpuppet.inventory.publishing import Publisher
 
-        kicks = self._kick_sending(store, log)
+        kicks = kick_sending(self._fleet, store, log)
 
         async def then(told: bool) -> None:
             await kicks.step(told=told)
@@ -118,20 +118,12 @@ class InventoryWiring:
                 if payload is not None:
                     news = await publish(kv, payload, self._voice())
                     outbox.note_published(payload)
-                await self._kick_sending(_lent(kv), _Notes(note)).step(told=True)
+                await kick_sending(self._fleet, _lent(kv), _Notes(note)).step(told=True)
         except TimeoutError as error:
             raise UnavailableError(
                 f"did not take the entry within {PATIENCE:g} s", where="bus"
             ) from error
         return news
-
-    def _kick_sending(self, store: "Store", log: "Log") -> "KickSending":
-        from localpuppet.triggers.kick_sending import KickSending
-
-        fleet = self._fleet
-        return KickSending(
-            fleet.held_kicks, signer=fleet.signer, store=store, clock=self._node.clock, log=log
-        )
 
     def view(self) -> "View":
         """Return this node's copy of what the others said."""
@@ -261,12 +253,27 @@ class InventoryWiring:
             [*own_words(), "--root", str(node.settings.root), "publish"], env=node.environment
         )
 
-    def _offer(self, run: "RunDirectory", status: "Status") -> bool:
+    def _offer(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
         from localpuppet.inventory.facts import entry_of
 
         settings = self._node.settings.inventory
         entry = entry_of(self._good_run(run, status), settings.selection)
-        return self.outbox().offer(entry, refresh=settings.refresh)
+        outbox = self.outbox()
+        if entry.kicks or entry.queries:
+            self._warn_of_cycles(note, outbox.entry(), entry)
+        outbox.offer(entry, refresh=settings.refresh)
+
+    def _warn_of_cycles(
+        self, note: Callable[[str], None], before: "InventoryEntry | None", now: "InventoryEntry"
+    ) -> None:
+        view = self.view()
+        try:
+            if self._is_current(view):
+                warn_of_cycles(note, before, now, view)
+        except LocalpuppetError as error:
+            note(f"nobody looked whether this run closes a cycle: {error}")
+        finally:
+            view.close()
 
     def _good_run(self, run: "RunDirectory", status: "Status") -> "GoodRun":
         from localpuppet.enc.instance.facts import withheld
@@ -276,7 +283,6 @@ class InventoryWiring:
         from localpuppet.inventory.entry import AskedQuery
         from localpuppet.inventory.facts import GoodRun
         from localpuppet.puppet.facts import read_classes, read_facts
-        from localpuppet.puppet.kicks import read_kicks
         from localpuppet.runs.query_record import read_queries
 
         request = read_json(run.request)
@@ -292,7 +298,7 @@ class InventoryWiring:
             withheld=withheld(request.get("instance_facts") or ()),
             classes=read_classes(run.public),
             paths=tuple(tuple(map(NodeName, path)) for path in paths),
-            kicks=_texts(read_kicks(run.public)),
+            kicks=kick_texts(run.public),
             queries=tuple(
                 AskedQuery(text=query.text, digest=query.digest)
                 for query in read_queries(run)
@@ -357,15 +363,6 @@ class _Notes:
 
     def debug(self, text: str, *, kind: LineKind = LineKind.SERVICE) -> None:
         """Say nothing."""
-
-
-def _texts(kicks: "Sequence[Fields]") -> tuple[str, ...]:
-    """Return the queries that find whom a catalog kicks, none twice."""
-    if not kicks:
-        return ()
-    from localpuppet.triggers.kick import Kick
-
-    return tuple(dict.fromkeys(text for kick in kicks for text in Kick.read(kick).texts))
 
 
 def _lent(kv: "KeyValue") -> "Store":

@@ -1,8 +1,10 @@
 """A node kicks another with the real Puppet: when its run is over, and the other can hear of it."""
 
 import json
+import time
 
 from localpuppet.inventory.publishing import Outbox
+from tests.inventory.entries import entry
 from tests.inventory.test_fleet import tell, wait_known
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
@@ -30,8 +32,8 @@ def make(fleet: Fleet) -> tuple[Member, Member]:
 
 
 def kicks_of(member: Member) -> tuple[str, ...] | None:
-    entry = Outbox(member.root / "var").entry()
-    return None if entry is None else entry.kicks
+    said = Outbox(member.root / "var").entry()
+    return None if said is None else said.kicks
 
 
 def waits(member: Member) -> bool:
@@ -41,14 +43,16 @@ def waits(member: Member) -> bool:
 def test_kicks_follow_the_entry_of_their_run_once_a_node(fleet: Fleet) -> None:
     lb, web = make(fleet)
     fleet.start()
-    tell(lb.root, lb.name, "haproxy")
+    told = entry(lb.name, at=time.time(), roles=("haproxy",), kicks=('role="web"',))
+    Outbox(lb.root / "var").offer(told, refresh=0)
     wait_known(web.node, "haproxy", lb.name)
     done = web.run("apply")
     assert done.code == 0, done.err
+    assert "nodes make each other run: haproxy -> web -> haproxy" in done.err
     assert "Kick[balancers]: kicks lb.example.com after this run" in done.out
     lb.wait_log(r"run .* ended")
-    told, kicked = web.log.index("told the others"), web.log.index(f"kicks {lb.name}")
-    assert told < kicked, web.log
+    first, then = web.log.index("told the others"), web.log.index(f"kicks {lb.name}")
+    assert first < then, web.log
     assert lb.log.count(f"accepted a trigger from {web.name}") == 1
     assert kicks_of(web) == ALL
     assert not waits(web)

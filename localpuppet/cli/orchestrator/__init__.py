@@ -1,5 +1,5 @@
 """Verbs of the orchestrator: many nodes, in the right order.
 
-verbs: `plan`.
+verbs: `kicks`, `plan`.
 shared by verbs: `plan_text`.
 """

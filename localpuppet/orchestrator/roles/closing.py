@@ -1,0 +1,38 @@
+"""Cycles that a node is about to close: those that what it says now brings about."""
+
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.reading import InventoryReader
+from localpuppet.orchestrator.roles.cycles import Cycle
+from localpuppet.orchestrator.roles.links import WithEntry, links_of
+from localpuppet.orchestrator.roles.relations import Relations, relations, role_of
+
+
+def asks_the_same(before: InventoryEntry, now: InventoryEntry) -> bool:
+    """Return whether two entries of a node kick and ask the same, and are for the same."""
+    return _asked(before) == _asked(now)
+
+
+def closed_cycles(reader: InventoryReader, entry: InventoryEntry) -> list[Cycle]:
+    """Return the cycles that an entry closes.
+
+    Args:
+        reader: The inventory, without the entry.
+        entry: What the node says now.
+
+    Raises:
+        StateError: The inventory cannot be read.
+    """
+    mine = role_of(entry.node, entry.roles)
+    cycles = [one for one in _relations(WithEntry(reader, entry)).cycles if mine in one.path]
+    if not cycles:
+        return []
+    before = {one.path for one in _relations(reader).cycles}
+    return [one for one in cycles if one.path not in before]
+
+
+def _relations(reader: InventoryReader) -> Relations:
+    return relations(links_of(reader))
+
+
+def _asked(entry: InventoryEntry) -> object:
+    return entry.roles, set(entry.kicks), {query.text for query in entry.queries}

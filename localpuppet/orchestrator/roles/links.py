@@ -1,0 +1,207 @@
+"""What nodes say of each other, node by node: who makes whom run, and why.
+
+Owns: that a kick, a query and a trigger become links from nodes to nodes. Refuses to know: roles,
+pictures.
+
+- A link leads from the nodes that change to the nodes that run then. A kick leads to whom it finds;
+  a query leads from the nodes in its answer to the node that asks.
+- A question is answered once, however many nodes ask it: links are as many as questions.
+- A trigger is seen, not declared: it stands in the chains that led to a node's last run. It counts
+  where no kick and no query explains it.
+- What another node wrote and nobody understands is a note, and stops nothing.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import NodeName
+from localpuppet.formats.strict_json import loads
+from localpuppet.formats.text import one_line, shown_names
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.query.functions import Question
+from localpuppet.inventory.reading import Equal, InventoryReader
+
+# Different questions that are asked in one look; each may read every entry.
+MAX_QUESTIONS = 1000
+MAX_SHOWN = 60
+_CALL = re.compile(r"([a-z_]+)\((.*)\)\Z", re.DOTALL)
+
+
+class By(StrEnum):
+    """Why a node runs when another one changes."""
+
+    KICK = "kick"
+    QUERY = "query"
+    TRIGGER = "trigger"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Nodes that make other nodes run.
+
+    Attributes:
+        by: Why.
+        starts: The nodes that change.
+        ends: The nodes that run then; a node of both does not make itself run.
+        text: The kick or the question as it was written; empty for a trigger.
+    """
+
+    by: By
+    starts: frozenset[NodeName]
+    ends: frozenset[NodeName]
+    text: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it leads from no node to another one."""
+        return not self.starts or not self.ends or (self.starts == self.ends and len(self.ends) < 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """All links, and the nodes that they are about.
+
+    Attributes:
+        nodes: Each node of the inventory, and its roles.
+        links: Those that lead from a node to another one.
+        lost: Kicks that find nobody: the text, and who kicks.
+        notes: What could not be looked at, each one line.
+    """
+
+    nodes: dict[NodeName, tuple[str, ...]]
+    links: tuple[Link, ...]
+    lost: tuple[tuple[str, frozenset[NodeName]], ...]
+    notes: tuple[str, ...]
+
+
+class WithEntry:
+    """An inventory in which one node says something else: an `InventoryReader`.
+
+    Args:
+        reader: The inventory.
+        entry: What the node says.
+    """
+
+    def __init__(self, reader: InventoryReader, entry: InventoryEntry) -> None:
+        self._reader = reader
+        self._entry = entry
+
+    @property
+    def revision(self) -> int:
+        """Return the revision of the inventory."""
+        return self._reader.revision
+
+    def current_until(self) -> float | None:
+        """Return when the inventory was last current."""
+        return self._reader.current_until()
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        """Yield entries, sorted by name; the one is always among them."""
+        told = False
+        for entry in self._reader.entries(equal):
+            if not told and entry.node >= self._entry.node:
+                told = True
+                yield self._entry
+            if entry.node != self._entry.node:
+                yield entry
+        if not told:
+            yield self._entry
+
+    def entry(self, node: NodeName) -> InventoryEntry | None:
+        """Return the entry of a node."""
+        return self._entry if node == self._entry.node else self._reader.entry(node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What the entries say of others, each different text once."""
+
+    nodes: dict[NodeName, tuple[str, ...]]
+    questions: dict[tuple[By, str], set[NodeName]]
+    steps: set[tuple[NodeName, NodeName]]
+
+
+def links_of(reader: InventoryReader) -> Links:
+    """Return the links of an inventory.
+
+    Args:
+        reader: The entries.
+
+    Raises:
+        StateError: They cannot be read.
+    """
+    said = _said(reader.entries())
+    found, lost, notes = [], [], []
+    if len(said.questions) > MAX_QUESTIONS:
+        notes.append(f"{len(said.questions) - MAX_QUESTIONS} more questions are not looked at")
+    for (by, text), asking in sorted(said.questions.items())[:MAX_QUESTIONS]:
+        try:
+            answer = _names(by, text, reader)
+        except InvalidInputError as error:
+            shown = f"{by} {one_line(text)[:MAX_SHOWN]!r}"
+            notes.append(f"{shown} of {shown_names(sorted(asking))} is not understood: {error}")
+            continue
+        starts, ends = (asking, answer) if by is By.KICK else (answer, asking)
+        link = Link(by=by, starts=frozenset(starts), ends=frozenset(ends), text=text)
+        if not link.is_empty:
+            found.append(link)
+        elif by is By.KICK and not answer:
+            lost.append((text, frozenset(asking)))
+    return Links(
+        nodes=said.nodes,
+        links=(*found, *_triggers(said, found)),
+        lost=tuple(lost),
+        notes=tuple(notes),
+    )
+
+
+def _said(entries: Iterable[InventoryEntry]) -> _Said:
+    nodes: dict[NodeName, tuple[str, ...]] = {}
+    questions: dict[tuple[By, str], set[NodeName]] = {}
+    steps: set[tuple[NodeName, NodeName]] = set()
+    for entry in entries:
+        nodes[entry.node] = entry.roles
+        for text in entry.kicks:
+            questions.setdefault((By.KICK, text), set()).add(entry.node)
+        for query in entry.queries:
+            questions.setdefault((By.QUERY, query.text), set()).add(entry.node)
+        for path in entry.paths:
+            chain = (*path, entry.node)
+            steps.update(pairwise(chain))
+    return _Said(nodes=nodes, questions=questions, steps=steps)
+
+
+def _triggers(said: _Said, explained: list[Link]) -> Iterator[Link]:
+    """Yield the triggers that no kick and no query explains, by who sent them."""
+    of_start: dict[NodeName, list[Link]] = {}
+    for link in explained:
+        for start in link.starts:
+            of_start.setdefault(start, []).append(link)
+    ends: dict[NodeName, set[NodeName]] = {}
+    for start, end in said.steps:
+        known = start in said.nodes and end in said.nodes and start != end
+        if known and not any(end in link.ends for link in of_start.get(start, ())):
+            ends.setdefault(start, set()).add(end)
+    for start, triggered in sorted(ends.items()):
+        yield Link(by=By.TRIGGER, starts=frozenset((start,)), ends=frozenset(triggered))
+
+
+def _names(by: By, text: str, reader: InventoryReader) -> frozenset[NodeName]:
+    question = Question.of("query_nodes", [text]) if by is By.KICK else _question(text)
+    return frozenset(map(NodeName, question.answer(reader).names))
+
+
+def _question(text: str) -> Question:
+    """Return the question that `Question.text` wrote."""
+    call = _CALL.match(text)
+    if call is None:
+        raise InvalidInputError("is not a call of a function")
+    try:
+        arguments = loads(f"[{call[2]}]")
+    except ValueError as error:
+        raise InvalidInputError("its arguments are cut, or are not JSON") from error
+    return Question.of(call[1], arguments)

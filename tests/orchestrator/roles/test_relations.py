@@ -1,0 +1,162 @@
+"""Who makes whom run, from entries: links, roles and cycles."""
+
+from typing import Any
+
+import pytest
+
+from localpuppet.inventory.entry import AskedQuery, InventoryEntry
+from localpuppet.orchestrator.roles.closing import asks_the_same, closed_cycles
+from localpuppet.orchestrator.roles.links import By, WithEntry, links_of
+from localpuppet.orchestrator.roles.relations import Relations, relations
+from tests.doubles.inventory import MemoryInventory
+from tests.inventory.entries import entry
+
+
+def node(
+    name: str,
+    *roles: str,
+    kicks: tuple[str, ...] = (),
+    asks: tuple[str, ...] = (),
+    paths: tuple[tuple[str, ...], ...] = (),
+) -> InventoryEntry:
+    queries = tuple(AskedQuery(text=text, digest="0") for text in asks)
+    more: dict[str, Any] = {"kicks": kicks, "queries": queries, "paths": paths}
+    return entry(f"{name}.example.com", at=1, roles=roles, **more)
+
+
+def role(name: str) -> str:
+    return f'role="{name}"'
+
+
+def asks(name: str) -> str:
+    return f'servers_with_role("{name}")'
+
+
+def of(*entries: InventoryEntry, by: tuple[By, ...] = tuple(By)) -> Relations:
+    inventory = MemoryInventory(sorted(entries, key=lambda one: one.node))
+    return relations(links_of(inventory), by=by)
+
+
+def edges(found: Relations) -> list[tuple[str, str, str]]:
+    return [(edge.start, edge.end, str(edge.by)) for edge in found.edges]
+
+
+def shown(found: Relations) -> list[str]:
+    return [cycle.shown for cycle in found.cycles]
+
+
+def test_a_load_balancer_that_asks_and_is_kicked_is_no_cycle() -> None:
+    kicks = (role("haproxy"),)
+    found = of(
+        node("web01", "web", kicks=kicks),
+        node("web02", "web", kicks=kicks),
+        node("lb01", "haproxy", asks=(asks("web"),)),
+    )
+    assert edges(found) == [("web", "haproxy", "kick"), ("web", "haproxy", "query")]
+    assert found.cycles == ()
+    assert [(one.name, len(one.nodes)) for one in found.roles] == [("haproxy", 1), ("web", 2)]
+    assert found.edges[0].texts == (role("haproxy"),)
+
+
+def test_the_predecessors_cycle_is_named() -> None:
+    found = of(
+        node("n", "web", kicks=(role("haproxy"),)), node("lb", "haproxy", kicks=(role("web"),))
+    )
+    assert shown(found) == ["haproxy -> web -> haproxy"]
+    assert not found.cycles[0].settles
+
+
+def test_a_cycle_of_roles_without_one_of_nodes_is_none() -> None:
+    found = of(
+        node("web01", "web", kicks=('fqdn="lb01.example.com"',)),
+        node("web02", "web"),
+        node("lb01", "haproxy"),
+        node("lb02", "haproxy", kicks=('fqdn="web02.example.com"',)),
+    )
+    assert len(found.edges) == 2
+    assert found.cycles == ()
+
+
+def test_nobody_makes_itself_run_but_two_of_one_role_do_by_kicks_and_not_by_queries() -> None:
+    kicks = (role("db"),)
+    assert edges(of(node("db01", "db", kicks=kicks))) == []
+    both = of(node("db01", "db", kicks=kicks), node("db02", "db", kicks=kicks))
+    assert shown(both) == ["db -> db"]
+    cluster = of(node("db01", "db", asks=(asks("db"),)), node("db02", "db", asks=(asks("db"),)))
+    assert edges(cluster) == [("db", "db", "query")]
+    assert cluster.cycles == ()
+
+
+def test_a_cycle_through_an_answer_settles_and_can_be_left_out() -> None:
+    entries = [
+        node("web01", "web", kicks=(role("haproxy"),), asks=('server_with_role("haproxy", null)',)),
+        node("lb01", "haproxy"),
+    ]
+    found = of(*entries)
+    assert shown(found) == ["haproxy -> web -> haproxy"]
+    assert found.cycles[0].settles
+    assert found.cycles[0].to_dict()["by"] == [["query"], ["kick"]]
+    assert of(*entries, by=(By.KICK, By.TRIGGER)).cycles == ()
+
+
+def test_each_cycle_of_a_tangle_is_named_once_and_the_shortest_first() -> None:
+    found = of(
+        node("a", "a", kicks=(role("b"),)),
+        node("b", "b", kicks=(role("a"), role("c"))),
+        node("c", "c", kicks=(role("d"),)),
+        node("d", "d", kicks=(role("a"),)),
+        node("e", "e", kicks=(role("a"),)),
+    )
+    assert shown(found) == ["a -> b -> a", "a -> b -> c -> d -> a"]
+
+
+def test_a_trigger_is_seen_where_neither_kick_nor_query_explains_it() -> None:
+    found = of(
+        node("web01", "web", kicks=(role("haproxy"),)),
+        node("lb01", "haproxy", paths=(("web01.example.com",),)),
+        node("db01", paths=(("gone.example.com",), ("web01.example.com", "lb01.example.com"))),
+    )
+    assert edges(found) == [
+        ("haproxy", "db01.example.com", "trigger"),
+        ("web", "haproxy", "kick"),
+    ]
+
+
+def test_what_cannot_be_understood_and_whom_nobody_finds_is_said() -> None:
+    found = of(
+        node(
+            "a", "a", kicks=("role=", role("nosuch")), asks=('servers_with_role("a…)', "x", "no()")
+        ),
+        node("b", "b"),
+    )
+    assert edges(found) == [("a", 'nobody: role="nosuch"', "kick")]
+    assert len(found.notes) == 4
+    assert all("of a.example.com is not understood" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("name", ["a", "m", "z"])
+def test_another_entry_stands_in_the_place_of_a_nodes_own(name: str) -> None:
+    before = MemoryInventory([node("b"), node("m")])
+    after = WithEntry(before, node(name, "new"))
+    names = [str(one.node).partition(".")[0] for one in after.entries()]
+    assert names == sorted({"b", "m", name})
+    assert next(one for one in after.entries() if one.node.startswith(name)).roles == ("new",)
+
+
+def test_a_node_hears_of_the_cycles_that_it_closes_and_of_no_other() -> None:
+    fleet = MemoryInventory(
+        [
+            node("a", "a", kicks=(role("b"),)),
+            node("b", "b", kicks=(role("a"),)),
+            node("lb", "haproxy", asks=(asks("web"),)),
+            node("w", "web"),
+        ]
+    )
+    closing = node("lb", "haproxy", asks=(asks("web"),), kicks=(role("a"),))
+    assert closed_cycles(fleet, closing) == []
+    closing = node("w", "web", asks=(asks("haproxy"),))
+    assert [one.shown for one in closed_cycles(fleet, closing)] == ["haproxy -> web -> haproxy"]
+    again = MemoryInventory([*fleet.listed[:3], closing])
+    assert closed_cycles(again, closing) == []
+    assert asks_the_same(closing, closing)
+    assert not asks_the_same(closing, node("w", "web"))
