@@ -43,10 +43,10 @@ def agent_command(node: NodeWiring, side: str, now: bool, debug: bool) -> None:
     it. What was accepted survives the agent: it is on the disk until its run is over.
     """
     from localpuppet.agent.log import AgentLog
-    from localpuppet.cli.run_async import run
     from localpuppet.wiring import agent_service
     from localpuppet.wiring.agent_child import learn
     from localpuppet.wiring.fleet import FleetWiring
+    from localpuppet.wiring.run_async import run
 
     if side != "network":
         learn(node.root_option)

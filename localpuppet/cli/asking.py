@@ -32,8 +32,8 @@ def ask_nodes(
     Raises:
         UnavailableError: The bus cannot be asked.
     """
-    from localpuppet.cli.run_async import run
     from localpuppet.wiring.fleet import FleetWiring
+    from localpuppet.wiring.run_async import run
 
     names = [NodeName.parse(name) for name in dict.fromkeys(nodes)]
     fleet = FleetWiring(node)

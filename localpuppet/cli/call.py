@@ -16,10 +16,10 @@ def call_command(node: NodeWiring) -> None:
     For the Puppet modules (docs/puppet-module.md). Leases need the agent, who stays to renew them.
     """
     from localpuppet.agent.puppet_calls import MAX_LINE
-    from localpuppet.cli.run_async import run
     from localpuppet.wiring.fleet import FleetWiring
     from localpuppet.wiring.inventory import InventoryWiring
     from localpuppet.wiring.puppet_calls import puppet_calls
+    from localpuppet.wiring.run_async import run
 
     fleet = FleetWiring(node)
     inventory = InventoryWiring(node, fleet=fleet).calls(render.Silent().note)

@@ -43,8 +43,10 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     )
     loaded, release, document = classified.loaded, classified.release, classified.document
     if node.ledger.rollback() is None:  # else whoever rolled back has decided
+        app = loaded.input.app
         try:
-            node.ledger.check_forward(loaded.input.app)
+            before = RunWiring(node).applied_elsewhere() if node.ledger.begins(app) else None
+            node.ledger.check_forward(app, before=before)
         except LocalpuppetError as error:
             raise loaded.placed(error) from error
     releases = ReleaseWiring(node)

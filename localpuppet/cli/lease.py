@@ -45,8 +45,8 @@ def lease_command(node: NodeWiring, name: str, wait: str | None, command: tuple[
     killed or hangs: before the lease can be another's.
     """
     from localpuppet.bus.layout import parse_lease_name
-    from localpuppet.cli.run_async import run
     from localpuppet.wiring.fleet import FleetWiring
+    from localpuppet.wiring.run_async import run
 
     patience = 0.0 if wait is None else parse_duration(wait, what="wait")
     lease = parse_lease_name(name)

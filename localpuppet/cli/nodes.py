@@ -46,8 +46,8 @@ def nodes_command(node: NodeWiring, following: bool, roles: tuple[str, ...], as_
     What a node says counts only with its signature: one whose key is not trusted here is shown as
     "not trusted". A bus that cannot be asked is an error, never an empty list.
     """
-    from localpuppet.cli.run_async import run
     from localpuppet.wiring.fleet import FleetWiring
+    from localpuppet.wiring.run_async import run
 
     if roles:
         if following:
@@ -72,8 +72,8 @@ def nodes_command(node: NodeWiring, following: bool, roles: tuple[str, ...], as_
 
 def _show_roles(node: NodeWiring, roles: tuple[str, ...], *, as_json: bool) -> None:
     from localpuppet.cli import render_run
-    from localpuppet.cli.run_async import run
     from localpuppet.wiring.inventory import InventoryWiring
+    from localpuppet.wiring.run_async import run
 
     entries = run(_with_roles(InventoryWiring(node), roles))
     if as_json:

@@ -59,10 +59,10 @@ def trigger_command(
     as_json: bool,
 ) -> int:
     """Trigger a run on each NODE: one that starts after this, or a logged drop."""
-    from localpuppet.cli.run_async import run
     from localpuppet.triggers.sending import Outgoing
     from localpuppet.triggers.trigger import MAX_TTL
     from localpuppet.wiring.fleet import FleetWiring
+    from localpuppet.wiring.run_async import run
 
     fleet = FleetWiring(node)
     seconds = parse_duration(ttl, what="ttl")

@@ -109,6 +109,8 @@ class InventoryEntry:
         exports: What it exports.
         paths: The chains of nodes that led to the run, each with the first cause first; an empty
             one where the run began on the node itself. At most `MAX_PATHS`.
+        tagged_at: When the tag of the release says that it was made, in seconds since 1970; `None`
+            where that is not known.
         digest: SHA-256 over what the entry says, hexadecimal; see `digested`.
     """
 
@@ -125,6 +127,7 @@ class InventoryEntry:
     queries: tuple[AskedQuery, ...] = ()
     exports: ExportsSummary = field(default=ExportsSummary(count=0, digest=None))
     paths: tuple[tuple[NodeName, ...], ...] = ()
+    tagged_at: int | None = None
     digest: str = ""
 
     @classmethod
@@ -168,6 +171,7 @@ class InventoryEntry:
                 ),
                 exports=ExportsSummary(count=exports["count"], digest=exports.get("digest")),
                 paths=tuple(tuple(map(NodeName, one["nodes"])) for one in raw["paths"]),
+                tagged_at=raw.get("tagged_at"),
                 digest=raw["digest"],
             )
         except (KeyError, TypeError, AttributeError, RecursionError, InvalidInputError) as error:
@@ -209,6 +213,7 @@ class InventoryEntry:
                 one.parsed_list("nodes", NodeName.parse, maximum=MAX_STEPS)
                 for one in fields.inner_list("paths", maximum=MAX_PATHS)
             ),
+            tagged_at=fields.integer_or_none("tagged_at", minimum=0),
             digest=fields.text("digest"),
         )
 
@@ -230,6 +235,7 @@ class InventoryEntry:
             "kicks": list(self.kicks),
             "queries": [{"text": one.text, "digest": one.digest} for one in self.queries],
             "exports": {"count": self.exports.count, "digest": self.exports.digest},
+            "tagged_at": self.tagged_at,
             "paths": [{"nodes": [str(name) for name in path]} for path in self.paths],
             "digest": self.digest,
         }

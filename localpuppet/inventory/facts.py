@@ -214,6 +214,8 @@ class GoodRun:
         paths: The chains of nodes that led to it.
         queries: What its catalog asked.
         kicks: The queries that find whom its catalog kicks.
+        tagged_at: When the release's tag says that it was made, in seconds since 1970; `None` where
+            that is not known.
     """
 
     node: NodeName
@@ -228,6 +230,7 @@ class GoodRun:
     paths: tuple[tuple[NodeName, ...], ...]
     queries: tuple[AskedQuery, ...] = ()
     kicks: tuple[str, ...] = ()
+    tagged_at: int | None = None
 
 
 def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
@@ -255,4 +258,5 @@ def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
         kicks=run.kicks[:MAX_KICKS],
         queries=run.queries[:MAX_QUERIES],
         paths=run.paths[:MAX_PATHS],
+        tagged_at=run.tagged_at,
     ).digested()

@@ -21,6 +21,20 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedElsewhere:
+    """What is said of an order that the ledger does not know: the node was made anew.
+
+    Attributes:
+        app: The release that the node applied last.
+        tagged_at: When its tag says that it was made, in seconds since 1970; `None` where that is
+            not known, and nothing can be told from it.
+    """
+
+    app: ReleasePath
+    tagged_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
     """A decision to run an earlier release, as it ran then.
 
@@ -118,17 +132,32 @@ class Ledger:
             )
         return order, current
 
-    def check_forward(self, app: ReleasePath) -> None:
+    def begins(self, app: ReleasePath) -> bool:
+        """Return whether no release of a tag's source was ever applied here.
+
+        Raises:
+            StateError: The ledger is damaged.
+        """
+        return app.is_tag and self.current(app.source) is None
+
+    def check_forward(self, app: ReleasePath, *, before: AppliedElsewhere | None = None) -> None:
         """Refuse a release that is older than the one of its source that was applied last.
 
         The times inside the tags decide, where both are known and differ: they are what is signed.
         Otherwise it is the order in which the releases were first applied here.
+
+        Args:
+            app: The release.
+            before: What others say that this node applied, for a source of which the ledger knows
+                nothing; it can only make a release older.
 
         Raises:
             InvalidInputError: The release is older.
             StateError: What is known of releases is damaged.
         """
         current = self.current(app.source)
+        if current is None and before is not None:
+            self._check_elsewhere(app, before)
         if not app.is_tag or current is None or app == current:
             return
         times = (self._memory.tagged_at(app), self._memory.tagged_at(current))
@@ -143,6 +172,17 @@ class Ledger:
                 f"{app} is older than {current}, {why}",
                 where="app",
                 hint="'localpuppet rollback' goes back, or 'apply --allow-rollback'",
+            )
+
+    def _check_elsewhere(self, app: ReleasePath, before: AppliedElsewhere) -> None:
+        mine, last = self._memory.tagged_at(app), before.tagged_at
+        same_source = app.is_tag and app.source == before.app.source
+        if same_source and mine is not None and last is not None and mine < last:
+            raise InvalidInputError(
+                f"{app} is older, by the times of their tags, than {before.app}, which this node"
+                " said on the bus that it applied last",
+                where="app",
+                hint="'apply --allow-rollback', if going back is meant",
             )
 
     def note(self, app: ReleasePath) -> None:

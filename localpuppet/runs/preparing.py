@@ -19,7 +19,7 @@ from localpuppet.enc.input import InputReader, LoadedInput
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import ReleasePath, RunId
 from localpuppet.formats.times import show_time
-from localpuppet.releases.ledger import Ledger, Rollback
+from localpuppet.releases.ledger import AppliedElsewhere, Ledger, Rollback
 from localpuppet.releases.provider import ReleaseProvider
 from localpuppet.releases.release import Release
 from localpuppet.runs.options import RunOptions
@@ -93,6 +93,8 @@ class RunPreparation:
         asks_enc: Whether the site has an ENC command of its own.
         note: Takes what a person should read.
         named: Takes the release, as soon as it is known.
+        applied_elsewhere: Returns what this node said on the bus that it applied last; it is asked
+            where the ledger knows nothing of the source.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class RunPreparation:
         asks_enc: bool,
         note: Callable[[str], None],
         named: Callable[[ReleasePath], None],
+        applied_elsewhere: Callable[[], AppliedElsewhere | None],
     ) -> None:
         self._own_input = own_input
         self._inputs = inputs
@@ -115,6 +118,7 @@ class RunPreparation:
         self._asks_enc = asks_enc
         self._note = note
         self._named = named
+        self._applied_elsewhere = applied_elsewhere
 
     def prepare(
         self,
@@ -146,12 +150,15 @@ class RunPreparation:
             if rollback is not None and stands:
                 loaded, options = self._overruled(loaded, options, rollback)
                 self._named(loaded.input.app)
+            app = loaded.input.app
+            asked = not decided and self._ledger.begins(app)
+            before = self._applied_elsewhere() if asked else None
             if not decided:
-                self._ledger.check_forward(loaded.input.app)
-            release = self._releases.provide(loaded.input.app, package=package)
+                self._ledger.check_forward(app, before=before)
+            release = self._releases.provide(app, package=package)
             if not decided:
                 # A release that came only now brought the time of its tag with it.
-                self._ledger.check_forward(loaded.input.app)
+                self._ledger.check_forward(app, before=before)
         except LocalpuppetError as error:
             raise loaded.placed(error) from error
         document = options.document

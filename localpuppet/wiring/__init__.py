@@ -1,6 +1,6 @@
 """The only place that picks adapters and hands parts to each other.
 
 acts: `agent_child`, `agent_run_side`, `agent_service`, `evaluating`, `fleet`, `forge`,
-    `identity`, `instance`, `inventory`, `kicks`, `makers`, `node`, `owned_bus`, `puppet_calls`,
-    `puppet_environment`, `releases`, `run`.
+    `identity`, `instance`, `inventory`, `kicks`, `made_anew`, `makers`, `node`, `owned_bus`,
+    `puppet_calls`, `puppet_environment`, `releases`, `run`, `run_async`.
 """

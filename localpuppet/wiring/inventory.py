@@ -139,7 +139,7 @@ class InventoryWiring:
 
         sources = Sources(
             store=store,
-            admission=self._admission(),
+            admission=self.admission(),
             trust=self._trust,
             probe=INVENTORY + self._fleet.name,
         )
@@ -161,11 +161,11 @@ class InventoryWiring:
         """
         view = self.view()
         try:
-            if not (self._agent_is_there() and self._is_current(view)):
+            if not (self.agent_is_there() and self._is_current(view)):
                 async with self._fleet.connected() as kv:
                     await self.follower(_lent(kv), _Notes(note)).list_once()
         except UnavailableError:
-            if not self._agent_is_there():
+            if not self.agent_is_there():
                 raise
         try:
             yield view
@@ -242,7 +242,7 @@ class InventoryWiring:
             kicks: Whether kicks wait; else there may be nothing to tell.
         """
         node = self._node
-        if not node.fleet_settings.bus.named or self._agent_is_there():
+        if not node.fleet_settings.bus.named or self.agent_is_there():
             return
         if not kicks and self.outbox().is_published():
             return
@@ -278,11 +278,12 @@ class InventoryWiring:
     def _good_run(self, run: "RunDirectory", status: "Status") -> "GoodRun":
         from localpuppet.enc.instance.facts import withheld
         from localpuppet.formats.json_file import read_json
-        from localpuppet.formats.names import Environment, NodeName
+        from localpuppet.formats.names import Environment, NodeName, ReleasePath
         from localpuppet.formats.times import parse_time
         from localpuppet.inventory.entry import AskedQuery
         from localpuppet.inventory.facts import GoodRun
         from localpuppet.puppet.facts import read_classes, read_facts
+        from localpuppet.releases.tag_memory import TagMemory
         from localpuppet.runs.query_record import read_queries
 
         request = read_json(run.request)
@@ -299,6 +300,7 @@ class InventoryWiring:
             classes=read_classes(run.public),
             paths=tuple(tuple(map(NodeName, path)) for path in paths),
             kicks=kick_texts(run.public),
+            tagged_at=TagMemory(self._node.settings.state).tagged_at(ReleasePath(status.app)),
             queries=tuple(
                 AskedQuery(text=query.text, digest=query.digest)
                 for query in read_queries(run)
@@ -317,7 +319,8 @@ class InventoryWiring:
         stale = self._node.settings.inventory.max_stale
         return current is not None and self._now() - current <= stale
 
-    def _admission(self) -> "EntryAdmission":
+    def admission(self) -> "EntryAdmission":
+        """Return what tells which entries count on this node."""
         from localpuppet.inventory.admission import EntryAdmission
 
         settings = self._node.settings
@@ -342,7 +345,8 @@ class InventoryWiring:
         files = (settings.trusted, *policies, identity.ca, identity.crl)
         return " ".join(_stamp(path) for path in files if path is not None)
 
-    def _agent_is_there(self) -> bool:
+    def agent_is_there(self) -> bool:
+        """Return whether an agent of this node runs."""
         from localpuppet.machine.flock import is_locked
 
         return is_locked(self._node.settings.state / "agent" / "lock")

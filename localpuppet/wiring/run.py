@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.catalogs import CatalogCompiler
     from localpuppet.releases.classifier import Classifier
+    from localpuppet.releases.ledger import AppliedElsewhere
     from localpuppet.releases.release import Release
     from localpuppet.runs.observer import Observer
     from localpuppet.runs.options import RunOptions
@@ -53,7 +54,14 @@ class RunWiring:
             asks_enc=node.settings.enc is not None,
             note=node.observe("").note,
             named=named,
+            applied_elsewhere=self.applied_elsewhere,
         )
+
+    def applied_elsewhere(self) -> "AppliedElsewhere | None":
+        """Return what this node said on the bus that it applied; see `MadeAnew.applied`."""
+        from localpuppet.wiring.made_anew import MadeAnew
+
+        return MadeAnew(self._node).applied(self._node.observe("").note)
 
     def trial(self, named: "Callable[[str], None]") -> "TrialPreparation":
         """Return what makes a work tree ready for a run; see it for `named`."""

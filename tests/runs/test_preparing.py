@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath, RunId
 from localpuppet.formats.values import Json
-from localpuppet.releases.ledger import Ledger, Rollback
+from localpuppet.releases.git.names import GitUrl, Tag
+from localpuppet.releases.ledger import AppliedElsewhere, Ledger, Rollback
+from localpuppet.releases.lock import Pin
 from localpuppet.releases.provider import ReleaseProvider
 from localpuppet.releases.release import Release
+from localpuppet.releases.tag_memory import TagMemory
 from localpuppet.runs.options import RunOptions
 from localpuppet.runs.preparing import RunPreparation
 from tests.rigs.supervised import NoFetch
@@ -45,6 +49,7 @@ class Site:
         notes: What a person was told.
         user_data: The input that the cloud has.
         instance_facts: The facts that it gives.
+        elsewhere: What the bus answers, question by question; none but these may be asked.
     """
 
     def __init__(self, root: Path) -> None:
@@ -56,6 +61,7 @@ class Site:
         self.fetch: Any = NoFetch()
         self.user_data = b""
         self.instance_facts: dict[str, str] = {}
+        self.elsewhere: list[AppliedElsewhere | None] = []
         CountedEnc.computed = 0
         self.write("app/tags/r1")
 
@@ -130,6 +136,7 @@ class Site:
             asks_enc=asks_enc,
             note=self.notes.append,
             named=self.named.append,
+            applied_elsewhere=lambda: self.elsewhere.pop() if self.elsewhere else None,
         )
 
 
@@ -296,3 +303,48 @@ def test_a_release_that_cannot_be_had_is_an_error_of_the_preparation(site: Site)
     with pytest.raises(InvalidInputError, match="does not exist"):
         site.preparation().prepare(OPTIONS)
     assert (len(site.resolved), site.computed) == (1, 0)
+
+
+def test_a_node_made_anew_is_told_what_it_applied_before(site: Site) -> None:
+    """The times of both tags decide, and without them nothing does."""
+    tag_time(site, ReleasePath("app/tags/r1"), 100)
+    newer = AppliedElsewhere(app=ReleasePath("app/tags/r4"), tagged_at=400)
+    site.elsewhere = [newer]
+    with pytest.raises(
+        InvalidInputError, match="than app/tags/r4, which this node said on the bus"
+    ):
+        site.preparation().prepare(OPTIONS)
+    for harmless in (
+        replace(newer, tagged_at=100),
+        replace(newer, tagged_at=None),
+        replace(newer, app=ReleasePath("other/tags/r4")),
+        None,
+    ):
+        site.elsewhere = [harmless]
+        assert site.preparation().prepare(OPTIONS).release.app == "app/tags/r1"
+        assert site.elsewhere == [], "it was asked"
+
+
+def test_nobody_is_asked_where_the_node_knows_or_somebody_decided(site: Site) -> None:
+    tag_time(site, ReleasePath("app/tags/r1"), 100)
+    newer = AppliedElsewhere(app=ReleasePath("app/tags/r4"), tagged_at=400)
+    site.elsewhere = [newer]
+    site.preparation().prepare(OPTIONS, allow_rollback=True)
+    site.ledger.note(ReleasePath("app/tags/r1"))
+    site.preparation().prepare(OPTIONS)
+    site.write("app/trunk")
+    site.preparation().prepare(OPTIONS)
+    assert site.elsewhere == [newer]
+
+
+def tag_time(site: Site, app: ReleasePath, time: int) -> None:
+    pin = Pin(
+        url=GitUrl("https://git.example.com/app.git"),
+        tag=Tag(app.rpartition("/")[2]),
+        tag_object="a" * 40,
+        commit="b" * 40,
+        tree_sha256="c" * 64,
+    )
+    memory = TagMemory(site.root / "var")
+    memory.note_pin(app, pin)
+    memory.note_time(pin.tag_object, time)

@@ -49,8 +49,8 @@ def facts_command(node: NodeWiring, name: str | None, path: str | None, as_json:
 
 
 def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_json: bool) -> None:
-    from localpuppet.cli.run_async import run
     from localpuppet.inventory.summary import lines
+    from localpuppet.wiring.run_async import run
 
     entry, refused = run(_entry(inventory, name))
     if entry is None:
@@ -76,7 +76,7 @@ def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_
 
 
 def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> None:
-    from localpuppet.cli.run_async import run
+    from localpuppet.wiring.run_async import run
 
     counts = run(_counts(inventory, path))
     if as_json:

@@ -23,8 +23,8 @@ def publish_command(node: NodeWiring, show: bool) -> None:
     A running agent does so by itself. Without one, a run starts this command when it is over, if
     the settings name a bus.
     """
-    from localpuppet.cli.run_async import run
     from localpuppet.wiring.inventory import InventoryWiring
+    from localpuppet.wiring.run_async import run
 
     inventory = InventoryWiring(node)
     if show:

@@ -56,9 +56,9 @@ def query_command(
     What nodes say counts only with their signatures. An inventory that cannot be asked, or that is
     too old (inventory.max_stale), is an error with exit code 69, never an empty answer.
     """
-    from localpuppet.cli.run_async import run
     from localpuppet.inventory.query.functions import Question
     from localpuppet.wiring.inventory import InventoryWiring
+    from localpuppet.wiring.run_async import run
 
     if as_json + only_count + (form != "table") > 1:
         raise click.UsageError("--json, --count and --format cannot go together")

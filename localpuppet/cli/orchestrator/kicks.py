@@ -50,8 +50,8 @@ def kicks_command(
     triggers are those that led to that run. A cycle is made of nodes that make each other run.
     Every chain ends by itself, but a cycle of kicks goes round once for each beginning.
     """
-    from localpuppet.cli.run_async import run
     from localpuppet.wiring.inventory import InventoryWiring
+    from localpuppet.wiring.run_async import run
 
     found = run(_found(InventoryWiring(node), reasons or REASONS))
     if form == "json":

@@ -1,0 +1,112 @@
+"""A node that was made anew learns from its own entry on the bus how far it had come."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from localpuppet.inventory.publishing import Outbox
+from localpuppet.machine.flock import Flock
+from tests.rigs.forge import Forge, Repo, klass
+from tests.rigs.node import Node
+from tests.rigs.signing import TAGGED_AT, payload, put_tag
+
+# What outlives the machine: who the node is, and the bus.
+KEPT = ("keys", "trusted")
+
+
+@pytest.fixture
+def web(forge: Forge) -> Repo:
+    """Releases r1 and r2, one tagged an hour after the other."""
+    repo = forge.repo("web")
+    for number in (1, 2):
+        tag = f"r{number}"
+        files = {"manifest.yaml": "modulepath: []\n", "web/manifests/init.pp": klass("web", tag)}
+        repo.commit(files)
+        put_tag(repo, tag, payload(repo, tag, tag, at=TAGGED_AT + 3600 * number))
+    return repo
+
+
+@pytest.fixture
+def forge(tmp_path: Path) -> Forge:
+    return Forge(tmp_path / "forge")
+
+
+@pytest.fixture
+def applied(node: Node, web: Repo, tmp_path: Path) -> Node:
+    """A node that has applied r2, and said so on the bus."""
+    node.settings(
+        node="web01.example.com",
+        bus="sqlite",
+        buses={"sqlite": {"path": str(tmp_path / "bus.sqlite")}},
+        allow_file_urls=True,
+        sources={"web": {"git": web.url}},
+    )
+    node.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
+    done = node.run("apply")
+    assert done.code == 0, done.err
+    assert "as this node said" not in done.err
+    node.wait_until(Outbox(node.state).is_published)
+    return node
+
+
+def made_anew(node: Node, *, kept: tuple[str, ...] = KEPT) -> None:
+    """Take everything from the node that it has learnt, and give it an older release."""
+    for path in node.state.iterdir():
+        if path.name not in kept:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for link in (node.root / "modules/web/tags").iterdir():
+        link.unlink()
+    node.write("input.yaml", "app: web/tags/r1\nclasses: [web]\n")
+
+
+def test_a_node_made_anew_does_not_go_back_unless_somebody_says_so(applied: Node) -> None:
+    made_anew(applied)
+    refused = applied.run("apply")
+    assert refused.code == 2
+    assert "as this node said on the bus, its last is web/tags/r2" in refused.err
+    assert "web/tags/r1 is older, by the times of their tags, than web/tags/r2" in refused.err
+    assert applied.run("check").code == 2
+    allowed = applied.run("apply", "--allow-rollback")
+    assert allowed.code == 0, allowed.err
+    assert applied.run("apply").code == 0, "its own order counts from now on"
+
+
+def test_what_another_key_signed_does_not_count_and_stops_nobody(applied: Node) -> None:
+    made_anew(applied, kept=())
+    done = applied.run("apply")
+    assert done.code == 0, done.err
+    assert "what this node said on the bus of one before does not count" in done.err
+
+
+def test_an_agent_that_is_there_has_asked_the_bus_already(applied: Node) -> None:
+    made_anew(applied)
+    assert applied.run("stage").code == 0
+    (applied.state / "agent").mkdir(exist_ok=True)
+    for read, code, said in (
+        (False, 0, "the agent has not read the bus yet"),
+        (True, 2, "as this node said on the bus, its last is web/tags/r2"),
+    ):
+        if read:  # as an agent would: without one, who asks brings the view up to date
+            assert applied.run("nodes", "--role", "web").code == 0
+        agent = Flock.take(applied.state / "agent/lock")
+        assert agent is not None
+        try:
+            checked = applied.run("check")
+        finally:
+            agent.release()
+        assert (checked.code, said in checked.err) == (code, True), checked.err
+
+
+def test_a_bus_that_is_away_keeps_no_node_from_its_first_run(node: Node, web: Repo) -> None:
+    node.settings(
+        node="web01.example.com",
+        bus="nats",
+        buses={"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1},
+        allow_file_urls=True,
+        sources={"web": {"git": web.url}},
+    )
+    node.write("input.yaml", "app: web/tags/r1\nclasses: [web]\n")
+    done = node.run("apply")
+    assert done.code == 0, done.err
+    assert "what this node said on the bus of one before does not count" in done.err
