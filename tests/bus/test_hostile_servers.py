@@ -1,55 +1,17 @@
 """What listens where NATS should, and is something else: every answer is "away", in time."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
 from localpuppet.bus.etcd.connection import EtcdConnection
 from localpuppet.bus.nats.store import open_nats
 from localpuppet.errors import UnavailableError
+from tests.rigs.bus.lying import answering, listening
 from tests.rigs.reaching import servers_at
 
 TIMEOUT = 2.0
-INFO = b'INFO {"server_id": "x", "version": "2.11.0", "headers": true, "max_payload": 1048576}\r\n'
 STREAM = b'"config": {"allow_direct": true, "republish": true}'
-
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@asynccontextmanager
-async def listening(serve: Serve) -> AsyncGenerator[str, None]:
-    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await serve(reader, writer)
-            await reader.read()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            return
-        finally:
-            writer.close()
-
-    async with await asyncio.start_server(served, "127.0.0.1", 0) as server:
-        yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
-def answering(answer: bytes, *, first: bytes = INFO) -> Serve:
-    """Answer every request with the same, as far as the protocol goes."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(first)
-        number = b""
-        while line := await reader.readline():
-            words = line.split()
-            if words[0] == b"PING":
-                writer.write(b"PONG\r\n")
-            elif words[0] == b"SUB":
-                number = words[-1]
-            elif words[0] in (b"PUB", b"HPUB"):
-                await reader.readexactly(int(words[-1]) + 2)
-                writer.write(b"MSG %s %s %d\r\n%s\r\n" % (words[2], number, len(answer), answer))
-
-    return serve
 
 
 @pytest.mark.parametrize(

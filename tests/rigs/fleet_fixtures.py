@@ -1,7 +1,8 @@
 """Fleets of real agents, over each bus."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,18 @@ def served_fleet(
     """Nodes on each bus that has a server."""
     for bus in SERVED[request.param](tmp_path):
         yield from fleet_on(tmp_path, bus, puppet_probe)
+
+
+@pytest.fixture
+def lent_fleet(tmp_path: Path, puppet_probe: str) -> Iterator[Callable[[str], Fleet]]:
+    """Return what lends nodes on a bus that a test names."""
+    with ExitStack() as stack:
+
+        def lend(name: str) -> Fleet:
+            bus = stack.enter_context(contextmanager(BUSES[name])(tmp_path))
+            return stack.enter_context(contextmanager(fleet_on)(tmp_path, bus, puppet_probe))
+
+        yield lend
 
 
 @pytest.fixture

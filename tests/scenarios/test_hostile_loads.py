@@ -5,16 +5,20 @@ were found; of large values a quarter goes where requests are, which is three ti
 """
 
 import asyncio
+import json
 import os
+from collections.abc import Callable
 
 import pytest
 
 from localpuppet.bus import layout
 from localpuppet.bus.key_value import MAX_VALUE
+from tests.rigs.bus.lying import MIB, Door, behind_a_door
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
+from tests.rigs.waiting import wait_until
 
-BAR = 96 * 1024 * 1024
+BAR = 96 * MIB
 LARGE = 2000
 FEWER = 500
 SMALL = 1000
@@ -69,3 +73,45 @@ def test_who_fills_what_an_agent_listens_to(
     write(any_fleet, prefixes[place], count=half, size=size, start=half)
     heard(any_fleet, b, a)
     assert a.memory("VmHWM") < BAR
+
+
+# What an agent has been told before a liar stops, or how often it has come back to it.
+TOLD = 64 * MIB
+CAME = 5
+
+
+@pytest.mark.parametrize(
+    ("bus", "lie"),
+    [
+        ("etcd", "etcd, one answer"),
+        ("etcd", "etcd, a watch"),
+        ("nats", "nats, a message"),
+        ("nats", "nats, a line"),
+        ("nats", "nats, servers"),
+    ],
+)
+def test_a_server_that_lies_about_lengths_until_it_is_an_honest_one(
+    lent_fleet: Callable[[str], Fleet], bus: str, lie: str
+) -> None:
+    fleet = lent_fleet(bus)
+    a, b = fleet.add("a", "b")
+    with behind_a_door(lie) as door:
+        lead(a, door)
+        a.start()
+        wait_until(
+            lambda: door.came >= CAME or door.told >= TOLD,
+            lambda: f"{door.came} connections, {door.told} bytes: {a.log}",
+        )
+        assert fleet.bus.server.url != door.url
+        door.turn(fleet.bus.server.url)
+        fleet.present(a)
+        heard(fleet, b, a)
+        assert a.memory("VmHWM") < BAR
+
+
+def lead(member: Member, door: Door) -> None:
+    """Have a member know no server but the one behind a door."""
+    file = member.root / "localpuppet.yaml"
+    settings = json.loads(file.read_text())
+    settings["buses"][settings["bus"]]["servers"] = [door.url]
+    member.node.settings(**settings)

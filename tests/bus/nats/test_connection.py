@@ -6,7 +6,7 @@ import pytest
 
 from localpuppet.bus.nats.connection import NatsConnection
 from localpuppet.errors import UnavailableError
-from tests.bus.test_hostile_servers import INFO, answering, listening
+from tests.rigs.bus.lying import INFO, answering, listening
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import free_port
 
