@@ -122,7 +122,7 @@ def users_of_root() -> set[int]:
 
 
 def _number(text: str | None) -> int:
-    return int(text) if text and text.isdigit() and len(text) < 11 else 0
+    return int(text) if text and text.isdecimal() and len(text) < 11 else 0
 
 
 def refuse_foreign(path: Path) -> None:

@@ -42,7 +42,7 @@ class ServiceManager:
         address = env.pop("NOTIFY_SOCKET", "")
         microseconds = env.pop("WATCHDOG_USEC", "")
         for_us = env.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        watched = microseconds.isdigit() and for_us
+        watched = microseconds.isdecimal() and for_us
         return cls(address, int(microseconds) / 1e6 if watched else 0.0)
 
     @property

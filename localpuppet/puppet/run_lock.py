@@ -86,7 +86,7 @@ class PuppetRunLock:
             text = self._path.read_text("ascii").strip()
         except (OSError, UnicodeDecodeError):
             return None
-        return int(text) if text.isdigit() and len(text) < 10 else None
+        return int(text) if text.isdecimal() and len(text) < 10 else None
 
     def _is_puppet(self, pid: int) -> bool:
         return any("puppet" in word for word in self._processes.command_line(pid)[:3])

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from localpuppet.errors import LocalpuppetError, UnavailableError
+from localpuppet.errors import LocalpuppetError, StateError, UnavailableError
 from localpuppet.machine.ports import LineKind
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.kicks import kick_sending, kick_texts, warn_of_cycles
@@ -156,8 +156,8 @@ class InventoryWiring:
             note: Takes what a person should read.
 
         Raises:
-            UnavailableError: There is no agent, and the bus cannot be asked.
-            StateError: The view cannot be read or written.
+            UnavailableError: There is no agent, and the bus cannot be asked; or the view cannot be
+                read or written: nobody knows then who is there, whatever the reason.
         """
         view = self.view()
         try:
@@ -167,6 +167,8 @@ class InventoryWiring:
         except UnavailableError:
             if not self.agent_is_there():
                 raise
+        except StateError as error:
+            raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
         try:
             yield view
         finally:

@@ -102,6 +102,14 @@ def test_what_a_node_says_cannot_write_on_a_terminal_or_lead_others_elsewhere(
     assert bolt["targets"] == [{"name": b.name, "uri": b.name}]
 
 
+def test_a_copy_that_cannot_be_kept_is_no_answer_to_any_question(fleet: Fleet) -> None:
+    (a,) = fleet.add("a")
+    (a.root / "var/inventory/view.sqlite").mkdir(parents=True)
+    for words in (("nodes", "--role", "web"), ("facts", a.name), ("query", "role=web")):
+        done = a.run(*words)
+        assert (done.code, done.out) == (69, ""), done
+
+
 def test_a_view_that_is_too_old_is_not_asked(nats_fleet: Fleet) -> None:
     (a,) = nats_fleet.add("a", inventory={"max_stale": 0.001})
     nats_fleet.start()

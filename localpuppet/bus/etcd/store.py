@@ -118,7 +118,7 @@ def weakness(version: str | None) -> str | None:
             " keep nodes apart"
         )
     parts = version.split("-")[0].split(".")
-    if len(parts) != 3 or not all(part.isdigit() for part in parts):
+    if len(parts) != 3 or not all(part.isdecimal() and len(part) < 10 for part in parts):
         return f"etcd says that its version is {one_line(version)!r}: not known here"
     major, minor, patch = (int(part) for part in parts)
     safe = _SAFE.get((major, minor))

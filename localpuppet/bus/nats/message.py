@@ -117,7 +117,7 @@ def fetched(key: str, message: Msg) -> Message:
 def server_version(version: str) -> tuple[int, int]:
     """Return the first two numbers of a server's version; zeros when it has none."""
     parts = version.split(".")
-    numbers = [int(part) for part in parts[:2] if part.isdigit()]
+    numbers = [int(part) for part in parts[:2] if part.isdecimal() and len(part) < 10]
     return (numbers[0], numbers[1]) if len(numbers) == 2 else (0, 0)
 
 

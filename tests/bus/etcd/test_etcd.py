@@ -216,6 +216,8 @@ async def test_a_weak_version_is_told(server: EtcdServer) -> None:
         ("4.0.0", False),
         ("3.5.33-rc.1", False),
         ("\x1b[2J", True),
+        ("3.5.\u00b2", True),
+        (f"3.5.{'9' * 5000}", True),
     ],
 )
 def test_versions(version: str, weak: bool) -> None:

@@ -235,7 +235,15 @@ async def test_a_weak_version_is_told(server: NatsServer) -> None:
 
 @pytest.mark.parametrize(
     ("version", "weak"),
-    [("2.9.25", True), ("2.10.0", False), ("2.15.1-beta", False), ("3.0.0", False), ("", True)],
+    [
+        ("2.9.25", True),
+        ("2.10.0", False),
+        ("2.15.1-beta", False),
+        ("3.0.0", False),
+        ("", True),
+        ("2.\u00b2", True),
+        (f"2.{'9' * 5000}", True),
+    ],
 )
 def test_versions(version: str, weak: bool) -> None:
     assert (weakness(version) is not None) is weak
