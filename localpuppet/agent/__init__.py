@@ -5,5 +5,5 @@ acts: `admission`, `agent`, `bus_session`, `inventory_calls`, `lock_users`, `not
     `puppet_calls`, `run_service`, `run_side`, `status`, `trigger_calls`.
 touches the world: `command_runner`, `fork_runner`, `log`.
 ports: `runner`.
-inner rooms: `split`.
+inner rooms: `reactions`, `split`.
 """

@@ -13,7 +13,7 @@ agent, since it could keep no promise; no message, however malformed, raises.
 import asyncio
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from localpuppet.agent.admission import SignedAdmission
@@ -35,6 +35,7 @@ AGAIN = 1.0
 LONGEST_SLEEP = 2.0
 MANY = 10  # more causes that are dropped for one reason share a line
 IDS_A_LINE = 20
+REMEMBERED = 3600  # seconds for which a cause of our own making is known as taken
 
 
 class Agent:
@@ -85,6 +86,11 @@ class Agent:
     def running(self) -> Batch | None:
         """The causes of the run that is on."""
         return self._coalescer.running
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether a run is on."""
+        return self.running is not None
 
     @property
     def waiting(self) -> Batch | None:
@@ -153,6 +159,23 @@ class Agent:
         if problem is None:
             self._accept([(cause, now)])
         return problem
+
+    def react(self, causes: Sequence[Cause]) -> None:
+        """Take causes that this node has made of what changed elsewhere; see `Host`."""
+        fresh = [cause for cause in causes if not self._inbox.seen(cause.id)]
+        taken = []
+        for cause in fresh:
+            problem = self._coalescer.problem(cause)
+            if problem is None:
+                taken.append((cause, cause.timestamp + REMEMBERED))
+            else:
+                self._log.warning(f"dropped a {_shown(cause)}: {problem}", kind=LineKind.CAUSE)
+        self._accept(taken)
+
+    def owes(self, causes: Iterable[str]) -> bool:
+        """Return whether the cause with one of these ids waits for its run to start."""
+        waiting = self.waiting
+        return waiting is not None and any(cause in waiting for cause in causes)
 
     def _accept(self, causes: Sequence[tuple[Cause, int]]) -> None:
         if not causes:

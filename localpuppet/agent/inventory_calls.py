@@ -120,6 +120,7 @@ class InventoryCalls:
                 query,
                 digest=found.answer.digest,
                 names=found.answer.names,
+                parts=found.answer.parts,
                 revision=found.revision,
                 age=found.age,
             )

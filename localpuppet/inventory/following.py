@@ -72,13 +72,23 @@ class ViewFollower:
         sources: What it is made from.
         clock: Time.
         log: What is said.
+        changed: Called after the view may have changed.
     """
 
-    def __init__(self, view: View, sources: Sources, *, clock: Clock, log: Log) -> None:
+    def __init__(
+        self,
+        view: View,
+        sources: Sources,
+        *,
+        clock: Clock,
+        log: Log,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._view = view
         self._sources = sources
         self._clock = clock
         self._log = log
+        self._changed = changed
         self._listed: set[str] = set()
         self._after: dict[str, int | None] = {}
         self._said = ""
@@ -195,6 +205,7 @@ class ViewFollower:
         entries = {one.key: one for change in changes for one in key_value.entries(change)}
         take = self._take_entries if prefix == INVENTORY else self._take_tombstones
         await asyncio.to_thread(take, list(entries.values()))
+        self._changed()
         last = changes[-1]
         if isinstance(last, Listing) and last.more:
             return
@@ -203,12 +214,18 @@ class ViewFollower:
             self._listed.add(prefix)
 
     def _take_entries(self, entries: Sequence[Entry]) -> None:
-        tokens = {one.key.removeprefix(INVENTORY): one.value for one in entries}
+        named = {one.key.removeprefix(INVENTORY): one for one in entries}
+        unknown = self._view.unknown({node: one.value for node, one in named.items()})
         admission = self._sources.admission
         self._view.take(
             (
-                Arrived(node=node, token=tokens[node], found=admission.entry(node, tokens[node]))
-                for node in sorted(self._view.unknown(tokens))
+                Arrived(
+                    node=node,
+                    token=named[node].value,
+                    found=admission.entry(node, named[node].value),
+                    revision=named[node].revision,
+                )
+                for node in sorted(unknown)
             ),
             revision=max((one.revision for one in entries), default=None),
         )
@@ -251,6 +268,7 @@ class ViewFollower:
             await asyncio.to_thread(self._verify_all)
             self._view.note(trust=trust)
             self._after.clear()
+            self._changed()
 
     def _verify_all(self) -> None:
         for node, token in self._view.tokens():

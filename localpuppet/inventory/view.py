@@ -35,10 +35,11 @@ FILE = Path("inventory", "view.sqlite")
 MAX_VIEW = 1024 * 1024 * 1024
 # Nodes never seen of which it is noted that an entry does not count.
 MAX_REFUSED = 1000
-_VERSION = 1
+_VERSION = 2
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (
-    node TEXT PRIMARY KEY, at REAL NOT NULL, token BLOB NOT NULL
+    node TEXT PRIMARY KEY, at REAL NOT NULL, token BLOB NOT NULL,
+    revision INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE IF NOT EXISTS words (
     path TEXT NOT NULL, word TEXT NOT NULL, node TEXT NOT NULL, PRIMARY KEY (path, word, node)
@@ -56,6 +57,7 @@ CREATE TABLE IF NOT EXISTS state (
 ) STRICT;
 INSERT OR IGNORE INTO state VALUES (1, NULL, 0, '', 0);
 """
+_UPGRADES = {1: ["ALTER TABLE entries ADD COLUMN revision INTEGER NOT NULL DEFAULT 0"]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +68,13 @@ class Arrived:
         node: At whose key it stands.
         token: As it stands there.
         found: What it says, or why it does not count.
+        revision: The bus's revision of it.
     """
 
     node: str
     token: bytes
     found: InventoryEntry | Refusal
+    revision: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +109,7 @@ class View:
             tables=_TABLES,
             version=_VERSION,
             damaged="the agent makes it anew from the bus",
+            upgrades=_UPGRADES,
         )
         self._now = now
         self._expire = expire
@@ -142,6 +147,16 @@ class View:
                 "SELECT token FROM entries WHERE node = ? AND at >= ?", (node, self._oldest())
             ).fetchone()
         return None if row is None else self._read(row[0])
+
+    def since(self, revision: int) -> set[str]:
+        """Return the nodes whose entries came after a revision of the bus.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.snapshot() as connection:
+            rows = connection.execute("SELECT node FROM entries WHERE revision > ?", (revision,))
+            return {node for (node,) in rows}
 
     def refused(self) -> list[Refused]:
         """Return the nodes whose entries on the bus do not count, sorted by name.
@@ -276,7 +291,9 @@ class View:
         if _size(connection) + len(one.token) > MAX_VIEW:
             return f"there is no room: the view holds {MAX_VIEW // 1024**2} MiB"
         _remove(connection, one.node)
-        connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (one.node, at, one.token))
+        connection.execute(
+            "INSERT INTO entries VALUES (?, ?, ?, ?)", (one.node, at, one.token, one.revision)
+        )
         connection.executemany(
             "INSERT OR IGNORE INTO words VALUES (?, ?, ?)",
             [(path, text, one.node) for path, text in one.words],
@@ -323,6 +340,7 @@ class _Kept:
     token: bytes
     refusal: str | None
     at: float = 0.0
+    revision: int = 0
     words: tuple[tuple[str, str], ...] = ()
 
     @classmethod
@@ -330,8 +348,14 @@ class _Kept:
         found = one.found
         if isinstance(found, Refusal):
             return cls(node=one.node, token=one.token, refusal=found.reason)
-        words = tuple(words_of(found))
-        return cls(node=one.node, token=one.token, refusal=None, at=found.at, words=words)
+        return cls(
+            node=one.node,
+            token=one.token,
+            refusal=None,
+            at=found.at,
+            revision=one.revision,
+            words=tuple(words_of(found)),
+        )
 
 
 def _narrowed(equal: Equal) -> tuple[str, list[str]]:

@@ -9,7 +9,7 @@ what questions mean.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from localpuppet.errors import InvalidInputError, StateError
@@ -36,6 +36,7 @@ class RecordedQuery:
         revision: The revision of the bus that the answer is from; `None` where there is none.
         age: For how many seconds nobody had said that the answer was current.
         reason: Why there is no answer; empty where there is one.
+        parts: Of each node, what was told of it and a short digest of that; empty in older records.
     """
 
     function: str
@@ -47,6 +48,7 @@ class RecordedQuery:
     revision: int | None = None
     age: float | None = None
     reason: str = ""
+    parts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def call(self) -> tuple[str, tuple[Json, ...]]:
@@ -67,9 +69,10 @@ class RecordedQuery:
                     **{key: raw[key] for key in ("revision", "age")},
                     "arguments": tuple(raw["arguments"]),
                     "names": tuple(raw["names"]),
+                    "parts": {name: dict(told) for name, told in raw.get("parts", {}).items()},
                 }
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"is damaged: a query without {error}") from error
 
     def to_dict(self) -> dict[str, Any]:

@@ -114,12 +114,14 @@ class AgentSettings:
     Attributes:
         every: Seconds between runs that nothing else causes; `None` for none.
         run_cmd: What a cause runs instead of our own supervisor.
+        react: Whether it runs by itself when an answer to its catalog's questions changes.
         keyprefix: Where on the bus triggers are.
         sides: Where its two sides meet, if it is split.
     """
 
     every: float | None
     run_cmd: tuple[str, ...] | None
+    react: bool
     keyprefix: str
     sides: TwoSides
 
@@ -151,6 +153,7 @@ class AgentSettings:
                 sides=sides,
                 every=None if every is False else parse_duration(str(every), what="period"),
                 run_cmd=_command(body.get("run_cmd")),
+                react=body.get("react", True),
                 keyprefix=body.get("keyprefix", KEYPREFIX),
             )
         except InvalidInputError as error:

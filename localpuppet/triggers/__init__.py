@@ -1,5 +1,5 @@
 """What makes nodes run: triggers, their causes and chains, and what became of them.
 
-decides: `admission`, `cause`, `chain`, `coalescing`, `kick`, `outcome`, `trigger`.
+decides: `admission`, `cause`, `chain`, `change`, `coalescing`, `kick`, `outcome`, `trigger`.
 acts: `awaiting`, `held_kicks`, `inbox`, `kick_sending`, `sending`.
 """

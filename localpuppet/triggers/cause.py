@@ -2,8 +2,9 @@
 
 Owns: the value and its strict JSON form. Refuses to know: how a cause came about, and files.
 
-Invariants: `Cause.from_dict(cause.to_dict()) == cause`; a trigger's cause has the path along which
-it came, the sender last; every other cause is the beginning of its chain and has none.
+Invariants: `Cause.from_dict(cause.to_dict()) == cause`; the cause of a trigger, or of a change of
+another node, has the path along which it came, that node last; every other cause is the beginning
+of its chain and has none.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any
 from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.names import NodeName, parse_tag, parse_uuid
 from localpuppet.formats.text import parse_line
+from localpuppet.triggers.change import Change
 from localpuppet.triggers.trigger import Trigger
 
 
@@ -24,6 +26,10 @@ class CauseKind(StrEnum):
     TIMER = "timer"
     MANUAL = "manual"
     REQUEST = "request"
+    QUERY = "query"  # what another node says of itself changed an answer
+
+
+_ALONG_A_PATH = (CauseKind.TRIGGER, CauseKind.QUERY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +41,13 @@ class Cause:
         sender: The node that sent the trigger, whoever made the request, else this node.
         uuid: Its id, unique for its sender.
         tags: What the sender says it is about; for people, they limit no run.
-        path: The nodes along which a trigger came, the sender last; empty for other kinds.
+        path: The nodes along which a trigger came, the sender last, or a change, the node that
+            changed last; empty for other kinds.
         timestamp: When it was sent, by the sender's clock: seconds since 1970, UTC.
         expires: The last second at which it may still wait for a hold to end; `None` for ever.
         noop: Whoever asked wants to see what would change, and nothing changed.
         puppet_tags: Puppet tags that limit the run, for whoever asked; empty for everything.
+        changes: Of the kind `query`: which answers changed, and how.
     """
 
     kind: CauseKind
@@ -51,6 +59,7 @@ class Cause:
     expires: int | None
     noop: bool = False
     puppet_tags: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
 
     @classmethod
     def of_trigger(cls, trigger: Trigger) -> "Cause":
@@ -85,6 +94,7 @@ class Cause:
             "expires": self.expires,
             "noop": self.noop,
             "only": list(self.puppet_tags),
+            **({"changes": [one.to_dict() for one in self.changes]} if self.changes else {}),
         }
 
     @classmethod
@@ -107,6 +117,7 @@ class Cause:
                     "tags": tuple(parse_tag(tag, where="tags") for tag in raw["tags"]),
                     "path": tuple(NodeName.parse(name) for name in raw["path"]),
                     "puppet_tags": tuple(parse_tag(tag, where="only") for tag in raw["only"]),
+                    "changes": tuple(Change.from_dict(one) for one in raw.get("changes", [])),
                 }
             )
             parse_line(cause.sender, what="sender")
@@ -114,14 +125,16 @@ class Cause:
             times = (cause.timestamp, 0 if cause.expires is None else cause.expires)
             if any(type(time) is not int for time in times):
                 raise ValueError("timestamp and expires must be integers")
-            if (cause.kind is CauseKind.TRIGGER) != bool(cause.path):
-                raise ValueError("a trigger has a path, and nothing else has one")
+            if (cause.kind in _ALONG_A_PATH) != bool(cause.path):
+                raise ValueError("a trigger and a change have a path, and nothing else has one")
         except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}", where="cause") from error
         return cause
 
     def __str__(self) -> str:
-        """Return `trigger from web01.example.com` or `timer`."""
+        """Return `trigger from web01.example.com`, `change of web01.example.com` or `timer`."""
+        if self.kind is CauseKind.QUERY:
+            return f"change of {self.path[-1]}"
         if self.kind in (CauseKind.TRIGGER, CauseKind.REQUEST):
             return f"{self.kind} from {self.sender}"
         return str(self.kind)

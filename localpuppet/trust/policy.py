@@ -21,7 +21,7 @@ from localpuppet.trust.policy_lines import ANY, columns, parse_lines, words
 REQUESTS = ("disable", "enable", "last_run_summary", "runonce", "status")
 # What `*` means in a rule: an upgrade that brings actions gives nobody a right.
 ANY_ACTION = (*REQUESTS, "trigger")
-ACTIONS = (*ANY_ACTION, "forget")
+ACTIONS = (*ANY_ACTION, "forget", "react")
 
 _DEFAULT = re.compile(r"policy[ \t]+default[ \t]+(allow|deny)")
 _COLUMNS = "allow|deny, callers, actions, facts, classes"

@@ -36,14 +36,20 @@ def read_policy(path: Path) -> Policy | None:
 
 
 def trigger_refusal(path: Path, sender: NodeName) -> str | None:
-    """Return why a sender may not trigger this node; `None` if it may.
+    """Return why a sender may not trigger this node; `None` if it may: see `peer_refusal`."""
+    return peer_refusal(path, sender, "trigger")
+
+
+def peer_refusal(path: Path, peer: NodeName, action: str) -> str | None:
+    """Return why another node may not make this one run; `None` if it may.
 
     Where there is no policy, whoever has a key that this node trusts may: that is what the key was
     trusted for. Requests are another matter (`requests.admission`): there no policy denies.
 
     Args:
         path: The policy file.
-        sender: Who sent the trigger.
+        peer: The other node.
+        action: `trigger` or `react`: how it does so.
     """
     try:
         policy = read_policy(path)
@@ -51,7 +57,7 @@ def trigger_refusal(path: Path, sender: NodeName) -> str | None:
         return str(error)
     if policy is None:
         return None
-    decision = decide(policy, SignerName(sender).caller, "trigger")
+    decision = decide(policy, SignerName(peer).caller, action)
     return None if decision.allowed else decision.reason
 
 

@@ -2,5 +2,5 @@
 
 acts: `agent_child`, `agent_run_side`, `agent_service`, `evaluating`, `fleet`, `forge`,
     `identity`, `instance`, `inventory`, `kicks`, `made_anew`, `makers`, `node`, `owned_bus`,
-    `puppet_calls`, `puppet_environment`, `releases`, `run`, `run_async`.
+    `puppet_calls`, `puppet_environment`, `reactions`, `releases`, `run`, `run_async`.
 """

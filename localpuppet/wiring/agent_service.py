@@ -25,6 +25,7 @@ from localpuppet.machine.unix_socket import ask, listen_to
 from localpuppet.wiring.agent_run_side import run_parts
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.inventory import InventoryWiring
+from localpuppet.wiring.reactions import reactor
 
 # The network side asks so often, in seconds, whether there is a run side.
 AGAIN = 1.0
@@ -113,14 +114,20 @@ async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
 
 def _inventory(
     fleet: FleetWiring, agent: Agent, log: AgentLog, *, store: Callable[[], Awaitable[KeyValue]]
-) -> tuple[Task, Task]:
-    """Return what tells the others of this node, and what keeps this node's view of them.
+) -> list[Task]:
+    """Return what tells the others of this node, keeps this node's view of them, and reacts.
 
-    Both are the run side's: it signs, and it verifies what the network side hands over.
+    All are the run side's: it signs, and it verifies what the network side hands over.
     """
     wiring = InventoryWiring(fleet.node, fleet=fleet)
     publisher = wiring.publisher(store, log)
-    return partial(publisher.run, agent.subscribe()), wiring.follower(store, log).follow
+    seen = asyncio.Event()
+    follower = wiring.follower(store, log, changed=seen.set)
+    tasks: list[Task] = [partial(publisher.run, agent.subscribe()), follower.follow]
+    if fleet.node.fleet_settings.agent.react:
+        reacting = reactor(fleet.node, agent, wiring.view(), log)
+        tasks.append(partial(reacting.run, seen, agent.subscribe()))
+    return tasks
 
 
 class NetworkSide:

@@ -132,8 +132,10 @@ class InventoryWiring:
         settings = self._node.settings
         return View(settings.state / FILE, now=self._now, expire=settings.inventory.expire)
 
-    def follower(self, store: "Store", log: "Log") -> "ViewFollower":
-        """Return what keeps the view true; see `publisher`."""
+    def follower(
+        self, store: "Store", log: "Log", *, changed: Callable[[], None] = lambda: None
+    ) -> "ViewFollower":
+        """Return what keeps the view true; see `publisher`, and `ViewFollower` for `changed`."""
         from localpuppet.bus.layout import INVENTORY
         from localpuppet.inventory.following import Sources, ViewFollower
 
@@ -143,7 +145,7 @@ class InventoryWiring:
             trust=self._trust,
             probe=INVENTORY + self._fleet.name,
         )
-        return ViewFollower(self.view(), sources, clock=self._node.clock, log=log)
+        return ViewFollower(self.view(), sources, clock=self._node.clock, log=log, changed=changed)
 
     @asynccontextmanager
     async def reader(self, note: Callable[[str], None]) -> AsyncGenerator["View", None]:

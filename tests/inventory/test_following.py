@@ -35,6 +35,7 @@ class Node:
         self.directory = directory
         self.clock = FakeClock()
         self.store = MemoryStore(now=self.clock.monotonic)
+        self.changed = asyncio.Event()
         self.kv = MemoryKeyValue(self.store)
         self.log = FakeLog()
         self.trusted: TrustedKeys = trusting(directory / "trusted", WEB, DB, ALICE)
@@ -70,7 +71,9 @@ class Node:
         sources = Sources(
             store=store, admission=admission, trust=lambda: self.trust, probe=key_of("me")
         )
-        return ViewFollower(self.view, sources, clock=self.clock, log=self.log)
+        return ViewFollower(
+            self.view, sources, clock=self.clock, log=self.log, changed=self.changed.set
+        )
 
     @asynccontextmanager
     async def following(self) -> AsyncGenerator[None, None]:
@@ -102,6 +105,18 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
         monkeypatch.setattr(following, name, seconds)
     monkeypatch.setattr(following, "SETTLE", 0.02)
     return Node(tmp_path)
+
+
+async def test_whoever_waits_for_changes_hears_of_each(node: Node) -> None:
+    async with node.following():
+        await node.until(lambda: node.view.current_until() is not None)
+        node.changed.clear()
+        await node.says(WEB)
+        await node.changed.wait()
+        assert node.nodes() == [WEB.name]
+        node.changed.clear()
+        node.trust = "other"
+        await node.changed.wait()
 
 
 async def test_what_is_there_and_what_comes_is_in_the_view(node: Node) -> None:

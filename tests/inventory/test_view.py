@@ -242,3 +242,34 @@ def test_a_damaged_entry_is_an_error_and_never_nobody(view: View, tmp_path: Path
         connection.execute("UPDATE entries SET token = CAST('a.YQ.b' AS BLOB)")
     with pytest.raises(StateError, match="damaged entry"):
         list(view.entries())
+
+
+def test_who_has_said_something_since_a_revision(view: View) -> None:
+    said = [(WEB, 3), (DB, 5)]
+    view.take(
+        [
+            Arrived(
+                node=one.name,
+                token=signed(one, entry(one.name, at=NOW)),
+                found=entry(one.name, at=NOW),
+                revision=revision,
+            )
+            for one, revision in said
+        ]
+    )
+    assert view.since(2) == {WEB.name, DB.name}
+    assert view.since(3) == {DB.name}
+    assert view.since(5) == set()
+
+
+def test_a_view_of_the_first_format_goes_on(view: View, tmp_path: Path) -> None:
+    """Entries that it had came before whatever is asked for."""
+    _take(view, entry(WEB.name, at=NOW))
+    view.close()
+    file = tmp_path / "state" / "view.sqlite"
+    with sqlite3.connect(file) as connection:
+        connection.execute("ALTER TABLE entries DROP COLUMN revision")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    assert _nodes(view) == [WEB.name]
+    assert view.since(0) == set()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.trust.policy import ACTIONS, Decision, Policy, decide
+from localpuppet.trust.policy import ACTIONS, ANY_ACTION, Decision, Policy, decide
 from localpuppet.trust.policy_lines import MAX_POLICY
 from tests.cli.test_bad_inputs import CASES
 
@@ -125,16 +125,17 @@ def test_any_text_is_a_policy_or_one_line_of_refusal(text: str) -> None:
         decide(policy, "choria=alice", action)
 
 
+@pytest.mark.parametrize("action", [one for one in ACTIONS if one not in ANY_ACTION])
 @pytest.mark.parametrize(
     ("text", "allowed"),
     [
         ("policy default allow\n", False),
         ("policy default allow\nallow\t*\t*\t*\t*\n", False),
-        ("policy default deny\nallow\tchoria=alice\tstatus forget\t*\t*\n", True),
-        ("policy default deny\nallow\tchoria=bob\tforget\t*\t*\n", False),
+        ("policy default deny\nallow\tchoria=alice\tstatus ACTION\t*\t*\n", True),
+        ("policy default deny\nallow\tchoria=bob\tACTION\t*\t*\n", False),
     ],
 )
-def test_what_came_with_an_upgrade_must_be_named(text: str, allowed: bool) -> None:
+def test_what_came_with_an_upgrade_must_be_named(text: str, allowed: bool, action: str) -> None:
     """`*` was written when there were six actions; it goes on meaning those."""
-    policy = Policy.parse(text.encode(), where="puppet.policy")
-    assert decide(policy, "choria=alice", "forget").allowed is allowed
+    policy = Policy.parse(text.replace("ACTION", action).encode(), where="puppet.policy")
+    assert decide(policy, "choria=alice", action).allowed is allowed

@@ -191,7 +191,8 @@ Examples:
 def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
     """Show who asked for RUN (default: the newest), with which input, release and layers.
 
-    And what its catalog asked about other nodes, and was told.
+    And what its catalog asked about other nodes, and was told; and where the run is a reaction,
+    which node changed which answer.
     """
     directory = node.records.get(run)
     status = node.records.status(directory)
@@ -205,6 +206,9 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
         render.emit_json({"schema": 1, **told, "queries": [one.to_dict() for one in asked]})
         return
     render.emit(_why(status, request))
+    changed = queries.changes(request)
+    if changed:
+        render.emit(changed)
     if asked:
         render.emit(queries.lines(asked))
 

@@ -43,11 +43,13 @@ class Answer:
         names: The nodes whose rows counted, sorted.
         watched: What of the rows makes the answer another one: without the times at which things
             were published, and with the essential facts in the place of a whole fact hash.
+        owners: Of each watched row the node; nothing where rows are counted.
     """
 
     rows: list[dict[str, Json]]
     names: list[str]
-    watched: Sequence[Json]
+    watched: Sequence[dict[str, Json]]
+    owners: Sequence[str] = ()
 
 
 class Room:
@@ -131,6 +133,7 @@ class Evaluation:
             rows=[one.shown for one in kept],
             names=sorted({one.name for one in kept}),
             watched=[one.watched for one in kept],
+            owners=[one.name for one in kept],
         )
 
     def _counted(self, select: Select) -> Answer:

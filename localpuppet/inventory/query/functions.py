@@ -9,7 +9,7 @@ Example: `Question.of("servers_with_role", ["web"]).answer(reader).result`.
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -17,9 +17,10 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.values import Json, type_names
 from localpuppet.inventory.query import puppetdb
 from localpuppet.inventory.query.discovery import parse_nodes, parse_resources
-from localpuppet.inventory.query.evaluating import Evaluation, Room, canonical
+from localpuppet.inventory.query.evaluating import Answer, Evaluation, Room, canonical
 from localpuppet.inventory.query.fact_filter import FactFilter
 from localpuppet.inventory.query.node_facts import NodeFacts, dig
+from localpuppet.inventory.query.parts import Parts, labelled, parts_of
 from localpuppet.inventory.query.patterns import searching
 from localpuppet.inventory.query.tree import (
     CERTNAME,
@@ -53,12 +54,14 @@ class Reply:
         result: What the function returns.
         names: The nodes that were found, sorted.
         digest: SHA-256 over what makes this answer another one, hexadecimal.
+        parts: What of that is told of which node.
         warnings: What the author of the query should know, each one line.
     """
 
     result: Json
     names: tuple[str, ...]
     digest: str
+    parts: Parts
     warnings: tuple[str, ...] = ()
 
 
@@ -69,6 +72,7 @@ class _Found:
     result: Json
     names: Sequence[str]
     watched: Json
+    told: Sequence[tuple[str, Mapping[str, Json]]] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -137,6 +141,7 @@ class Question:
             result=found.result,
             names=tuple(found.names),
             digest=hashlib.sha256(digested).hexdigest(),
+            parts=parts_of(found.names, found.told),
             warnings=found.warnings,
         )
 
@@ -150,7 +155,15 @@ def _servers(reader: InventoryReader, where: Condition) -> _Found:
         result=[row["facts"] for row in answer.rows],
         names=answer.names,
         watched=list(answer.watched),
+        told=_told(answer),
     )
+
+
+def _told(answer: Answer) -> list[tuple[str, Mapping[str, Json]]]:
+    """Return what rows tell of their nodes; whose a count is, nobody can tell."""
+    if not answer.owners:
+        return []
+    return [(name, labelled(row)) for name, row in zip(answer.owners, answer.watched, strict=True)]
 
 
 def _servers_with_role(reader: InventoryReader, arguments: Arguments) -> _Found:
@@ -173,6 +186,7 @@ def _server_with_role(reader: InventoryReader, arguments: Arguments) -> _Found:
         result=servers[0] if servers else fallback,
         names=found.names[:1],
         watched=found.watched[:1] if isinstance(found.watched, list) else None,
+        told=found.told[:1],
     )
 
 
@@ -180,8 +194,7 @@ def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> _Found
     filters = [FactFilter.parse(text) for text in _texts(arguments, "a fact query")]
     found = _servers(reader, And(parts=tuple(one.condition for one in filters)))
     ordered = {one.number.text: one for one in filters if one.number}
-    warnings = tuple(_no_numbers(reader, ordered)) if ordered else ()
-    return _Found(result=found.result, names=found.names, watched=found.watched, warnings=warnings)
+    return replace(found, warnings=tuple(_no_numbers(reader, ordered)) if ordered else ())
 
 
 def _no_numbers(reader: InventoryReader, filters: Mapping[str, FactFilter]) -> Iterator[str]:
@@ -238,7 +251,12 @@ def _query_nodes(reader: InventoryReader, arguments: Arguments) -> _Found:
         if facts.get(first) is not None
     ]
     result: list[Json] = [value for _, value in values]
-    return _Found(result=result, names=[name for name, _ in values], watched=result)
+    return _Found(
+        result=result,
+        names=[name for name, _ in values],
+        watched=result,
+        told=[(name, {fact: value}) for name, value in values],
+    )
 
 
 def _steps(path: Sequence[str]) -> tuple[str | int, ...]:
@@ -248,13 +266,18 @@ def _steps(path: Sequence[str]) -> tuple[str | int, ...]:
 def _query_facts(reader: InventoryReader, arguments: Arguments) -> _Found:
     query, wanted = arguments
     names = _texts(wanted if isinstance(wanted, list) else [wanted], "a fact's name")
-    result: dict[str, Json] = {}
+    found: dict[str, Json] = {}
     room = Room()
     for node, facts in _nodes(reader, query):
         about = dict(pair for name in names for pair in _facts_named(facts, name))
         if about:
-            result[node] = room.take(about)
-    return _Found(result=result, names=list(result), watched=result)
+            found[node] = room.take(about)
+    return _by_node(found)
+
+
+def _by_node(found: dict[str, Json]) -> _Found:
+    told = [(node, about) for node, about in found.items() if isinstance(about, dict)]
+    return _Found(result=found, names=list(found), watched=found, told=told)
 
 
 def _facts_named(facts: NodeFacts, name: str) -> Iterator[tuple[str, Json]]:
@@ -276,33 +299,39 @@ def _query_resources(reader: InventoryReader, arguments: Arguments) -> _Found:
     answer = Evaluation(reader).answer(select)
     kept = [row for row in answer.rows if row["certname"] in wanted]
     names = [name for name in answer.names if name in wanted]
+    told = [(name, about) for name, about in _told(answer) if name in wanted]
     if not grouped:
-        return _Found(result=list(kept), names=names, watched=list(kept))
+        return _Found(result=list(kept), names=names, watched=list(kept), told=told)
     # Rows come node by node.
     groups: dict[str, Json] = {
         str(name): list(found) for name, found in groupby(kept, key=itemgetter("certname"))
     }
-    return _Found(result=groups, names=names, watched=groups)
+    return _Found(result=groups, names=names, watched=groups, told=told)
 
 
 def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> _Found:
     answer = Evaluation(reader).answer(puppetdb.parse(arguments[0]))
-    return _Found(result=list(answer.rows), names=answer.names, watched=list(answer.watched))
+    return _Found(
+        result=list(answer.rows),
+        names=answer.names,
+        watched=list(answer.watched),
+        told=_told(answer),
+    )
 
 
 def _query(reader: InventoryReader, arguments: Arguments) -> _Found:
     if len(arguments) == 1:
         return _query_nodes(reader, arguments)
     names = _texts(arguments[1:], "a fact's name")
-    result: dict[str, Json] = {}
+    found: dict[str, Json] = {}
     room = Room()
     for node, facts in _nodes(reader, arguments[0]):
         about: dict[str, Json] = {}
         for name in names:
             first, *path = name.split(".")
             about[name] = dig(facts.get(first), _steps(path))
-        result[node] = room.take(about)
-    return _Found(result=result, names=list(result), watched=result)
+        found[node] = room.take(about)
+    return _by_node(found)
 
 
 # Name → fewest and most arguments, and what answers.

@@ -1,0 +1,50 @@
+"""What is remembered of reactions, on the disk: `agent/reactions.json` in the state directory.
+
+Owns: the file; it is replaced, never written in place. Refuses to know: what is in it (`state`).
+"""
+
+from pathlib import Path
+
+from localpuppet.agent.reactions.state import State
+from localpuppet.errors import StateError
+from localpuppet.formats.json_file import read_json
+from localpuppet.machine.files import make_private, write_json
+
+FILE = Path("agent", "reactions.json")
+
+
+class ReactionMemory:
+    """The file.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._path = state / FILE
+
+    def load(self) -> State:
+        """Return what is remembered; nothing before the first time.
+
+        Raises:
+            StateError: It cannot be read, or is damaged.
+        """
+        try:
+            return State.from_dict(read_json(self._path))
+        except FileNotFoundError:
+            return State()
+        except StateError as error:
+            raise StateError(
+                error.what,
+                where=str(self._path),
+                hint="move it away: what is watched comes from the last good run again",
+            ) from error
+
+    def save(self, state: State) -> None:
+        """Remember it.
+
+        Raises:
+            StateError: The disk refused; what was remembered stays.
+        """
+        make_private(self._path.parent)
+        write_json(self._path, state.to_dict())

@@ -1,0 +1,39 @@
+"""The parts that make a node react to what others say of themselves."""
+
+from localpuppet.agent.agent import Agent
+from localpuppet.agent.reactions.ended_runs import EndedRuns
+from localpuppet.agent.reactions.memory import ReactionMemory
+from localpuppet.agent.reactions.questions import Questions
+from localpuppet.agent.reactions.reactor import Reactor, World
+from localpuppet.inventory.view import View
+from localpuppet.machine.ports import Log
+from localpuppet.trust.policy_file import peer_refusal
+from localpuppet.wiring.node import NodeWiring
+
+
+def reactor(node: NodeWiring, agent: Agent, view: View, log: Log) -> Reactor:
+    """Return what has the agent run again when an answer changes.
+
+    Args:
+        node: The parts of the node.
+        agent: Runs.
+        view: What the others say of themselves.
+        log: What is said.
+    """
+    settings, clock = node.settings, node.clock
+    sources = [
+        Questions(
+            view,
+            node.records,
+            now=lambda: clock.now().timestamp(),
+            max_stale=settings.inventory.max_stale,
+        )
+    ]
+    world = World(
+        host=agent,
+        runs=EndedRuns(node.records, sources),
+        sources=sources,
+        peers=view,
+        refusal=lambda peer: peer_refusal(settings.policy, peer, "react"),
+    )
+    return Reactor(world, ReactionMemory(settings.state), clock=clock, log=log)

@@ -1,0 +1,139 @@
+"""Bugs of reactions that somebody might write: the tests must find each."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from localpuppet.agent.reactions import deciding, reactor
+from localpuppet.agent.reactions.dependency import EndedRun
+from localpuppet.agent.reactions.reactor import Reactor
+from localpuppet.agent.reactions.state import State, Watched
+
+Plant = pytest.MonkeyPatch
+
+
+def forgets_what_had_its_run(plant: Plant) -> None:
+    """Reacts again and again where the catalog fails."""
+    dealt_with = Watched.dealt_with
+
+    def forgetful(self: Watched, told: Any, *, tried: bool) -> Watched:
+        return replace(dealt_with(self, told, tried=tried), had=())
+
+    plant.setattr(Watched, "dealt_with", forgetful)
+
+
+def begins_a_chain_each_time(plant: Plant) -> None:
+    """Takes no notice of what led to a change: two nodes that react to each other never stop."""
+    plant.setattr(deciding, "next_path", lambda _paths, *, me, receiver: (me,))
+
+
+def knows_no_limit(plant: Plant) -> None:
+    """Reacts as often as something changes."""
+    plant.setattr(deciding, "node_waits_until", lambda _made, now: now)
+    plant.setattr(deciding, "peer_waits_until", lambda _made, _peer, now: now)
+
+
+def decides_during_a_run(plant: Plant) -> None:
+    """Does not wait for what the run that is on is told."""
+    catch_up = Reactor.catch_up
+    plant.setattr(Reactor, "catch_up", lambda self: (catch_up(self)[0], False))
+
+
+def hands_over_before_it_remembers(plant: Plant) -> None:
+    """Is killed in between, and reacts again."""
+    remember = Reactor._remember
+
+    def late(self: Reactor, state: State) -> None:
+        if state.pending:
+            self._world.host.react(state.pending)
+            state = replace(state, pending=())
+        remember(self, state)
+
+    plant.setattr(Reactor, "_remember", late)
+
+
+def forgets_what_is_pending(plant: Plant) -> None:
+    """Is killed before it has handed over, and the next one does not."""
+    read = State.from_dict
+
+    def less(raw: Any) -> State:
+        return replace(read(raw), pending=())
+
+    plant.setattr(State, "from_dict", less)
+
+
+def says_nothing(plant: Plant) -> None:
+    """Ends a loop without a word."""
+    plant.setattr(
+        reactor, "decide", lambda *words, **more: replace(deciding.decide(*words, **more), lines=())
+    )
+
+
+def takes_today_for_what_a_run_was_told(plant: Plant) -> None:
+    """Loses what changed during the run."""
+    after = State.after
+
+    def wrong(self: State, run: EndedRun) -> State:
+        return after(self, replace(run, told=tuple(_today(one) for one in run.told)))
+
+    asked: list[Callable[[str], Any]] = []
+
+    def _today(one: Any) -> Any:
+        return replace(one, told=asked[-1](one.key))
+
+    catch_up = Reactor.catch_up
+
+    def noting(self: Reactor) -> tuple[bool, bool]:
+        asked.append(self._world.sources[0].ask)
+        return catch_up(self)
+
+    plant.setattr(State, "after", wrong)
+    plant.setattr(Reactor, "catch_up", noting)
+
+
+def forgets_over_a_restart(plant: Plant) -> None:
+    """Keeps in memory only what had its run."""
+    to_dict = State.to_dict
+
+    def less(self: State) -> dict[str, Any]:
+        bare = tuple(replace(one, had=()) for one in self.watched)
+        return to_dict(replace(self, watched=bare))
+
+    plant.setattr(State, "to_dict", less)
+
+
+def thinks_that_nothing_was_tried(plant: Plant) -> None:
+    """Takes the way back from a failed run for no change."""
+    dealt_with = Watched.dealt_with
+
+    def untried(self: Watched, told: Any, *, tried: bool) -> Watched:
+        return replace(dealt_with(self, told, tried=tried), tried=False)
+
+    plant.setattr(Watched, "dealt_with", untried)
+
+
+def overlooks_runs_that_failed(plant: Plant) -> None:
+    """Reacts to what a run by the timer was told, and failed with."""
+    after = State.after
+
+    def only_good(self: State, run: EndedRun) -> State:
+        return after(self, run) if run.good else replace(self, run=run.run)
+
+    plant.setattr(State, "after", only_good)
+
+
+BUGS: Sequence[Callable[[Plant], None]] = (
+    forgets_what_had_its_run,
+    begins_a_chain_each_time,
+    knows_no_limit,
+    decides_during_a_run,
+    hands_over_before_it_remembers,
+    forgets_what_is_pending,
+    says_nothing,
+    takes_today_for_what_a_run_was_told,
+    forgets_over_a_restart,
+    thinks_that_nothing_was_tried,
+    overlooks_runs_that_failed,
+)

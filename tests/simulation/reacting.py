@@ -1,0 +1,377 @@
+"""A fleet of simulated nodes that react to each other, for property tests.
+
+Each node has what survives a kill (inbox, what its reactor remembers, the records of its runs) and
+what does not (coalescer and reactor, which are the real ones). The bus may be late, and says only
+the newest that a node has said. What a run publishes may depend on what it was told, so that nodes
+feed back into each other. Everything that is written durably has a place behind it to be killed at.
+"""
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from localpuppet.agent.reactions.dependency import Dependency, EndedRun, Told
+from localpuppet.agent.reactions.reactor import Reactor, World
+from localpuppet.agent.reactions.state import State
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.query.functions import Question
+from localpuppet.triggers.cause import Cause, CauseKind
+from localpuppet.triggers.coalescing import Coalescer, Path
+from tests.doubles.inventory import MemoryInventory
+from tests.doubles.ports import FakeLog
+from tests.inventory.entries import entry
+
+START = 1_795_000_000.0
+
+
+class KilledError(Exception):
+    """The agent was killed at this very place."""
+
+
+@dataclass
+class Run:
+    """A Puppet that is on, or was."""
+
+    id: str
+    paths: tuple[Path, ...]
+    causes: tuple[str, ...]
+    told: tuple[Dependency, ...] = ()
+    compiled: bool = False
+    over: bool = False
+    good: bool = False
+    noticed: bool = False
+
+
+@dataclass
+class Node:
+    """One node; also a `Host`, `Runs`, `Peers`, `Source` and `Memory` for its reactor."""
+
+    fleet: "ReactingFleet"
+    me: NodeName
+    questions: list[Question]
+    feeds_back: bool
+    role: str = "web"
+    value: int = 0
+    view: dict[str, tuple[InventoryEntry, int]] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+    disk: str = ""
+    inbox: dict[str, Cause] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    agent: Coalescer | None = None
+    reactor: Reactor | None = None
+    own_run: bool = False
+    held: str | None = None
+    broken: bool = False  # whether its catalog fails
+    die_at: str = ""
+    late: bool = False  # whether what is handed over was decided by an earlier agent
+    name: str = "query"
+
+    @property
+    def on(self) -> Run | None:
+        return self.runs[-1] if self.runs and not self.runs[-1].over else None
+
+    @property
+    def is_running(self) -> bool:
+        return self.agent is not None and self.agent.running is not None
+
+    def owes(self, causes: Iterable[str]) -> bool:
+        waiting = None if self.agent is None else self.agent.waiting
+        return waiting is not None and any(one in waiting for one in causes)
+
+    def react(self, causes: Sequence[Cause]) -> None:
+        fresh = [one for one in causes if one.id not in self.taken]
+        for one in fresh:
+            self.taken.add(one.id)
+            self.inbox[one.id] = one
+        if fresh:
+            waits = self.owes(one.id for one in self.inbox.values() if one.kind is CauseKind.QUERY)
+            described = [self.fleet.described(self, one) for one in fresh]
+            self.fleet.say(self, "reacted", waits=waits, causes=described, late=self.late)
+        self._die("accepted")
+        for one in fresh:
+            assert self.agent is not None
+            self.agent.accept(one)
+
+    def after(self, run: str | None) -> tuple[list[EndedRun], bool]:
+        whole = [one for one in self.runs if one.over and (run is None or one.id > run)]
+        if run is None:
+            good = [index for index, one in enumerate(whole) if one.good]
+            whole = whole[good[-1] :] if good else whole
+        ended = [EndedRun(run=one.id, good=one.good, told=one.told) for one in whole]
+        return ended, self.on is not None
+
+    def entry(self, node: NodeName) -> InventoryEntry | None:
+        found = self.view.get(node)
+        return None if found is None else found[0]
+
+    def since(self, revision: int) -> set[str]:
+        return {node for node, (_, came) in self.view.items() if came > revision}
+
+    def told(self, run: str) -> Sequence[Dependency]:
+        return next(one.told for one in self.runs if one.id == run)
+
+    def ask(self, key: str) -> Told:
+        function, *arguments = json.loads(key)
+        entries = [one for _, (one, _) in sorted(self.view.items())]
+        reply = Question.of(function, arguments).answer(MemoryInventory(entries))
+        revision = max((came for _, came in self.view.values()), default=0)
+        return Told(digest=reply.digest, revision=revision, parts=reply.parts)
+
+    def answers(self) -> tuple[Dependency, ...]:
+        """Return what a run would be told now."""
+        return tuple(
+            Dependency(source="query", key=key, text=one.text, told=self.ask(key))
+            for one in self.questions
+            for key in [json.dumps([one.function, *one.arguments])]
+        )
+
+    def watched(self) -> Iterator[Dependency]:
+        """Yield the questions of the last good run, each with the answer today."""
+        good = [run for run in self.runs if run.good]
+        for one in good[-1].told if good else ():
+            yield replace(one, told=self.ask(one.key))
+
+    def load(self) -> State:
+        return State.from_dict(json.loads(self.disk)) if self.disk else State()
+
+    def save(self, state: State) -> None:
+        self._die("before")
+        self.disk = json.dumps(state.to_dict())
+        if state.pending:
+            self.fleet.decided(self, state.pending)
+            self.late = False
+        self._die("pending" if state.pending else "saved")
+
+    def _die(self, place: str) -> None:
+        if self.die_at == place:
+            self.die_at = ""
+            raise KilledError
+
+
+class ReactingFleet:
+    """The nodes, and the history of what happened to them.
+
+    Args:
+        questions: What each node's catalog asks.
+        feeds_back: Of each node, whether its runs publish something of what they were told.
+    """
+
+    def __init__(self, questions: Sequence[Sequence[Question]], feeds_back: Sequence[bool]) -> None:
+        self.time = START
+        self.log = FakeLog()
+        self.history: list[dict[str, Any]] = []
+        self.bus: dict[str, tuple[InventoryEntry, int]] = {}
+        self._numbers = 0
+        self._answered: dict[tuple[str, str], str] = {}
+        self._causes: dict[str, dict[str, Any]] = {}
+        self.nodes = [
+            Node(
+                fleet=self,
+                me=NodeName(f"n{number}.example.com"),
+                questions=list(asked),
+                feeds_back=feeds,
+            )
+            for number, (asked, feeds) in enumerate(zip(questions, feeds_back, strict=True))
+        ]
+        for node in self.nodes:
+            self.restart(node)
+
+    # A `Clock` for the reactors.
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.time, UTC)
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def say(self, node: Node, what: str, **more: Any) -> None:
+        event = {"at": len(self.history), "time": self.time, "node": node.me, "what": what}
+        self.history.append(event | more)
+
+    def decided(self, node: Node, causes: Sequence[Cause]) -> None:
+        """Note what a reaction is for, and what led to it."""
+        for cause in causes:
+            said = node.entry(cause.path[-1])
+            asked = {change.question for change in cause.changes}
+            self._causes[cause.id] = {
+                "path": cause.path,
+                "led": [()] if said is None else said.paths,
+                "answers": {
+                    one.key: one.told.digest for one in node.watched() if one.text in asked
+                },
+            }
+
+    def described(self, node: Node, cause: Cause) -> dict[str, Any]:
+        if cause.id not in self._causes:
+            self.decided(node, [cause])
+        return self._causes[cause.id]
+
+    # What happens to a node from outside.
+
+    def kill(self, node: Node) -> None:
+        if node.agent is not None:
+            self.say(node, "killed")
+        node.agent = node.reactor = None
+        node.own_run, node.late = False, True
+
+    def restart(self, node: Node) -> None:
+        if node.agent is not None:
+            return
+        node.agent = Coalescer.restore(node.inbox.values())
+        world = World(host=node, runs=node, sources=[node], peers=node, refusal=lambda _: None)
+        log = _NodeLog(self, node)
+        node.reactor = Reactor(
+            world, node, clock=self, log=log, new_id=lambda: str(uuid.UUID(int=self.number()))
+        )
+
+    def timer(self, node: Node) -> None:
+        """The node's own run is due."""
+        if node.agent is None:
+            return
+        cause = Cause(
+            kind=CauseKind.TIMER,
+            sender=node.me,
+            uuid=str(uuid.UUID(int=self.number())),
+            timestamp=int(self.time),
+            expires=None,
+        )
+        node.inbox[cause.id] = cause
+        node.agent.accept(cause)
+
+    def deliver(self, node: Node, said: str) -> None:
+        """A node hears what another has said last."""
+        if said in self.bus and node.view.get(said) != self.bus[said]:
+            node.view[said] = self.bus[said]
+            self._look_at(node)
+
+    def forget(self, node: Node, gone: str) -> None:
+        """People have a node forgotten."""
+        if node.view.pop(gone, None) is not None:
+            self._look_at(node)
+
+    def _look_at(self, node: Node) -> None:
+        """Note which answers are others now."""
+        for one in node.watched():
+            place = (node.me, one.key)
+            if self._answered.get(place) != one.told.digest:
+                self._answered[place] = one.told.digest
+                self.say(node, "changed", question=one.key, digest=one.told.digest)
+
+    # What a node does.
+
+    def turn(self, node: Node, *, die_at: str = "") -> None:
+        """One turn of the reactor, and of the agent."""
+        node.die_at = die_at
+        try:
+            if node.reactor is not None:
+                busy = node.reactor.catch_up()[1]
+                if not busy:
+                    node.reactor.act(node.reactor.look())
+        except KilledError:
+            self.kill(node)
+        node.die_at = ""
+
+    def step(self, node: Node) -> None:
+        """The agent starts a run if one is due and the node is free."""
+        if node.agent is None or (node.on is not None and node.agent.running is None):
+            return
+        step = node.agent.step(self.time, held=node.held)
+        if step.start is not None:
+            run = Run(id=f"{self.number():09}", paths=step.start.paths, causes=step.start.ids)
+            node.runs.append(run)
+            node.own_run = True
+            kinds = [node.inbox[one].kind for one in step.start.ids]
+            self.say(node, "started", run=run.id, causes=run.causes, kinds=kinds, paths=run.paths)
+
+    def compile(self, node: Node) -> None:
+        """The run that is on asks its questions."""
+        run = node.on
+        if run is not None and not run.compiled:
+            run.compiled, run.told = True, node.answers()
+            for one in run.told:
+                self.say(node, "told", run=run.id, question=one.key, digest=one.told.digest)
+
+    def end(self, node: Node) -> None:
+        """The run that is on ends; it is good if its catalog is."""
+        run = node.on
+        if run is None:
+            return
+        run.over, run.good = True, run.compiled and not node.broken
+        self.say(node, "ended", run=run.id, good=run.good)
+        if run.good:
+            self._publish(node, run)
+            self._answered.update({(node.me, one.key): one.told.digest for one in run.told})
+            self._look_at(node)
+
+    def acknowledge(self, node: Node) -> None:
+        """The agent notices that its run is over."""
+        if node.agent is None or node.agent.running is None or node.on is not None:
+            return
+        for one in node.agent.ended():
+            node.inbox.pop(one, None)
+
+    def _publish(self, node: Node, run: Run) -> None:
+        said = json.dumps([one.told.digest for one in run.told]) if node.feeds_back else ""
+        new = entry(
+            node.me,
+            at=self.time,
+            facts={"value": node.value, "said": said, "networking": {"ip": f"10.0.0.{node.value}"}},
+            roles=(node.role,),
+            paths=run.paths,
+        )
+        before = self.bus.get(node.me)
+        if before is None or before[0].digest != new.digest:
+            self.bus[node.me] = (new, self.number())
+
+    # The end of all trouble.
+
+    def work(self, node: Node) -> None:
+        """Let a node do all that it can."""
+        self.restart(node)
+        for _ in range(3):
+            self.compile(node)
+            self.end(node)
+            self.acknowledge(node)
+            self.turn(node)
+            self.step(node)
+
+    def let_all_work(self) -> None:
+        for node in self.nodes:
+            self.work(node)
+
+    def settle(self, rounds: int) -> bool:
+        """Let everything work, begin nothing new; return whether the fleet is quiet then."""
+        for node in self.nodes:
+            node.held = None
+            self.restart(node)
+        for _ in range(rounds):
+            self.time += 3600  # no limit holds anything up
+            before = len([one for one in self.history if one["what"] == "started"])
+            for node in self.nodes:
+                for other in self.bus:
+                    self.deliver(node, other)
+                self.work(node)
+            after = len([one for one in self.history if one["what"] == "started"])
+            if before == after and not any(node.inbox or node.on for node in self.nodes):
+                return True
+        return False
+
+
+class _NodeLog(FakeLog):
+    """Takes the lines of a node into the history."""
+
+    def __init__(self, fleet: ReactingFleet, node: Node) -> None:
+        super().__init__()
+        self._fleet = fleet
+        self._node = node
+
+    def info(self, text: str, **_kind: object) -> None:
+        self._fleet.say(self._node, "line", text=text)

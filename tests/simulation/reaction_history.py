@@ -1,0 +1,113 @@
+"""Decides whether what happened to reactions keeps what docs/inventory.md guarantees.
+
+A history is a list of events in the order in which they happened; each has `at`, `time` (seconds),
+`node` and `what`:
+
+| what | and | |
+|---|---|---|
+| changed | question, digest | the answer to a question of the last good run is another one now |
+| reacted | causes, waits, late | a reaction, see below; `waits`: there is one that waits already;
+`late`: the agent was killed since it was decided |
+| line | text | the agent says why there is no reaction |
+| started | run | a run begins |
+| told | run, question, digest | that run is told an answer |
+| ended | run, good | that run is over |
+| killed | | the agent is gone |
+
+Of each cause of a reaction there is its `path`, the chains that the node at the end of it says
+`led` to what it says, and `answers`: question → digest.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from localpuppet.agent.reactions.limits import HOUR, HOURLY
+
+MAX_NODES = 9  # in a path
+
+Event = Mapping[str, Any]
+
+
+def check(events: Iterable[Event], *, settled: bool) -> list[str]:
+    """Return what is wrong, a line each.
+
+    Args:
+        events: The history.
+        settled: Whether it goes on until nothing is left to do.
+    """
+    by_node: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        by_node[event["node"]].append(event)
+    problems = []
+    for node, own in sorted(by_node.items()):
+        found = [*_paths(own), *_once(own), *_limits(own)]
+        if settled:
+            found += _served(own)
+        problems += [f"{node}: {line}" for line in found]
+    return problems
+
+
+def _paths(events: Sequence[Event]) -> list[str]:
+    problems = []
+    for event in events:
+        for cause in event["causes"] if event["what"] == "reacted" else ():
+            path = tuple(cause["path"])
+            if event["node"] in path or len(set(path)) != len(path) or len(path) > MAX_NODES:
+                problems.append(f"a reaction along {path}: a loop")
+            if path[:-1] not in [tuple(led) for led in cause["led"]]:
+                problems.append(f"a reaction along {path}, which nothing came")
+    return problems
+
+
+def _once(events: Sequence[Event]) -> list[str]:
+    """Return which answers had two reactions since the last good run, or one too many."""
+    problems = []
+    had: set[tuple[str, str]] = set()
+    told: set[tuple[str, str]] = set()
+    for event in events:
+        if event["what"] == "ended" and event["good"]:
+            had.clear()
+        if event["what"] == "started":
+            told.clear()
+        if event["what"] == "told":
+            told.add((event["question"], event["digest"]))
+        if event["what"] == "reacted":
+            answers = {pair for cause in event["causes"] for pair in cause["answers"].items()}
+            problems += [f"two reactions to {pair}" for pair in answers & had]
+            if answers <= told and not event["waits"] and not event["late"]:
+                problems.append(f"a reaction to what the run before it was told: {answers}")
+            had |= answers
+    return problems
+
+
+def _limits(events: Sequence[Event]) -> list[str]:
+    times = [one["time"] for one in events if one["what"] == "reacted" and not one.get("waits")]
+    killed = sum(one["what"] == "killed" for one in events)
+    for index, time in enumerate(times):
+        within = [other for other in times[index:] if other < time + HOUR]
+        if len(within) > HOURLY + killed:
+            return [f"{len(within)} reactions within an hour"]
+    return []
+
+
+def _served(events: Sequence[Event]) -> list[str]:
+    """Return which answers changed, and neither a run nor a line followed."""
+    good = [index for index, one in enumerate(events) if one["what"] == "ended" and one["good"]]
+    since = good[-1] if good else 0
+    first: dict[tuple[str, str], int] = {}
+    last: dict[str, int] = {}
+    told: dict[str, str] = {}
+    for index, event in enumerate(events):
+        if event["what"] == "changed" and index > since:
+            # The same answer again: what followed the first time counts.
+            first.setdefault((event["question"], event["digest"]), index)
+            last[event["question"]] = first[event["question"], event["digest"]]
+        if event["what"] == "told":
+            told[event["question"]] = event["digest"]
+    problems = []
+    for question, index in last.items():
+        followed = {one["what"] for one in events[index:]}
+        if events[index]["digest"] != told.get(question) and not {"started", "line"} & followed:
+            problems.append(f"nothing followed when the answer to {question} changed")
+    return problems
