@@ -153,10 +153,18 @@ class Database:
             return 0
 
     def _create(self) -> None:
-        """Make the file before SQLite does, which would follow the umask."""
+        """Make the file before SQLite does, which would follow the umask.
+
+        A file that is there is not opened: closing it would take away the locks that another
+        connection of this process has, and another process, which ends, would then remove the log
+        that this connection writes to (https://www.sqlite.org/howtocorrupt.html, 2.2).
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            os.close(fd)
+            os.close(os.open(self.path, flags, 0o600))
+        except FileExistsError as error:
+            if self.path.is_symlink():
+                raise state_problem(error, self.path) from error
         except OSError as error:
             raise state_problem(error, self.path) from error
 

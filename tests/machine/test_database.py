@@ -1,6 +1,8 @@
 """Small databases: how long their files are open."""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,3 +49,25 @@ def test_a_file_is_closed_with_the_object_that_has_it(path: Path) -> None:
     del made
     gc.collect()
     assert not opened(path)
+
+
+def test_another_process_that_ends_leaves_the_log_of_two_that_this_one_has(path: Path) -> None:
+    first, second = database(path), database(path)
+    subprocess.run([sys.executable, "-c", _LOOK, str(path)], check=True, stdout=subprocess.DEVNULL)
+    log = path.with_name(f"{path.name}-wal")
+    assert log.exists()
+    for made in (first, second):
+        with made.transaction() as connection:
+            connection.execute("INSERT INTO a VALUES (2)")
+    with first.use() as connection:
+        assert connection.execute("SELECT count(*) FROM a").fetchone() == (4,)
+    for made in (first, second):
+        made.close()
+
+
+_LOOK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+print(connection.execute("SELECT count(*) FROM a").fetchone())
+connection.close()
+"""
