@@ -1,6 +1,7 @@
 """A control repository as it stands is a release: environment.conf, site modules, site manifest."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.rigs.forge import Forge, klass, make
 from tests.rigs.module_forge import ModuleForge
 from tests.rigs.node import Node
+from tests.rigs.packages import Scratch, build
 
 CONF = """\
 # as people have it
@@ -133,3 +135,30 @@ def test_own_modules_beside_those_of_the_lock(node: Node, forge: Forge, control:
     names = sorted(path.name for path in (node.root / "modules/control/tags/r1/modules").iterdir())
     assert names == ["ntp", "own"]
     assert not (node.root / "modules/control/tags/r1/modules").is_symlink()
+
+
+def test_a_node_runs_it_from_a_pack_or_a_package(
+    node: Node, forge: Forge, control: Path, bare: Node, scratch: Scratch
+) -> None:
+    make(node, "import", str(control / "Puppetfile"), "-o", str(control / "manifest.yaml"))
+    assert make(node, "lock", str(control)).code == 0
+    forge.repo("control").commit({"modules/own/manifests/init.pp": klass("own", "own one")}, "r1")
+    node.write("input.yaml", "app: control/tags/r1\nclasses: [profile, ntp, own]\n")
+    assert node.run("stage").code == 0
+    pack = build(node, "tar", node.root / "out")
+    scratch.install(build(node, "deb", node.root / "out"))
+    shutil.rmtree(forge.path)
+    bare.write("input.yaml", (node.root / "input.yaml").read_text())
+    installed = bare.run("stage")
+    assert installed.code == 0, installed.err
+    told = bare.run("check", "--json").json["modulepath"]
+    assert [Path(path).name for path in told] == ["site-modules", "modules"]
+    names = sorted(path.name for path in Path(told[1]).iterdir())
+    assert names == ["ntp", "own"]
+    shutil.rmtree(bare.state)
+    shutil.rmtree(bare.root / "modules/control")
+    scratch.remove("localpuppet-release-control-r1", "deb")
+    unpacked = bare.run("stage", "--pack", str(pack))
+    assert unpacked.code == 0, unpacked.err
+    assert bare.run("release", "verify", "--all").code == 0
+    assert sorted(path.name for path in Path(told[1]).iterdir()) == names

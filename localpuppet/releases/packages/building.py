@@ -146,6 +146,7 @@ class Packager:
         composed = top / "releases" / staged.composition
         composed.mkdir(parents=True)
         for link, target in self._staging.links(staged).items():
+            (composed / link).parent.mkdir(parents=True, exist_ok=True)
             (composed / link).symlink_to(target)
         _copy_licences(staged, top / "objects", root / naming.DOCUMENTATION / name)
         (top / packages.SUMS).write_bytes(_sums(top))
