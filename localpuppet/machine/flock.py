@@ -23,8 +23,12 @@ class Flock:
         self.fd = fd
 
     @classmethod
-    def take(cls, path: Path) -> "Flock | None":
+    def take(cls, path: Path, *, shared: bool = False) -> "Flock | None":
         """Return the lock, or `None` when somebody has it.
+
+        Args:
+            path: The file; made when it is not there.
+            shared: Take it together with others who share it.
 
         Raises:
             StateError: The lock file cannot be made.
@@ -34,7 +38,7 @@ class Flock:
         except OSError as error:
             raise state_problem(error, path) from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
             return None
@@ -57,9 +61,12 @@ class Flock:
             raise state_problem(error, self.path) from error
 
     def release(self) -> None:
-        """Give it up, also for those who inherited it."""
+        """Give it up, also for those who inherited it; what was given up before stays so."""
+        if self.fd < 0:
+            return
         fcntl.flock(self.fd, fcntl.LOCK_UN)
         os.close(self.fd)
+        self.fd = -1
 
 
 def is_locked(path: Path) -> bool:

@@ -3,8 +3,9 @@
 Owns: what is kept. Invariants: what runs, what the input names, what an operator rolled back to,
 the newest two releases of each source, and what was staged ahead a short while ago are kept; a tree
 or directory of links goes only when no kept release, and no code that is used as it is, needs it,
-and no run was given it: a tag that moved since gave its release others. A name goes before what it
-stands for, so that nothing is ever half there.
+and no run was given it: a tag that moved since gave its release others; nothing goes as long as a
+run is prepared, of which no record says yet what it needs. A name goes before what it stands for,
+so that nothing is ever half there.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.forge.kept_archives import KeptArchives
 from localpuppet.releases.interfaces import Interfaces
 from localpuppet.releases.layout.links import ModuleLinks
 from localpuppet.releases.ledger import Ledger
@@ -34,6 +36,7 @@ class Removal:
         kept: Names of staged releases that stay.
         links: Directories of links to modules, for code that is used as it is.
         branches: Branches that nobody has fetched for a while.
+        archives: Archives of the Forge that were unpacked a while ago.
     """
 
     releases: tuple[ReleasePath, ...]
@@ -42,6 +45,7 @@ class Removal:
     kept: tuple[ReleasePath, ...]
     links: tuple[Path, ...]
     branches: tuple[ReleasePath, ...]
+    archives: tuple[Path, ...]
 
 
 class Garbage:
@@ -74,6 +78,7 @@ class Garbage:
         self._keep_staged = keep_staged
         self._links = ModuleLinks(store.directory)
         self._branches = BranchRecords(store.directory)
+        self._archives = KeptArchives(store.directory)
 
     def plan(self, named: Iterable[ReleasePath], *, now: float) -> Removal:
         """Return what may go.
@@ -115,6 +120,7 @@ class Garbage:
             kept=tuple(release.app for release in kept),
             links=tuple(links),
             branches=tuple(branch.app for branch, kept_one in branches.items() if not kept_one),
+            archives=tuple(self._archives.old(since=since)),
         )
 
     def _rolled_back(self) -> set[ReleasePath]:
@@ -131,7 +137,7 @@ class Garbage:
         }
 
     def remove(self, removal: Removal) -> None:
-        """Remove what `plan` found. Call it with the staging lock.
+        """Remove what `plan` found. Call both with the staging lock and `Store.unneeded`.
 
         Raises:
             StateError: The disk refused; what is left is whole, and gc can be run again.
@@ -149,3 +155,5 @@ class Garbage:
             self._links.remove(path)
         for sha256 in removal.trees:
             self._store.remove(sha256)
+        for path in removal.archives:
+            self._archives.remove(path)

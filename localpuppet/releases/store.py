@@ -69,6 +69,40 @@ class Store:
             )
         return lock
 
+    def kept(self) -> Flock:
+        """Return a lock that keeps `gc` away: of a run that has a release and is not on record yet.
+
+        Many have it at a time; the caller releases it.
+
+        Raises:
+            BusyError: `gc` removes releases now.
+            StateError: The lock file cannot be made.
+        """
+        return self._kept(
+            shared=True, said="releases are being removed", hint="try again when gc has ended"
+        )
+
+    def unneeded(self) -> Flock:
+        """Return the lock of who removes releases; the caller releases it.
+
+        Raises:
+            BusyError: A run is being prepared, and nobody knows yet what it needs.
+            StateError: The lock file cannot be made.
+        """
+        return self._kept(
+            shared=False,
+            said="a run is being prepared, and what it needs is not on record yet",
+            hint="try again in a moment",
+        )
+
+    def _kept(self, *, shared: bool, said: str, hint: str) -> Flock:
+        make_private(self.directory)
+        path = self.directory / "kept.lock"
+        lock = Flock.take(path, shared=shared)
+        if lock is None:
+            raise BusyError(said, where=str(path), hint=hint)
+        return lock
+
     def staging(self) -> Path:
         """Return a new, empty directory for trees that are to be added; sweep old ones away.
 

@@ -19,6 +19,7 @@ from localpuppet.enc.input import InputReader, LoadedInput
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import ReleasePath, RunId
 from localpuppet.formats.times import show_time
+from localpuppet.machine.flock import Flock
 from localpuppet.releases.ledger import AppliedElsewhere, Ledger, Rollback
 from localpuppet.releases.provider import ReleaseProvider
 from localpuppet.releases.release import Release
@@ -39,6 +40,7 @@ class PreparedRun:
         document: The node document; `None` where the site's own ENC command is asked for a part
             of it, which the supervisor does when the run is on record.
         instance_facts: The facts that the cloud's instance data gives, by name.
+        kept: Keeps `gc` away from the release until the run is on record.
     """
 
     loaded: LoadedInput
@@ -47,6 +49,12 @@ class PreparedRun:
     document: NodeDocument | None
     instance_facts: Mapping[str, str] = field(default_factory=dict)
     ends_rollback: bool = False
+    kept: Flock | None = None
+
+    def on_record(self) -> None:
+        """Let `gc` go on: the record names what the run needs, or there is no run."""
+        if self.kept is not None:
+            self.kept.release()
 
     def request(
         self, run: RunId, now: datetime, *, command: Sequence[str], document: Mapping[str, Any]
@@ -95,6 +103,7 @@ class RunPreparation:
         named: Takes the release, as soon as it is known.
         applied_elsewhere: Returns what this node said on the bus that it applied last; it is asked
             where the ledger knows nothing of the source.
+        keep: Keeps `gc` away from releases; the lock is released when the run is on record.
     """
 
     def __init__(
@@ -109,6 +118,7 @@ class RunPreparation:
         note: Callable[[str], None],
         named: Callable[[ReleasePath], None],
         applied_elsewhere: Callable[[], AppliedElsewhere | None],
+        keep: Callable[[], Flock],
     ) -> None:
         self._own_input = own_input
         self._inputs = inputs
@@ -119,6 +129,7 @@ class RunPreparation:
         self._note = note
         self._named = named
         self._applied_elsewhere = applied_elsewhere
+        self._keep = keep
 
     def prepare(
         self,
@@ -130,6 +141,8 @@ class RunPreparation:
     ) -> PreparedRun:
         """Read the input, provide its release, and refuse what can be refused by now.
 
+        Until the caller says `on_record`, `gc` removes no release.
+
         Args:
             options: How it is to be run.
             source: The input; the node's own for `None`.
@@ -137,9 +150,26 @@ class RunPreparation:
             allow_rollback: Whether the input may go back.
 
         Raises:
-            LocalpuppetError: The input is refused, or the release cannot be had; nothing was
-                locked, and nothing recorded.
+            LocalpuppetError: The input is refused, or the release cannot be had; nothing stays
+                locked, and nothing is recorded.
         """
+        kept = self._keep()
+        prepared = None
+        try:
+            prepared = self._prepared(options, source, package, allow_rollback=allow_rollback)
+            return replace(prepared, kept=kept)
+        finally:
+            if prepared is None:
+                kept.release()
+
+    def _prepared(
+        self,
+        options: RunOptions,
+        source: str | None,
+        package: Path | None,
+        *,
+        allow_rollback: bool,
+    ) -> PreparedRun:
         loaded = self._inputs.read(str(self._own_input) if source is None else source)
         self._named(loaded.input.app)
         rollback = self._ledger.rollback() if source is None else None

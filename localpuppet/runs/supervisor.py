@@ -129,6 +129,14 @@ class Supervisor:
             OnHoldError: The node is on hold.
             StateError: The state directory cannot take a record; Puppet was not started.
         """
+        try:
+            return self._apply(prepared, detach=detach)
+        finally:
+            prepared.on_record()
+
+    def _apply(
+        self, prepared: PreparedRun, *, detach: Callable[[RunId], Callable[[], None]] | None
+    ) -> Status:
         make_private(self._node.state)
         run = self.records.create(self._clock)
         lock = NodeLock(self._node.state / "lock", self._processes)
@@ -160,6 +168,7 @@ class Supervisor:
                 seconds = self._clock.monotonic() - begun
                 return self._never_started(run, status, prepared, error, seconds)
             run.open(request, status)
+            prepared.on_record()
             if prepared.ends_rollback:
                 self._ledger.end_rollback()
             if detach is not None:

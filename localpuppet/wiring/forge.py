@@ -26,13 +26,15 @@ def site_forge(node: NodeWiring, *, progress: Callable[[int, int], None]) -> "Mo
     Raises:
         InvalidInputError: The file of its token, or its CA, cannot be read.
     """
+    from localpuppet.releases.forge.kept_archives import PLACE
+
     settings = node.settings
     forge = settings.forge
     if forge.url.startswith("file:"):
         from localpuppet.releases.forge.directory import DirectoryForge
 
         return DirectoryForge(
-            Path(unquote(urlsplit(forge.url).path)), scratch=settings.state / "forge"
+            Path(unquote(urlsplit(forge.url).path)), scratch=settings.state / PLACE
         )
     from localpuppet.releases.forge.client import Forge
     from localpuppet.releases.forge.transfer import Access, Transfer
@@ -46,7 +48,7 @@ def site_forge(node: NodeWiring, *, progress: Callable[[int, int], None]) -> "Mo
         total=settings.git_timeout,
     )
     transfer = Transfer(access)
-    cache = settings.state / "forge"
+    cache = settings.state / PLACE
     return Forge(url=forge.url, transfer=transfer, cache=cache, progress=progress)
 
 

@@ -105,6 +105,7 @@ class ReleaseWiring:
             env=self._node.environment,
             allow_file=settings.allow_file_urls,
             timeout=settings.git_timeout,
+            min_free=settings.min_free,
             progress=progress or (lambda _done, _all: None),
             names={source.url: name for name, source in settings.sources.items()},
             access=self._access,

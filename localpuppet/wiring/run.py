@@ -55,6 +55,7 @@ class RunWiring:
             note=node.observe("").note,
             named=named,
             applied_elsewhere=self.applied_elsewhere,
+            keep=self._releases.store.kept,
         )
 
     def applied_elsewhere(self) -> "AppliedElsewhere | None":

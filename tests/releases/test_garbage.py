@@ -58,6 +58,40 @@ def test_gc_spares_what_runs(site: Node, forge: Forge) -> None:
     assert status["run"]["outcome"] == "changed"
 
 
+def test_gc_leaves_all_alone_while_a_run_is_prepared(site: Node) -> None:
+    """Between preparing and recording no record names the release, and no input of the root."""
+    assert site.run("stage").code == 0
+    past = time.time() - 15 * 86400
+    os.utime(site.state / "staged" / "web%tags%r1.json", (past, past))
+    other = (site.root / "input.yaml").rename(site.root / "other.yaml")
+    os.mkfifo(site.root / "fifo")
+    enc = site.write("slow-enc", f"#!/bin/sh\ncat {site.root}/fifo\n", 0o755)
+    settings = json.loads((site.root / "localpuppet.yaml").read_text())
+    site.settings(**{**settings, "enc": str(enc)})
+    process = site.start("apply", str(other))
+    with (site.root / "fifo").open("w") as answer:
+        refused = site.run("release", "gc")
+        assert refused.code == 75
+        assert "a run is being prepared" in refused.err
+        assert site.run("release", "gc", "--dry-run", "--json").json["releases"] == ["web/tags/r1"]
+        answer.write("classes: {}\n")
+    assert site.finish(process).code == 0
+    assert site.run("release", "gc", "--json").json["kept"] == ["web/tags/r1"]
+
+
+def test_gc_removes_archives_of_the_forge_that_were_unpacked_a_while_ago(node: Node) -> None:
+    node.app("")
+    place = node.state / "forge"
+    place.mkdir(parents=True)
+    for name, age in (("a" * 64 + ".tar.gz", 15), ("b" * 64 + ".part", 15), ("c" * 64, 13)):
+        (place / name).write_bytes(b"x")
+        os.utime(place / name, (time.time() - age * 86400,) * 2)
+    planned = node.run("release", "gc", "--dry-run", "--json").json
+    assert planned["archives"] == ["a" * 64 + ".tar.gz", "b" * 64 + ".part"]
+    assert "and 2 archives" in node.run("release", "gc").out
+    assert [path.name for path in place.iterdir()] == ["c" * 64]
+
+
 def test_gc_spares_what_a_run_was_given_before_its_tag_was_accepted_as_moved(
     site: Node, forge: Forge
 ) -> None:

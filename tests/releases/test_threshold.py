@@ -173,7 +173,8 @@ def test_what_a_stranger_puts_there_counts_for_nobody_and_stops_nobody(
     for body in (text, signed + b"more\n", signed.replace(b"signs r1", b"signs r9")):
         put_countersignature(place.web, "r1", body)
     blob = place.web.git("rev-parse", "HEAD:web/manifests/init.pp")
-    place.web.git("update-ref", "refs/signatures/r1/blob", blob)
+    place.web.git("update-ref", f"refs/signatures/r1/{blob}", blob)
+    place.web.git("update-ref", "refs/signatures/r1/called-otherwise", blob)
     said = place.refused(source)
     assert "(and 4 more)" in said
     put_countersignature(place.web, "r1", signed)

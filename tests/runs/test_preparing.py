@@ -11,7 +11,7 @@ import pytest
 
 from localpuppet.enc.document import ReleaseEnc
 from localpuppet.enc.input import InputReader
-from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.errors import BusyError, InvalidInputError, UnavailableError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath, RunId
 from localpuppet.formats.values import Json
@@ -20,6 +20,7 @@ from localpuppet.releases.ledger import AppliedElsewhere, Ledger, Rollback
 from localpuppet.releases.lock import Pin
 from localpuppet.releases.provider import ReleaseProvider
 from localpuppet.releases.release import Release
+from localpuppet.releases.store import Store
 from localpuppet.releases.tag_memory import TagMemory
 from localpuppet.runs.options import RunOptions
 from localpuppet.runs.preparing import RunPreparation
@@ -137,12 +138,15 @@ class Site:
             note=self.notes.append,
             named=self.named.append,
             applied_elsewhere=lambda: self.elsewhere.pop() if self.elsewhere else None,
+            keep=Store(self.root.parent / "store").kept,
         )
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+    root = tmp_path / "root"
+    root.mkdir()
+    return Site(root)
 
 
 def document_of(found: Any) -> Mapping[str, Any]:
@@ -348,3 +352,21 @@ def tag_time(site: Site, app: ReleasePath, time: int) -> None:
     memory = TagMemory(site.root / "var")
     memory.note_pin(app, pin)
     memory.note_time(pin.tag_object, time)
+
+
+def test_gc_waits_until_the_run_is_on_record_or_there_is_none(site: Site) -> None:
+    store = Store(site.root.parent / "store")
+    prepared = site.preparation().prepare(OPTIONS)
+    other = site.preparation().prepare(OPTIONS)
+    for run in (prepared, other):
+        with pytest.raises(BusyError, match="a run is being prepared"):
+            store.unneeded()
+        run.on_record()
+    alone = store.unneeded()
+    with pytest.raises(BusyError, match="releases are being removed"):
+        site.preparation().prepare(OPTIONS)
+    alone.release()
+    site.write("gone/tags/r1")
+    with pytest.raises(InvalidInputError):
+        site.preparation().prepare(OPTIONS)
+    store.unneeded().release()

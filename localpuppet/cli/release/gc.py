@@ -1,5 +1,7 @@
 """`localpuppet release gc`: removing releases that nobody will go back to."""
 
+from contextlib import ExitStack
+
 import click
 
 from localpuppet.cli import render
@@ -21,21 +23,21 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
     """Remove staged releases and trees that are not needed any more.
 
     Kept are what runs, what input.yaml and inputs/ name, what was rolled back to, the newest two
-    applied releases of each source, and for gc.keep_staged (14 days) what was staged ahead and the
-    modules of work trees and trunk.
+    applied releases of each source, and for gc.keep_staged (14 days) what was staged ahead, the
+    modules of work trees and trunk, and archives of the Forge.
     """
     from localpuppet.wiring.makers import MakerWiring
     from localpuppet.wiring.releases import ReleaseWiring
 
     releases = ReleaseWiring(node)
     garbage = MakerWiring(node, releases).garbage()
-    lock = releases.store.exclusively()
-    try:
+    with ExitStack() as locks:
+        locks.callback(releases.store.exclusively().release)
+        if not dry_run:
+            locks.callback(releases.store.unneeded().release)
         removal = garbage.plan(releases.named_apps(), now=node.clock.now().timestamp())
         if not dry_run:
             garbage.remove(removal)
-    finally:
-        lock.release()
     if as_json:
         render.emit_json(
             {
@@ -44,6 +46,7 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
                 "releases": list(removal.releases),
                 "compositions": list(removal.compositions),
                 "trees": list(removal.trees),
+                "archives": [path.name for path in removal.archives],
                 "kept": list(removal.kept),
             }
         )
@@ -52,6 +55,8 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
     for app in removal.releases:
         render.emit(f"{verb} {app}")
     trees = render.counted(len(removal.trees), "tree")
+    if removal.archives:
+        trees += f" and {render.counted(len(removal.archives), 'archive')}"
     kept = len(removal.kept)
     stay = "stays" if kept == 1 else "stay"
     render.emit(f"{verb} {trees}; {render.counted(kept, 'release')} {stay}")

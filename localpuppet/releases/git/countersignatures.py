@@ -9,10 +9,11 @@
 
 Owns: where they are, and which of them are for a tag. A countersignature is a tag object of the tag
 object, which git signs and verifies as any tag (`releases.git.signatures`). Its ref is called by
-its own id, so that nobody takes another's place; what the ref is called is not looked at. Refuses
-to know: how many a source asks for (`releases.threshold`).
+its own id, so that nobody takes another's place. Refuses to know: how many a source asks for
+(`releases.threshold`).
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from localpuppet.errors import IntegrityError
@@ -28,6 +29,24 @@ from localpuppet.releases.git.tags import (
 MAX_COUNTERSIGNATURES = 64
 # The longest of git's own: a message of many pages, or a chain of certificates.
 MAX_BYTES = 64 * 1024
+
+
+def refs_among(listed: Iterable[tuple[str, str]], tag: str) -> list[str]:
+    """Return the refs of a tag's countersignatures that a repository listed.
+
+    Others that are there are passed over: nobody who keeps to the form makes them.
+
+    Args:
+        listed: Names of refs, and what they hold.
+        tag: The tag.
+
+    Raises:
+        IntegrityError: There are more than `MAX_COUNTERSIGNATURES`.
+    """
+    own = countersignature_refs(tag)
+    found = [name for name, held in listed if name == f"{own}{held}"]
+    _refuse_too_many(len(found), tag)
+    return found
 
 
 def judged(
@@ -47,22 +66,16 @@ def judged(
         IntegrityError: There are more than `MAX_COUNTERSIGNATURES`.
         InvalidInputError: The file of keys is refused.
     """
-    refs = countersignature_refs(tag)
     listed = program.run(
         mirror,
         "for-each-ref",
         f"--count={MAX_COUNTERSIGNATURES + 1}",
         "--format=%(objectname) %(objecttype) %(objectsize)",
-        refs,
+        countersignature_refs(tag),
     )
     lines = list(dict.fromkeys(listed.decode().splitlines()))
+    _refuse_too_many(len(lines), tag)
     where = f"tag {tag}"
-    if len(lines) > MAX_COUNTERSIGNATURES:
-        raise IntegrityError(
-            f"has more than {MAX_COUNTERSIGNATURES} countersignatures",
-            where=where,
-            hint=f"remove what is not of your people: git push origin :{refs}ID",
-        )
     if not lines:
         return []
     result = []
@@ -85,3 +98,13 @@ def judged(
             else:
                 result.append(Countersignature(id=name, signer=signer))
     return result
+
+
+def _refuse_too_many(count: int, tag: str) -> None:
+    if count > MAX_COUNTERSIGNATURES:
+        raise IntegrityError(
+            f"has more than {MAX_COUNTERSIGNATURES} countersignatures",
+            where=f"tag {tag}",
+            hint="remove what is not of your people:"
+            f" git push origin :{countersignature_refs(tag)}ID",
+        )

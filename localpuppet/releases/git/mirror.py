@@ -76,7 +76,11 @@ def has_commit(mirror: Path, commit: str) -> bool:
 def _ready(mirror: Path) -> None:
     if not (mirror / "HEAD").exists():
         _make(mirror)
-    # What a git that was killed left; whoever fetches holds the store, so it is dead.
+    _sweep(mirror)
+
+
+def _sweep(mirror: Path) -> None:
+    """Remove what a git that was killed left; whoever fetches holds the store, so it is dead."""
     for directory, pattern in (("", "*.lock"), ("refs", "**/*.lock"), ("objects/pack", "tmp_*")):
         for dead in (mirror / directory).glob(pattern):
             dead.unlink(missing_ok=True)
@@ -106,17 +110,21 @@ def _run(
     depth: Sequence[str],
     failure: Failure,
 ) -> None:
-    program.ask(
-        url,
-        mirror,
-        "fetch",
-        "--quiet",
-        *depth,
-        "--no-tags",
-        "--no-write-fetch-head",
-        "--no-recurse-submodules",
-        "--end-of-options",
-        url,
-        *refspecs,
-        failure=failure,
-    )
+    try:
+        program.ask(
+            url,
+            mirror,
+            "fetch",
+            "--quiet",
+            *depth,
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--end-of-options",
+            url,
+            *refspecs,
+            failure=failure,
+        )
+    except LocalpuppetError:
+        _sweep(mirror)  # half of a pack may be gigabytes
+        raise

@@ -12,13 +12,13 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from localpuppet.errors import IntegrityError, UnavailableError
 from localpuppet.releases.git import mirror
 from localpuppet.releases.git.access import NO_ACCESS, GitAccess
-from localpuppet.releases.git.listing import weigh
+from localpuppet.releases.git.checkout import check_out
 from localpuppet.releases.git.program import GitProgram, make_bare
 from localpuppet.releases.git.signer import Countersignature, Signer
 from localpuppet.releases.git.tags import TagObject, countersignature_refs, judge
@@ -40,6 +40,7 @@ class Git:
         allow_file: Whether `file://` URLs may be fetched.
         timeout: Seconds for one git command.
         parallel: How many fetches at a time.
+        min_free: Bytes that a fetch must leave free on the disk.
         progress: Called with the number of repositories that are done and of all.
         names: What the site calls repositories, by URL, for messages.
         access: Returns how a repository is reached; see `releases.git.access`.
@@ -53,12 +54,20 @@ class Git:
         allow_file: bool,
         timeout: float,
         parallel: int = 4,
+        min_free: int = 0,
         progress: Callable[[int, int], None] = lambda _done, _all: None,
         names: Mapping[str, str] | None = None,
         access: Callable[[str], GitAccess] = lambda _url: NO_ACCESS,
     ) -> None:
         self._mirrors = mirrors
-        self._program = GitProgram(env=env, allow_file=allow_file, timeout=timeout, access=access)
+        self._program = GitProgram(
+            env=env,
+            allow_file=allow_file,
+            timeout=timeout,
+            access=access,
+            min_free=min_free,
+            parallel=parallel,
+        )
         self._parallel = parallel
         self._progress = progress
         self._names = names or {}
@@ -159,6 +168,11 @@ class Git:
         return found
 
     def _refs(self, url: str) -> dict[str, str]:
+        # The peeled line comes after the tag's own.
+        return {name.removesuffix("^{}"): commit for name, commit in self._listed(url)}
+
+    def _listed(self, url: str, *below: str) -> list[tuple[str, str]]:
+        """Return the refs of a repository, or those below a place: name, and what it holds."""
         said = self._program.ask(
             url,
             Path(os.devnull),
@@ -166,13 +180,11 @@ class Git:
             "--quiet",
             "--end-of-options",
             url,
+            *(f"{place}*" for place in below),
             failure=lambda said: ask_failure(url, said, name=self._names.get(url, "")),
         )
-        refs = {}
-        for line in said.decode("utf-8", "replace").splitlines():
-            commit, _, name = line.partition("\t")
-            refs[name.removesuffix("^{}")] = commit  # the peeled line comes after the tag's own
-        return refs
+        lines = said.decode("utf-8", "replace").splitlines()
+        return [(name, commit) for commit, _, name in (line.partition("\t") for line in lines)]
 
     def _mirror(self, url: str) -> Path:
         return self._mirrors / hashlib.sha256(url.encode()).hexdigest()[:32]
@@ -324,9 +336,9 @@ class Git:
         from localpuppet.releases.git import countersignatures
 
         if refresh:
-            refs = countersignature_refs(tag)
-            # git fails where no ref matches, so the tag is asked for, too; its ref here stays.
-            self._fetch_refs(url, [tag], [f"refs/tags/{tag}", f"+{refs}*:{refs}*"])
+            refs = countersignatures.refs_among(self._listed(url, countersignature_refs(tag)), tag)
+            if refs:
+                self._fetch_refs(url, [tag], [f"+{ref}:{ref}" for ref in refs])
         found = self.tag(url, tag)
         return countersignatures.judged(
             self._program, self._mirror(url), found, tag=tag, signers=signers, source=source
@@ -378,21 +390,5 @@ class Git:
     ) -> list[str]:
         mirrors = list(dict.fromkeys(self._mirror(url) for url, _, _ in trees))
         with self._scratch(mirrors) as scratch:
-            listing = "".join(f"040000 tree {tree}\t{target}\0" for _, tree, target in trees)
-            git = self._program
-            top = git.run(scratch, "mktree", "-z", stdin=listing.encode()).decode().strip()
-            listed = git.records(scratch, "ls-tree", "-r", "-t", "-l", "-z", "--full-tree", top)
-            with closing(listed):
-                weigh(listed, budget, {target: url for url, _, target in trees})
-            git.run(
-                scratch,
-                "-c",
-                "core.bare=false",
-                f"--work-tree={directory}",
-                "read-tree",
-                "-u",
-                "--reset",
-                top,
-                cwd=directory,
-            )
+            check_out(self._program, scratch, trees, directory, budget)
         return [target for _, _, target in trees]

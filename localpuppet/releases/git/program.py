@@ -16,6 +16,7 @@ from localpuppet.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.formats.text import last_words
 from localpuppet.machine.output_pipe import OutputPipe
 from localpuppet.releases.git.access import NO_ACCESS, GitAccess
+from localpuppet.releases.limits import LIMITS
 from localpuppet.share.files import shared_file
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ MAX_SAID = 64 * 1024 * 1024
 MAX_ERRORS = 64 * 1024
 # The memory of git itself and of each program it starts: a list of refs need not have an end.
 MAX_MEMORY = 2 * 1024 * 1024 * 1024
+# The largest file that a fetch may write: a pack that unfolds to what no release may be is none.
+# What a server sends is one pack, and beside it an index of a tenth.
+MAX_FETCHED = LIMITS.unpacked
 _KEPT = ("PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "LANG", "TMPDIR")
 # What only a git that goes out needs: it may hold the password of a proxy.
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
@@ -56,6 +60,8 @@ class GitProgram:
         allow_file: Whether `file://` URLs may be fetched.
         timeout: Seconds for one git command.
         access: Returns how a repository is reached.
+        min_free: Bytes that a fetch must leave free on the disk.
+        parallel: How many fetches there may be at a time.
     """
 
     def __init__(
@@ -65,8 +71,12 @@ class GitProgram:
         allow_file: bool,
         timeout: float,
         access: Callable[[str], GitAccess] = lambda _url: NO_ACCESS,
+        min_free: int = 0,
+        parallel: int = 1,
     ) -> None:
         self.timeout = timeout
+        self._min_free = min_free
+        self._parallel = parallel
         self._access = access
         self._proxies = {name: env[name] for name in _PROXIES if name in env}
         self.env = {name: env[name] for name in _KEPT if name in env} | {
@@ -88,6 +98,9 @@ class GitProgram:
     ) -> bytes:
         """Run git with what reaching a repository takes; see `run`.
 
+        No file that git writes is larger than `MAX_FETCHED`, or than this fetch's part of what the
+        disk has to spare.
+
         Args:
             url: The repository, which the arguments name, too.
             repository: The git directory.
@@ -96,15 +109,38 @@ class GitProgram:
 
         Raises:
             InvalidInputError: The file of its credentials is refused.
+            IntegrityError: The server sent more than may be written.
+            StateError: The disk is full.
         """
         access = self._access(url)
-        return self.run(
+        largest = self._room(repository) if repository.is_dir() else MAX_FETCHED
+        done = self.start(
             repository,
             *access.options(url),
             *arguments,
             env={**self._proxies, **access.environment()},
-            failure=failure,
+            largest=largest,
         )
+        if done.returncode == 0:
+            return done.stdout
+        if _is_full(repository, largest):
+            raise IntegrityError(
+                f"sent more than {largest} bytes: at most {MAX_FETCHED} for one fetch, and what the"
+                " disk has to spare",
+                where=url,
+                hint="is it the right repository? min_free_mib says what a fetch leaves free",
+            )
+        return self._output(done, repository, arguments, failure)
+
+    def _room(self, repository: Path) -> int:
+        """Return how large a file a fetch may write."""
+        disk = os.statvfs(repository)
+        spare = disk.f_bavail * disk.f_frsize - self._min_free
+        if spare <= 0:
+            raise StateError(
+                f"fewer than {self._min_free // 1048576} MiB are free", where=str(repository)
+            )
+        return min(MAX_FETCHED, spare // self._parallel)
 
     def run(
         self,
@@ -131,6 +167,15 @@ class GitProgram:
             StateError: It is not installed.
         """
         done = self.start(repository, *arguments, cwd=cwd, stdin=stdin, env=env)
+        return self._output(done, repository, arguments, failure)
+
+    def _output(
+        self,
+        done: "subprocess.CompletedProcess[bytes]",
+        repository: Path,
+        arguments: Sequence[str],
+        failure: Callable[[str], Exception] | None,
+    ) -> bytes:
         if done.returncode == 0:
             return done.stdout
         said = last_words(done.stderr, most=300)
@@ -226,8 +271,17 @@ class GitProgram:
         cwd: Path | None = None,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
+        largest: int = resource.RLIM_INFINITY,
     ) -> "subprocess.CompletedProcess[bytes]":
         """Run git to whatever end.
+
+        Args:
+            repository: The git directory.
+            arguments: What to do.
+            cwd: Where; the root of the file system by default.
+            stdin: What it is to read.
+            env: What it finds in its environment besides.
+            largest: Bytes of the largest file that it, or what it starts, may write.
 
         Raises:
             IntegrityError: It printed more than `MAX_SAID` bytes.
@@ -250,7 +304,11 @@ class GitProgram:
                 )
             with process:
                 try:
-                    resource.prlimit(process.pid, resource.RLIMIT_DATA, _memory())
+                    for what, most in (
+                        (resource.RLIMIT_DATA, MAX_MEMORY),
+                        (resource.RLIMIT_FSIZE, largest),
+                    ):
+                        resource.prlimit(process.pid, what, _limit(what, most))
                     in_time = _listen(process, out, err, time.monotonic() + self.timeout)
                 finally:
                     process.kill()  # nothing, where it has ended
@@ -270,10 +328,21 @@ class GitProgram:
         return subprocess.CompletedProcess(argv, process.returncode, out.data, err.data)
 
 
-def _memory() -> tuple[int, int]:
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = MAX_MEMORY if most == resource.RLIM_INFINITY else min(most, MAX_MEMORY)
+def _limit(what: int, wanted: int) -> tuple[int, int]:
+    """Return a limit of ours, or a lower one that is there already."""
+    _, most = resource.getrlimit(what)
+    limits = [limit for limit in (most, wanted) if limit != resource.RLIM_INFINITY]
+    limit = min(limits, default=resource.RLIM_INFINITY)
     return limit, limit
+
+
+def _is_full(repository: Path, largest: int) -> bool:
+    """Return whether git was stopped because a pack that it received became too large.
+
+    The kernel ends the program that writes it, and git itself does not say why.
+    """
+    parts = (repository / "objects/pack").glob("tmp_*")
+    return any(part.stat().st_size >= largest for part in parts)
 
 
 def _readable(data: bytes) -> "IO[bytes]":
