@@ -207,7 +207,9 @@ async def ask(
     except ValueError as error:
         raise UnavailableError(f"a line of more than {MAX_LINE} bytes", where=where) from error
     except OSError as error:
-        raise UnavailableError(f"the connection broke: {error.strerror}", where=where) from error
+        raise UnavailableError(
+            f"the connection broke: {error.strerror or error}", where=where
+        ) from error
     finally:
         writer.close()
 

@@ -2,11 +2,13 @@
 
 Owns: that process, from its start to its end. Refuses to know: what is asked of the bus.
 
-    root ── ProxyKeyValue ── a socket without a file ── ProxyServer ── SqliteKeyValue (the owner)
+    root ── ProxyKeyValue ── a socket ── ProxyServer ── SqliteKeyValue (the owner)
 
 Invariants: root touches nothing in that directory, and takes from the process what it would take
-from a server, within deadlines; the process has no privileges, no terminal and no descriptor of
-root's but the socket, starts no other, and ends with us, whatever its database does to it.
+from a server, within deadlines; nobody but root finds the socket, in whose queue others could take
+root's place: root makes it, and the process inherits it; the process has no privileges, no terminal
+and no descriptor of root's but the socket, starts no other, and ends with us, whatever its database
+does to it.
 """
 
 import asyncio
@@ -15,6 +17,7 @@ import pwd
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -54,13 +57,13 @@ async def open_as_owner(path: Path, owner: int, *, timeout: float, search: str) 
         raise InvalidInputError(
             f"belongs to user id {owner}, which has no name", where=str(path.parent)
         ) from error
+    place = tempfile.TemporaryDirectory(prefix="localpuppet-bus-")  # 0700
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-        # A name without a file: it can be nobody's but ours, and needs no place.
-        name = f"\0localpuppet-{os.urandom(16).hex()}"
-        made.bind(name)
-        made.listen(AT_A_TIME)
+        name = Path(place.name) / "socket"
         program = [sys.executable, "-m", __name__, str(path), repr(timeout), str(made.fileno())]
         try:
+            made.bind(str(name))
+            made.listen(AT_A_TIME)
             argv = confined(
                 program,
                 user=str(user.pw_uid),
@@ -70,10 +73,11 @@ async def open_as_owner(path: Path, owner: int, *, timeout: float, search: str) 
             )
             process, word = _start(argv, made.fileno())
         except (LocalpuppetError, OSError) as error:
+            place.cleanup()
             raise UnavailableError(
                 f"cannot be opened as its owner: {error}", where=str(path)
             ) from error
-    store = _OwnersKeyValue(process, name, timeout=timeout, file=path)
+    store = _OwnersKeyValue(process, place, name, timeout=timeout, file=path)
     try:
         with word:
             started = await _started(word)
@@ -94,16 +98,24 @@ class _OwnersKeyValue(ProxyKeyValue):
     """The bus as the owner's process has it; closing it ends that process."""
 
     def __init__(
-        self, process: "subprocess.Popen[bytes]", name: str, *, timeout: float, file: Path
+        self,
+        process: "subprocess.Popen[bytes]",
+        place: "tempfile.TemporaryDirectory[str]",
+        name: Path,
+        *,
+        timeout: float,
+        file: Path,
     ) -> None:
-        super().__init__(Path(name), timeout=timeout, called=str(file))
+        super().__init__(name, timeout=timeout, called=str(file))
         self._process = process
+        self._place = place
 
     async def close(self) -> None:
         """Ask no more, and end the process; see `KeyValue.close`."""
         await super().close()
         self._process.kill()
         self._process.wait()
+        self._place.cleanup()
 
 
 def _start(argv: list[str], listening: int) -> "tuple[subprocess.Popen[bytes], IO[bytes]]":

@@ -132,6 +132,19 @@ async def test_a_process_that_is_gone_is_an_outage(path: Path) -> None:
             await kv.get("/a/b")
 
 
+async def test_others_of_this_machine_do_not_find_the_socket(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They could fill its queue, which refuses root then."""
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    async with opened(path):
+        (place,) = tmp_path.iterdir()
+        assert (place.stat().st_uid, place.stat().st_mode & 0o777) == (os.geteuid(), 0o700)
+        assert "@localpuppet" not in Path("/proc/net/unix").read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_what_keeps_it_from_starting_is_told(path: Path) -> None:
     with pytest.raises(InvalidInputError, match="user id 54321, which has no name"):
         await open_as_owner(path, 54321, timeout=1.0, search=os.environ["PATH"])
