@@ -46,6 +46,7 @@ from localpuppet.inventory.view import View
 from localpuppet.machine.clock import SystemClock
 from localpuppet.trust.keys import TrustedKeys, public_pem
 from localpuppet.trust.signing import MessageKind, Signer, Verifier
+from tests.doubles.inventory import NoCompanion
 from tests.doubles.ports import FakeLog
 from tests.rigs.reaching import servers_at
 
@@ -136,7 +137,13 @@ def follower(made: Made, view: View, kv: KeyValue) -> ViewFollower:
         policy=made.directory / "none",
         now=time.time,
     )
-    sources = Sources(store=store_of, admission=admission, trust=lambda: "1", probe=f"{INVENTORY}x")
+    sources = Sources(
+        store=store_of,
+        admission=admission,
+        trust=lambda: "1",
+        probe=f"{INVENTORY}x",
+        companion=NoCompanion(),
+    )
     return ViewFollower(view, sources, clock=SystemClock(), log=FakeLog())
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from localpuppet.errors import StateError, UnavailableError
 from localpuppet.formats.fields import Fields
-from localpuppet.formats.names import RunId
 from localpuppet.formats.text import one_line, shown_names
 from localpuppet.formats.times import show_duration, show_time
 from localpuppet.inventory.query.functions import Question, Reply
@@ -59,7 +58,7 @@ class InventoryCalls:
             StateError: The disk refused to have the answer written down.
         """
         question = Question.of(fields.text("function"), fields.values("arguments"))
-        directory = self._run(run)
+        directory = self._records.on(run)
         found = await self.ask(question)
         if isinstance(found, CouldNotAsk):
             self._note(directory, question, reason=found.reason)
@@ -90,13 +89,6 @@ class InventoryCalls:
                 )
         except (StateError, UnavailableError) as error:
             return CouldNotAsk(reason=str(error), current_until=None)
-
-    def _run(self, run: str | None) -> RunDirectory | None:
-        """Return the record of a run that is on; `None` for Puppet without our supervisor."""
-        if run is None:
-            return None
-        directory = RunDirectory(self._records.directory / RunId.parse(run))
-        return directory if directory.is_open else None
 
     def _note(
         self,

@@ -1,7 +1,8 @@
 """What Puppet code on this node asks of the bus: one line of JSON in, one out.
 
 Owns: the verbs `leader`, `lock`, `unlock` and their fields (docs/puppet-module.md); `trigger` and
-`kick` are `trigger_calls`', `query` is `inventory_calls`'.
+`kick` are `trigger_calls`', `query` is `inventory_calls`', `export` and `collect` are
+`export_calls`'.
 Refuses to know: where the line came from (the agent's socket, or `localpuppet call`).
 
 Invariant: whatever the line holds, the answer is one line, `ok` true or false, and an error in it
@@ -11,6 +12,7 @@ is one printable line.
 import json
 from typing import Any
 
+from localpuppet.agent.export_calls import ExportCalls
 from localpuppet.agent.inventory_calls import InventoryCalls
 from localpuppet.agent.trigger_calls import TriggerCalls
 from localpuppet.bus import layout
@@ -34,6 +36,7 @@ class PuppetCalls:
     Args:
         triggers: Answers what is sent to other nodes.
         inventory: Answers questions about nodes.
+        exports: Answers what exports and collects.
         keeper: This node's leases; `None` where nobody stays to renew them.
         name: This node, as it signs.
     """
@@ -43,11 +46,13 @@ class PuppetCalls:
         *,
         triggers: TriggerCalls,
         inventory: InventoryCalls,
+        exports: ExportCalls,
         keeper: Keeper | None,
         name: str,
     ) -> None:
         self._triggers = triggers
         self._inventory = inventory
+        self._exports = exports
         self._keeper = keeper
         self._name = name
 
@@ -73,6 +78,10 @@ class PuppetCalls:
             return await self._triggers.kick(fields, _run(fields))
         if verb == "query":
             return await self._inventory.answer(fields, _run(fields))
+        if verb == "export":
+            return await self._exports.export(_run(fields))
+        if verb == "collect":
+            return await self._exports.collect(fields, _run(fields))
         if self._keeper is None:
             raise InvalidInputError(
                 "nobody on this node would renew the lease",

@@ -6,6 +6,7 @@ over these keys stand in `triggers`, `requests`, `inventory` and `leases`.
     KEYPREFIX/hosts/RECEIVER/SENDER               the newest trigger of a sender for a receiver
     /localpuppet/presence/NODE                    who is there, and how it is
     /localpuppet/inventory/NODE                   what it was after its last good run
+    /localpuppet/exports/NODE/SLOT/N              the resources that it exports, in chunks
     /localpuppet/forgotten/NODE                   that what it said before a time is forgotten
     /localpuppet/leases/NAME                      who has a lease
     /localpuppet/requests/NODE/CALLER/ID          a request to a node
@@ -23,6 +24,7 @@ KEYPREFIX = "/puppet_trigger/events"
 BASE = "/localpuppet"
 PRESENCE = f"{BASE}/presence/"
 INVENTORY = f"{BASE}/inventory/"
+EXPORTS = f"{BASE}/exports/"
 FORGOTTEN = f"{BASE}/forgotten/"
 LEASES = f"{BASE}/leases/"
 # Bytes of a signed trigger or request: 64 KiB that are signed, in base64, and who signed them.
@@ -37,6 +39,11 @@ _LEASE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 def triggers_for(node: NodeName, keyprefix: str) -> str:
     """Return the prefix of the triggers for a node."""
     return f"{keyprefix}/hosts/{node}/"
+
+
+def exports_of(node: NodeName) -> str:
+    """Return the prefix of what a node exports."""
+    return f"{EXPORTS}{node}/"
 
 
 def requests_for(node: NodeName) -> str:

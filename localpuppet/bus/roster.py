@@ -20,7 +20,7 @@ from localpuppet.formats.names import NodeName, SignerName, did_you_mean
 
 ALL = "*"
 # A word of `reads` and the prefixes that it means.
-READS = {"inventory": (layout.INVENTORY, layout.FORGOTTEN)}
+READS = {"inventory": (layout.INVENTORY, layout.EXPORTS, layout.FORGOTTEN)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ class Roster:
         if entry.node:
             me = NodeName(entry.name)
             reads += [layout.triggers_for(me, self.keyprefix), layout.requests_for(me)]
-            writes += [layout.PRESENCE + me, layout.INVENTORY + me]
+            writes += [layout.PRESENCE + me, layout.INVENTORY + me, layout.exports_of(me)]
             writes += [layout.replies_of(me, one.name) for one in self.entries if me in one.asks]
         return [
             *(Grant(key=key, write=False) for key in reads),

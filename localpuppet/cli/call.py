@@ -22,7 +22,13 @@ def call_command(node: NodeWiring) -> None:
     from localpuppet.wiring.run_async import run
 
     fleet = FleetWiring(node)
-    inventory = InventoryWiring(node, fleet=fleet).calls(render.Silent().note)
-    calls = puppet_calls(fleet, inventory, store=fleet.connected, paths=fleet.paths)
+    inventory, note = InventoryWiring(node, fleet=fleet), render.Silent().note
+    calls = puppet_calls(
+        fleet,
+        inventory.calls(note),
+        inventory.export_calls(note),
+        store=fleet.connected,
+        paths=fleet.paths,
+    )
     line = sys.stdin.buffer.readline(MAX_LINE)
     render.emit(run(calls.answer(line)).decode().rstrip("\n"))

@@ -67,7 +67,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             check_kept(releases.interfaces, partial(elsewhere, node), document, release, ())
         except LocalpuppetError as error:
             raise error.at(loaded.name) from error
-    warnings += _claims(node)
+    warnings += [*_claims(node), *_collects(node)]
     rollback = node.rollback() if source is None else None
     if rollback is not None:
         warnings.append(f"{rollback}; 'localpuppet rollback --end' follows the input")
@@ -116,3 +116,18 @@ def _claims(node: NodeWiring) -> list[str]:
     if read_claims(policy) is None and node.fleet_settings.bus.engine != "sqlite":
         return [f"there is no {policy}: each node may claim any role and address"]
     return []
+
+
+def _collects(node: NodeWiring) -> list[str]:
+    """Return what is to be said of the policy of collectors, which is read here, too.
+
+    Raises:
+        InvalidInputError: It is refused.
+    """
+    from localpuppet.exports.collecting import read_collect_policy
+
+    policy = read_collect_policy(node.settings.collect_policy)
+    return [
+        f"{node.settings.collect_policy}: takes {kind} as it is: whoever signs for it has root here"
+        for kind in policy.taken_whole()
+    ]

@@ -22,6 +22,7 @@ VERBS = {
     "disable": "hold",
     "enable": "hold",
     "enc": "data.enc",
+    "exports": "inventory.exports",
     "facts": "inventory.facts",
     "forget": "inventory.forget",
     "history": "record.history",

@@ -99,6 +99,10 @@ class Fields:
             raise self.wrong(key, "a list")
         return value
 
+    def values_or_none(self, key: str) -> list[Json] | None:
+        """Return a list of whatever it holds; `None` where there is none."""
+        return None if self._raw.get(key) is None else self.values(key)
+
     def integer(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int:
         """Return an integer; `minimum` and `maximum` are allowed themselves."""
         value = self._required(key)

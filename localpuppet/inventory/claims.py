@@ -24,11 +24,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.names import SignerName
 from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry, parse_role
-from localpuppet.trust.policy_lines import ANY, columns, parse_lines, words
+from localpuppet.trust.policy_lines import Signers, columns, parse_lines, words
 
 _COLUMNS = "signers, roles, addresses"
 _FLAT = re.compile(r"ipaddress6?(_.+)?\Z", re.DOTALL)
@@ -41,21 +40,14 @@ class Line:
     """What the signers of one line may claim.
 
     Attributes:
-        signers: Names, and `*.SUFFIX`; `None` for everybody.
+        signers: Whom the line is about.
         roles: Roles; `None` for all.
         addresses: Networks; `None` for all.
     """
 
-    signers: frozenset[str] | None
+    signers: Signers
     roles: frozenset[str] | None
     addresses: tuple[IPv4Network | IPv6Network, ...] | None
-
-    def is_about(self, signer: str) -> bool:
-        """Return whether the line is about a signer."""
-        if self.signers is None or signer in self.signers:
-            return True
-        labels = signer.split(".")
-        return any(f"*.{'.'.join(labels[n:])}" in self.signers for n in range(1, len(labels)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +75,7 @@ class ClaimPolicy:
 
     def refusal(self, entry: InventoryEntry) -> str | None:
         """Return which claim of an entry no line allows; `None` if each is allowed."""
-        lines = [line for line in self.lines if line.is_about(entry.node)]
+        lines = [line for line in self.lines if line.signers.include(entry.node)]
         for role in entry.roles:
             if not any(line.roles is None or role in line.roles for line in lines):
                 return f"{entry.node} may not claim the role {one_line(role)[:60]!r}"
@@ -182,20 +174,10 @@ def _parse_line(line: str, _number: int) -> Line:
         )
     signers, roles, addresses = map(words, found)
     return Line(
-        signers=None if signers is None else frozenset(map(_signer, signers)),
+        signers=Signers.parse(signers),
         roles=None if roles is None else frozenset(map(parse_role, roles)),
         addresses=None if addresses is None else tuple(map(_network, addresses)),
     )
-
-
-def _signer(word: str) -> str:
-    name = word.removeprefix("*.")
-    if ANY in name:
-        raise InvalidInputError(
-            f"the signer {word[:60]!r} is a pattern", hint="NAME, or *.SUFFIX for all names below"
-        )
-    SignerName.parse(name)
-    return word
 
 
 def _network(word: str) -> IPv4Network | IPv6Network:

@@ -18,7 +18,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from localpuppet.errors import InvalidInputError
@@ -79,15 +79,20 @@ class AskedQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportsSummary:
-    """What the node exports, in short.
+    """What the node exports, in short: the chunks themselves stand at keys of their own.
 
     Attributes:
         count: How many resources.
-        digest: The digest over them; `None` where there are none.
+        digest: The digest over the bytes that they are packed in; `None` where there are none.
+        size: How many bytes these are.
     """
 
     count: int
     digest: str | None
+    size: int = 0
+
+
+NO_EXPORTS = ExportsSummary(count=0, digest=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +130,7 @@ class InventoryEntry:
     components: tuple[Component, ...] = ()
     kicks: tuple[str, ...] = ()
     queries: tuple[AskedQuery, ...] = ()
-    exports: ExportsSummary = field(default=ExportsSummary(count=0, digest=None))
+    exports: ExportsSummary = NO_EXPORTS
     paths: tuple[tuple[NodeName, ...], ...] = ()
     tagged_at: int | None = None
     digest: str = ""
@@ -169,7 +174,11 @@ class InventoryEntry:
                 queries=tuple(
                     AskedQuery(text=one["text"], digest=one["digest"]) for one in raw["queries"]
                 ),
-                exports=ExportsSummary(count=exports["count"], digest=exports.get("digest")),
+                exports=ExportsSummary(
+                    count=exports["count"],
+                    digest=exports.get("digest"),
+                    size=exports.get("size", 0),
+                ),
                 paths=tuple(tuple(map(NodeName, one["nodes"])) for one in raw["paths"]),
                 tagged_at=raw.get("tagged_at"),
                 digest=raw["digest"],
@@ -207,7 +216,9 @@ class InventoryEntry:
                 for one in fields.inner_list("queries", maximum=MAX_QUERIES)
             ),
             exports=ExportsSummary(
-                count=exports.integer("count", minimum=0), digest=exports.text_or_none("digest")
+                count=exports.integer("count", minimum=0),
+                digest=exports.text_or_none("digest"),
+                size=exports.integer_or_none("size", minimum=0) or 0,
             ),
             paths=tuple(
                 one.parsed_list("nodes", NodeName.parse, maximum=MAX_STEPS)
@@ -234,7 +245,11 @@ class InventoryEntry:
             ],
             "kicks": list(self.kicks),
             "queries": [{"text": one.text, "digest": one.digest} for one in self.queries],
-            "exports": {"count": self.exports.count, "digest": self.exports.digest},
+            "exports": {
+                "count": self.exports.count,
+                "digest": self.exports.digest,
+                "size": self.exports.size,
+            },
             "tagged_at": self.tagged_at,
             "paths": [{"nodes": [str(name) for name in path]} for path in self.paths],
             "digest": self.digest,

@@ -27,7 +27,9 @@ from localpuppet.inventory.entry import (
     MAX_PATHS,
     MAX_QUERIES,
     MAX_ROLES,
+    NO_EXPORTS,
     AskedQuery,
+    ExportsSummary,
     InventoryEntry,
     parse_role,
 )
@@ -216,6 +218,7 @@ class GoodRun:
         kicks: The queries that find whom its catalog kicks.
         tagged_at: When the release's tag says that it was made, in seconds since 1970; `None` where
             that is not known.
+        exports: What its catalog exports.
     """
 
     node: NodeName
@@ -231,6 +234,7 @@ class GoodRun:
     queries: tuple[AskedQuery, ...] = ()
     kicks: tuple[str, ...] = ()
     tagged_at: int | None = None
+    exports: ExportsSummary = NO_EXPORTS
 
 
 def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
@@ -257,6 +261,7 @@ def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
         classes=tuple(map(ClassName, classes[:MAX_CLASSES])),
         kicks=run.kicks[:MAX_KICKS],
         queries=run.queries[:MAX_QUERIES],
+        exports=run.exports,
         paths=run.paths[:MAX_PATHS],
         tagged_at=run.tagged_at,
     ).digested()

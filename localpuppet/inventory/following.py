@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Protocol
 
 from localpuppet.bus import key_value
 from localpuppet.bus.key_value import MAX_VALUE, Change, Entry, KeyValue, Listing
@@ -43,6 +44,22 @@ REFUSED = 30.0
 BACKLOG = 64
 
 
+class Companion(Protocol):
+    """Keeps what entries point to, beside the view."""
+
+    def drop(self, node: str) -> None:
+        """Forget what is kept of a node, which is out of the view.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        ...
+
+    async def update(self, kv: KeyValue) -> None:
+        """Bring what is kept up to what the view's entries say now; raises only `StateError`."""
+        ...
+
+
 class _AgainError(Exception):
     """The bus is to be listed anew."""
 
@@ -56,12 +73,14 @@ class Sources:
         admission: Tells what counts.
         trust: Returns the state of the files of trust, as a text that changes when they do.
         probe: A key that may be read, to hear whether the bus answers.
+        companion: Keeps what entries point to.
     """
 
     store: Callable[[], Awaitable[KeyValue]]
     admission: EntryAdmission
     trust: Callable[[], str]
     probe: str
+    companion: Companion
 
 
 class ViewFollower:
@@ -128,11 +147,12 @@ class ViewFollower:
             kv = await self._sources.store()
             begun = self._clock.now().timestamp()
             await self._check_trust()
+            await self._sources.companion.update(kv)
             for prefix in (FORGOTTEN, INVENTORY):
                 watch = kv.watch(prefix, largest=_largest(prefix), parts=True)
                 async with aclosing(watch) as changes:
                     async for change in changes:
-                        await self._take(prefix, [change])
+                        await self._take(kv, prefix, [change])
                         if isinstance(change, Listing) and not change.more:
                             break
             self._view.note(current=begun)
@@ -170,11 +190,12 @@ class ViewFollower:
         kv = await self._sources.store()
         self._listed.clear()
         await self._check_trust()
+        await self._sources.companion.update(kv)
         async with asyncio.TaskGroup() as group:
             for prefix in (FORGOTTEN, INVENTORY):
                 heard: asyncio.Queue[Change] = asyncio.Queue(BACKLOG)
                 group.create_task(unending(self._watch(kv, prefix, heard)))
-                group.create_task(unending(self._hear(prefix, heard)))
+                group.create_task(unending(self._hear(kv, prefix, heard)))
             group.create_task(unending(self._beat(kv)))
             group.create_task(unending(self._look()))
 
@@ -193,18 +214,19 @@ class ViewFollower:
             if after is not None:
                 settled.cancel()
 
-    async def _hear(self, prefix: str, heard: asyncio.Queue[Change]) -> None:
+    async def _hear(self, kv: KeyValue, prefix: str, heard: asyncio.Queue[Change]) -> None:
         while True:
             changes = [await heard.get()]
             while not heard.empty():
                 changes.append(heard.get_nowait())
-            await self._take(prefix, changes)
+            await self._take(kv, prefix, changes)
 
-    async def _take(self, prefix: str, changes: Sequence[Change]) -> None:
+    async def _take(self, kv: KeyValue, prefix: str, changes: Sequence[Change]) -> None:
         """Hand to the view what came; in a thread, for the loop has others to serve."""
         entries = {one.key: one for change in changes for one in key_value.entries(change)}
         take = self._take_entries if prefix == INVENTORY else self._take_tombstones
         await asyncio.to_thread(take, list(entries.values()))
+        await self._sources.companion.update(kv)
         self._changed()
         last = changes[-1]
         if isinstance(last, Listing) and last.more:
@@ -239,6 +261,7 @@ class ViewFollower:
                     f"{node} is not forgotten: {found.reason}", kind=LineKind.STRANGER
                 )
             elif self._view.forget(found[0], by=found[1]):
+                self._sources.companion.drop(node)
                 self._log.info(f"{node} is forgotten, says {found[1]}", kind=LineKind.INVENTORY)
 
     async def _beat(self, kv: KeyValue) -> None:
@@ -246,6 +269,7 @@ class ViewFollower:
         while True:
             begun = self._clock.now().timestamp()
             await kv.get(self._sources.probe)
+            await self._sources.companion.update(kv)
             if self._listed >= {FORGOTTEN, INVENTORY}:
                 self._view.note(current=begun)
                 self._said, self._again = "", AGAIN
@@ -275,6 +299,7 @@ class ViewFollower:
             problem = self._sources.admission.distrust(node, token)
             if problem is not None:
                 self._view.distrust(node, problem)
+                self._sources.companion.drop(node)
                 self._log.warning(
                     f"{node} is out of the inventory: {problem}", kind=LineKind.INVENTORY
                 )

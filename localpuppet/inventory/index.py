@@ -13,6 +13,8 @@ from localpuppet.inventory.entry import InventoryEntry
 
 ROLE = "role"
 NODE = "node"
+# Not a path of facts: the digest of what a node exports.
+EXPORTS = "(exports)"
 # Facts that people ask for; `role` and `node` besides.
 PATHS = (
     "datacenter",
@@ -47,6 +49,8 @@ def words_of(entry: InventoryEntry) -> Iterator[tuple[str, str]]:
     """Yield the paths and words by which an entry is found."""
     for role in entry.roles:
         yield ROLE, str(word(role))
+    if entry.exports.digest is not None:
+        yield EXPORTS, entry.exports.digest
     for path in PATHS:
         found = word(at_path(entry.facts, path))
         if found is not None:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import SystemRandom
+from typing import Protocol
 
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.bus.layout import INVENTORY
@@ -124,19 +125,48 @@ class Outbox:
             return None  # written by another version, or damaged: what follows replaces it
 
 
+class Baggage(Protocol):
+    """Brings to the bus what an entry points to."""
+
+    async def bring(self, kv: KeyValue, entry: InventoryEntry, on_bus: str | None) -> None:
+        """See to it that the bus holds what an entry points to, before it holds the entry.
+
+        Args:
+            kv: The bus.
+            entry: The entry.
+            on_bus: The digest of the exports that the entry on the bus names: readers may be about
+                to take these.
+
+        Raises:
+            UnavailableError: The bus cannot be asked, or refuses us.
+            StateError: What is to be brought cannot be read.
+        """
+        ...
+
+    def landed(self, entry: InventoryEntry) -> None:
+        """Take that the bus holds the entry now.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voice:
-    """In whose name a node publishes.
+    """In whose name a node publishes, and what goes with its entry.
 
     Attributes:
         node: The node.
         signer: Signs.
         verifier: Tells whether what stands on the bus is ours.
+        baggage: Brings what the entry points to.
     """
 
     node: NodeName
     signer: Signer
     verifier: Verifier
+    baggage: Baggage
 
 
 class Publisher:
@@ -228,9 +258,14 @@ async def publish(kv: KeyValue, payload: bytes, voice: Voice) -> bool:
         found = await kv.get(key)
     except UnavailableError:
         found = None  # a node may be let write its entry, and read none; if not, writing fails, too
-    if found is not None and _is_ours(found.value, payload, voice):
+    there = None if found is None else _ours(found.value, voice)
+    on_bus = None if there is None else _exports_in(there)
+    entry = InventoryEntry.parse(payload)
+    await voice.baggage.bring(kv, entry, on_bus)
+    if there == payload:
         return False
     await kv.put(key, voice.signer.sign(payload, MessageKind.INVENTORY))
+    voice.baggage.landed(entry)
     return True
 
 
@@ -238,9 +273,17 @@ def _digest(payload: bytes) -> str:
     return hashlib.sha256(payload).hexdigest()
 
 
-def _is_ours(token: bytes, payload: bytes, voice: Voice) -> bool:
+def _exports_in(payload: bytes) -> str | None:
+    try:
+        return InventoryEntry.parse(payload).exports.digest
+    except InvalidInputError:
+        return None  # written by another version
+
+
+def _ours(token: bytes, voice: Voice) -> bytes | None:
+    """Return the payload of an entry that we signed; `None` for whatever else stands there."""
     try:
         signed = voice.verifier.verify(token, MessageKind.INVENTORY)
     except IntegrityError:
-        return False
-    return signed.signer == voice.signer.name and signed.payload == payload
+        return None
+    return signed.payload if signed.signer == voice.signer.name else None

@@ -24,7 +24,7 @@ from localpuppet.errors import IntegrityError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.admission import Refusal
 from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.index import NODE, PATHS, ROLE, word, words_of
+from localpuppet.inventory.index import EXPORTS, NODE, PATHS, ROLE, word, words_of
 from localpuppet.inventory.reading import Equal
 from localpuppet.inventory.tombstone import Tombstone
 from localpuppet.machine.database import DamagedError, Database
@@ -158,6 +158,16 @@ class View:
             rows = connection.execute("SELECT node FROM entries WHERE revision > ?", (revision,))
             return {node for (node,) in rows}
 
+    def exporters(self) -> dict[str, str]:
+        """Return the nodes that export something, each with the digest that its entry names.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            rows = connection.execute("SELECT node, word FROM words WHERE path = ?", (EXPORTS,))
+            return dict(rows.fetchall())
+
     def refused(self) -> list[Refused]:
         """Return the nodes whose entries on the bus do not count, sorted by name.
 
@@ -288,7 +298,8 @@ class View:
             return None  # nobody has to hear of it: that is what a tombstone is for
         if at < seen:
             return "is older than what the node has said already"
-        if _size(connection) + len(one.token) > MAX_VIEW:
+        (size,) = connection.execute("SELECT size FROM state").fetchone()
+        if size + len(one.token) > MAX_VIEW:
             return f"there is no room: the view holds {MAX_VIEW // 1024**2} MiB"
         _remove(connection, one.node)
         connection.execute(
@@ -381,10 +392,6 @@ def _remove(connection: sqlite3.Connection, node: str) -> None:
     if row:
         connection.execute("DELETE FROM words WHERE node = ?", (node,))
         _grow(connection, -row[0][0])
-
-
-def _size(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT size FROM state").fetchone()[0])
 
 
 def _grow(connection: sqlite3.Connection, size: int) -> None:

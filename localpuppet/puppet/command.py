@@ -18,6 +18,7 @@ OURS = frozenset(
     (
         "apply",
         "catalog",
+        "catalog_cache_terminus",
         "agent_catalog_run_lockfile",
         "agent_disabled_lockfile",
         "certname",
@@ -48,11 +49,15 @@ OURS = frozenset(
         "resourcefile",
         "route_file",
         "statedir",
+        "storeconfigs",
+        "storeconfigs_backend",
         "vardir",
         "version",
         "write_catalog_summary",
     )
 )
+# The termini are in modules/localpuppet.
+STORECONFIGS = ("--storeconfigs", "--storeconfigs_backend", "localpuppet")
 _ERROR = re.compile(r"Error: (?!Facter\b|Scope\()")
 # Below a run's public directory: where Puppet keeps the facts of the run, as routes.yaml says. A
 # directory of the run's own, or Puppet would take the facts of the run before from there.
@@ -124,6 +129,7 @@ class ApplyCommand:
         extra: What the user wrote behind `--`.
         config_version: What Puppet calls the configuration; empty for Puppet's own way.
         instance_facts: Where the facts of the cloud's instance data are; `None` for none.
+        storeconfigs: Whether resources are exported and collected, over the bus.
     """
 
     command: str
@@ -134,12 +140,15 @@ class ApplyCommand:
     extra: Sequence[str]
     config_version: str = ""
     instance_facts: Path | None = None
+    storeconfigs: bool = False
 
     def argv(self) -> list[str]:
         """Return the arguments that decide what is applied."""
         argv = [self.command, "apply", *self.compilation.options]
         if self.config_version:
             argv += ["--config_version", f"/bin/echo {self.config_version}"]
+        if self.storeconfigs:
+            argv += STORECONFIGS
         if self.noop:
             argv.append("--noop")
         if self.tags:

@@ -169,6 +169,20 @@ class Records:
         self.directory = directory
         self._processes = processes
 
+    def on(self, run: str | None) -> RunDirectory | None:
+        """Return the record of a run that is on; `None` for Puppet without our supervisor.
+
+        Args:
+            run: Its id, as code in the run says it.
+
+        Raises:
+            InvalidInputError: It is not the id of a run.
+        """
+        if run is None:
+            return None
+        directory = RunDirectory(self.directory / RunId.parse(run))
+        return directory if directory.is_open else None
+
     def ids(self) -> list[RunId]:
         """Return every run, newest first.
 

@@ -91,6 +91,7 @@ class Settings:
     trusted: Path
     policy: Path
     inventory: InventorySettings
+    collect_policy: Path
     socket: Path
 
 
@@ -184,6 +185,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         trusted=path("trusted", "trusted"),
         policy=path("policy", "policies/puppet.policy"),
         inventory=inventory_settings(raw, root, file),
+        collect_policy=root / raw.get("exports", {}).get("policy", "policies/collect.policy"),
         socket=path("socket", _socket(root, state)),
     )
     _check(settings, file)

@@ -1,14 +1,17 @@
 """What policy files share: lines of columns with tabs between them, and what is refused in them.
 
-Owns: size, encoding, comments, columns and words. Refuses to know: what a column means. Invariant:
-what is not understood refuses the whole file, and the message names the line.
+Owns: size, encoding, comments, columns, words, and how signers are named in a column. Refuses to
+know: what other columns mean. Invariant: what is not understood refuses the whole file, and the
+message names the line.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import SignerName
 
 MAX_POLICY = 256 * 1024
 ANY = "*"
@@ -49,6 +52,36 @@ def parse_lines(data: bytes, parse: Callable[[str, int], Found], *, where: str) 
             raise error.at(f"{where}: line {number}") from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signers:
+    """Whom a line is about.
+
+    Attributes:
+        names: Names, and `*.SUFFIX`; `None` for everybody.
+    """
+
+    names: frozenset[str] | None
+
+    @classmethod
+    def parse(cls, words: Iterable[str] | None) -> "Signers":
+        """Return what a column of signers says.
+
+        Args:
+            words: See `words`.
+
+        Raises:
+            InvalidInputError: A word is neither a name nor `*.SUFFIX`.
+        """
+        return cls(names=None if words is None else frozenset(map(_signer, words)))
+
+    def include(self, signer: str) -> bool:
+        """Return whether the line is about a signer."""
+        if self.names is None or signer in self.names:
+            return True
+        labels = signer.split(".")
+        return any(f"*.{'.'.join(labels[n:])}" in self.names for n in range(1, len(labels)))
+
+
 def columns(line: str) -> list[str]:
     """Return the columns of a line."""
     return re.split("\t+", line)
@@ -68,3 +101,13 @@ def words(column: str) -> list[str] | None:
     if ANY in found:
         raise InvalidInputError("'*' stands alone in its column")
     return found
+
+
+def _signer(word: str) -> str:
+    name = word.removeprefix("*.")
+    if ANY in name:
+        raise InvalidInputError(
+            f"the signer {word[:60]!r} is a pattern", hint="NAME, or *.SUFFIX for all names below"
+        )
+    SignerName.parse(name)
+    return word

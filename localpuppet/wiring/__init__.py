@@ -1,6 +1,7 @@
 """The only place that picks adapters and hands parts to each other.
 
-acts: `agent_child`, `agent_run_side`, `agent_service`, `evaluating`, `fleet`, `forge`,
-    `identity`, `instance`, `inventory`, `kicks`, `made_anew`, `makers`, `node`, `owned_bus`,
-    `puppet_calls`, `puppet_environment`, `reactions`, `releases`, `run`, `run_async`.
+acts: `agent_child`, `agent_run_side`, `agent_service`, `evaluating`, `exports`, `fleet`,
+    `forge`, `good_run`, `identity`, `instance`, `inventory`, `kicks`, `made_anew`, `makers`,
+    `node`, `owned_bus`, `puppet_calls`, `puppet_environment`, `reactions`, `releases`, `run`,
+    `run_async`.
 """

@@ -83,6 +83,7 @@ def run_parts(
         clock=node.clock,
     )
     desk = _desk(fleet, log, agent, describer, holds)
+    inventory = InventoryWiring(node, fleet=fleet)
     return RunParts(
         agent=agent,
         runner=runner,
@@ -90,7 +91,8 @@ def run_parts(
         keeper=keeper,
         calls=puppet_calls(
             fleet,
-            InventoryWiring(node, fleet=fleet).calls(),
+            inventory.calls(),
+            inventory.export_calls(),
             store=lend,
             paths=paths,
             keeper=keeper,

@@ -3,23 +3,26 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from localpuppet.errors import LocalpuppetError, StateError, UnavailableError
 from localpuppet.machine.ports import LineKind
+from localpuppet.wiring.exports import ExportsWiring
 from localpuppet.wiring.fleet import FleetWiring
-from localpuppet.wiring.kicks import kick_sending, kick_texts, warn_of_cycles
+from localpuppet.wiring.good_run import good_run
+from localpuppet.wiring.kicks import kick_sending, warn_of_cycles
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from localpuppet.agent.export_calls import ExportCalls
     from localpuppet.agent.inventory_calls import InventoryCalls, Lend
     from localpuppet.bus.key_value import KeyValue
     from localpuppet.formats.names import NodeName
     from localpuppet.inventory.admission import EntryAdmission
     from localpuppet.inventory.entry import InventoryEntry
-    from localpuppet.inventory.facts import GoodRun
     from localpuppet.inventory.following import ViewFollower
     from localpuppet.inventory.publishing import Outbox, Publisher, Voice
     from localpuppet.inventory.reading import Found, InventoryReader
@@ -46,6 +49,7 @@ class InventoryWiring:
     def __init__(self, node: NodeWiring, *, fleet: FleetWiring | None = None) -> None:
         self._node = node
         self._fleet = fleet or FleetWiring(node)
+        self._exports = ExportsWiring(node)
 
     def after_run(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
         """Leave the entry of a good whole run, and a run's kicks; see `Node.after_run`.
@@ -139,13 +143,15 @@ class InventoryWiring:
         from localpuppet.bus.layout import INVENTORY
         from localpuppet.inventory.following import Sources, ViewFollower
 
+        view = self.view()
         sources = Sources(
             store=store,
             admission=self.admission(),
             trust=self._trust,
             probe=INVENTORY + self._fleet.name,
+            companion=self._exports.follower(view, log),
         )
-        return ViewFollower(self.view(), sources, clock=self._node.clock, log=log, changed=changed)
+        return ViewFollower(view, sources, clock=self._node.clock, log=log, changed=changed)
 
     @asynccontextmanager
     async def reader(self, note: Callable[[str], None]) -> AsyncGenerator["View", None]:
@@ -207,11 +213,18 @@ class InventoryWiring:
         from localpuppet.agent.inventory_calls import InventoryCalls
 
         return InventoryCalls(
-            self._kept() if note is None else partial(self.reader, note),
+            self._lend(note),
             max_stale=self._node.settings.inventory.max_stale,
             records=self._node.records,
             clock=self._node.clock,
         )
+
+    def export_calls(self, note: Callable[[str], None] | None = None) -> "ExportCalls":
+        """Return what answers the termini of a catalog; see `calls`."""
+        return self._exports.calls(self._lend(note), self._fleet.name)
+
+    def _lend(self, note: Callable[[str], None] | None) -> "Lend":
+        return self._kept() if note is None else partial(self.reader, note)
 
     def _kept(self) -> "Lend":
         """Return what lends one view again and again: opening a file costs more than an answer."""
@@ -260,12 +273,16 @@ class InventoryWiring:
     def _offer(self, note: Callable[[str], None], run: "RunDirectory", status: "Status") -> None:
         from localpuppet.inventory.facts import entry_of
 
-        settings = self._node.settings.inventory
-        entry = entry_of(self._good_run(run, status), settings.selection)
-        outbox = self.outbox()
+        settings, outbox = self._node.settings.inventory, self.outbox()
+        before = outbox.entry()
+        found = good_run(self._fleet, run, status)
+        exports = self._exports.offered(run, before, now=found.at)
+        entry = entry_of(replace(found, exports=exports), settings.selection)
         if entry.kicks or entry.queries:
-            self._warn_of_cycles(note, outbox.entry(), entry)
+            self._warn_of_cycles(note, before, entry)
         outbox.offer(entry, refresh=settings.refresh)
+        # The agent may be about to publish the one before.
+        self._exports.keep(before, outbox.entry())
 
     def _warn_of_cycles(
         self, note: Callable[[str], None], before: "InventoryEntry | None", now: "InventoryEntry"
@@ -279,44 +296,16 @@ class InventoryWiring:
         finally:
             view.close()
 
-    def _good_run(self, run: "RunDirectory", status: "Status") -> "GoodRun":
-        from localpuppet.enc.instance.facts import withheld
-        from localpuppet.formats.json_file import read_json
-        from localpuppet.formats.names import Environment, NodeName, ReleasePath
-        from localpuppet.formats.times import parse_time
-        from localpuppet.inventory.entry import AskedQuery
-        from localpuppet.inventory.facts import GoodRun
-        from localpuppet.puppet.facts import read_classes, read_facts
-        from localpuppet.releases.tag_memory import TagMemory
-        from localpuppet.runs.query_record import read_queries
-
-        request = read_json(run.request)
-        paths = (request.get("causes") or {}).get("paths") or [[]]
-        return GoodRun(
-            node=self._fleet.name,
-            at=parse_time(status.finished_at or status.started_at).timestamp(),
-            run=status.id,
-            release=status.app,
-            environment=Environment(request["environment"]),
-            parameters=request["node_document"].get("parameters") or {},
-            facts=read_facts(run.public),
-            withheld=withheld(request.get("instance_facts") or ()),
-            classes=read_classes(run.public),
-            paths=tuple(tuple(map(NodeName, path)) for path in paths),
-            kicks=kick_texts(run.public),
-            tagged_at=TagMemory(self._node.settings.state).tagged_at(ReleasePath(status.app)),
-            queries=tuple(
-                AskedQuery(text=query.text, digest=query.digest)
-                for query in read_queries(run)
-                if query.digest is not None
-            ),
-        )
-
     def _voice(self) -> "Voice":
         from localpuppet.inventory.publishing import Voice
 
         fleet = self._fleet
-        return Voice(node=fleet.name, signer=fleet.signer, verifier=fleet.verifier)
+        return Voice(
+            node=fleet.name,
+            signer=fleet.signer,
+            verifier=fleet.verifier,
+            baggage=self._exports.baggage(fleet.name),
+        )
 
     def _is_current(self, view: "View") -> bool:
         current = view.current_until()

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
+    from localpuppet.agent.export_calls import ExportCalls
     from localpuppet.agent.inventory_calls import InventoryCalls
     from localpuppet.agent.puppet_calls import PuppetCalls
     from localpuppet.agent.trigger_calls import Paths
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 def puppet_calls(
     fleet: FleetWiring,
     inventory: "InventoryCalls",
+    exports: "ExportCalls",
     *,
     store: "Callable[[str | None], AbstractAsyncContextManager[KeyValue]]",
     paths: "Paths",
@@ -28,6 +30,7 @@ def puppet_calls(
     Args:
         fleet: The parts of a node of a fleet.
         inventory: Answers questions about nodes.
+        exports: Answers what exports and collects.
         store: Lends the store of an engine.
         paths: Returns the paths of the causes of a run.
         keeper: This node's leases; `None` where nobody stays to renew them.
@@ -45,6 +48,7 @@ def puppet_calls(
     return PuppetCalls(
         triggers=TriggerCalls(sender, inventory=inventory, held=fleet.held_kicks),
         inventory=inventory,
+        exports=exports,
         keeper=keeper,
         name=fleet.signer.name,
     )

@@ -181,6 +181,7 @@ class RunWiring:
             tags=options.tags,
             extra=options.extra,
             config_version=release.config_version,
+            storeconfigs=self._node.fleet_settings.bus.named,
         )
 
     def _compilation(

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from localpuppet.agent.export_calls import ExportCalls
 from localpuppet.agent.inventory_calls import InventoryCalls
 from localpuppet.agent.puppet_calls import MAX_LINE, PuppetCalls, trigger_line
 from localpuppet.agent.trigger_calls import Sender, TriggerCalls
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.exports.collecting import Collecting
+from localpuppet.exports.held import HeldExports
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.reading import InventoryReader
 from localpuppet.leases.keeper import Keeper
@@ -74,10 +77,18 @@ class Rig:
             keyprefix="/puppet_trigger/events",
             clock=self.clock,
         )
+        exports = ExportCalls(
+            self.view,
+            Collecting(HeldExports(Path("/nowhere")), me="a.example.com", policy=Path("none")),
+            max_stale=60,
+            records=records,
+            clock=self.clock,
+        )
         held = HeldKicks(Path("/nowhere"), records, self.clock)
         self.calls = PuppetCalls(
             triggers=TriggerCalls(sender, inventory=inventory, held=held),
             inventory=inventory,
+            exports=exports,
             keeper=keeper if agent else None,
             name="a.example.com",
         )

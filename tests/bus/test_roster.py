@@ -66,13 +66,18 @@ def test_a_node_that_may_do_nothing_has_its_own_only() -> None:
         "/localpuppet/requests/a.b/": False,
         "/localpuppet/presence/a.b": True,
         "/localpuppet/inventory/a.b": True,
+        "/localpuppet/exports/a.b/": True,
     }
 
 
 def test_who_reads_the_inventory_and_who_has_nodes_forgotten_is_said() -> None:
     roster = read(b"{nodes: {a.b: {reads: [inventory]}}, people: {alice: {forgets: true}}}")
     reader, alice = rights(roster, "a.b"), rights(roster, "alice")
-    for prefix in ("/localpuppet/inventory/", "/localpuppet/forgotten/"):
+    for prefix in (
+        "/localpuppet/inventory/",
+        "/localpuppet/exports/",
+        "/localpuppet/forgotten/",
+    ):
         assert reader[prefix] is False
     assert alice["/localpuppet/forgotten/"] is True
     assert "/localpuppet/inventory/" not in alice
@@ -82,6 +87,7 @@ def test_the_inventory_is_in_a_stream_of_its_own() -> None:
     roster = read(b"{nodes: {a.b: {}}, people: {alice: {asks: [a.b]}}}")
     node, alice = (permissions.permissions(one, stream="lp") for one in roster.members())
     assert "lp-inventory.localpuppet.inventory.a~b" in node["publish"]
+    assert "lp-inventory.localpuppet.exports.a~b.>" in node["publish"]
     assert not [one for one in alice["publish"] if "inventory" in one]
     text = permissions.accounts(roster.members(), roster.admins, stream="lp")
     for part in (
@@ -153,6 +159,7 @@ def test_nobody_gets_what_the_file_does_not_give(raw: dict[str, Any]) -> None:
         assert writes == {
             f"/localpuppet/presence/{name}",
             f"/localpuppet/inventory/{name}",
+            f"/localpuppet/exports/{name}/",
             *(f"/localpuppet/leases/{lease}" for lease in body.get("leases", [])),
             *(f"/puppet_trigger/events/hosts/{to}/{name}" for to in body.get("triggers", [])),
             *(f"/localpuppet/requests/{to}/{name}/" for to in body.get("asks", [])),

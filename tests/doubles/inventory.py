@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from localpuppet.bus.key_value import KeyValue
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import Equal
@@ -33,3 +34,26 @@ class MemoryInventory:
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         return next((entry for entry in self.listed if entry.node == node), None)
+
+
+class NoBaggage:
+    """A `Baggage` of a node that exports nothing."""
+
+    async def bring(self, kv: KeyValue, entry: InventoryEntry, on_bus: str | None) -> None:
+        return
+
+    def landed(self, entry: InventoryEntry) -> None:
+        return
+
+
+class NoCompanion:
+    """A `Companion` that keeps nothing; `dropped` are the nodes that went."""
+
+    def __init__(self) -> None:
+        self.dropped: list[str] = []
+
+    def drop(self, node: str) -> None:
+        self.dropped.append(node)
+
+    async def update(self, kv: KeyValue) -> None:
+        return

@@ -20,6 +20,7 @@ from localpuppet.inventory.view import View
 from localpuppet.trust.keys import TrustedKeys
 from localpuppet.trust.signing import MessageKind, Verifier
 from tests.doubles.identities import Person, person, trusting
+from tests.doubles.inventory import NoCompanion
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeClock, FakeLog
 from tests.inventory.entries import entry, key_of, signed
@@ -44,6 +45,7 @@ class Node:
         self.claims = directory / "inventory.policy"
         self.trust = "1"
         self.verified = 0
+        self.companion = NoCompanion()
         self.view = View(directory / "view.sqlite", now=self.seconds)
 
     def seconds(self) -> float:
@@ -69,7 +71,11 @@ class Node:
             now=self.seconds,
         )
         sources = Sources(
-            store=store, admission=admission, trust=lambda: self.trust, probe=key_of("me")
+            store=store,
+            admission=admission,
+            trust=lambda: self.trust,
+            probe=key_of("me"),
+            companion=self.companion,
         )
         return ViewFollower(
             self.view, sources, clock=self.clock, log=self.log, changed=self.changed.set

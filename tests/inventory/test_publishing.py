@@ -13,6 +13,7 @@ from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.publishing import STEP, Outbox, Publisher, Voice, publish
 from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
+from tests.doubles.inventory import NoBaggage
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeLog
 from tests.inventory.entries import entry, key_of, signed
@@ -28,7 +29,12 @@ def outbox(tmp_path: Path) -> Outbox:
 
 @pytest.fixture
 def voice(tmp_path: Path) -> Voice:
-    return Voice(node=NodeName(WEB.name), signer=WEB.signer, verifier=verifier(tmp_path, WEB))
+    return Voice(
+        node=NodeName(WEB.name),
+        signer=WEB.signer,
+        verifier=verifier(tmp_path, WEB),
+        baggage=NoBaggage(),
+    )
 
 
 def _entry(at: float, **more: object) -> InventoryEntry:

@@ -7,7 +7,7 @@ a stream of its own, and so another first token.
 
 from dataclasses import dataclass
 
-from localpuppet.bus.layout import FORGOTTEN, INVENTORY
+from localpuppet.bus.layout import EXPORTS, FORGOTTEN, INVENTORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ PASSING = Place(kept="lp", live="lp-live", suffix="")
 # What stays until somebody says something newer: no age, and a limit of its own.
 LASTING = Place(kept="lp-inventory", live="lp-inventory-live", suffix="-inventory")
 PLACES = (PASSING, LASTING)
-_LASTING = (INVENTORY, FORGOTTEN)
+_LASTING = (INVENTORY, EXPORTS, FORGOTTEN)
 _TO_SUBJECT = str.maketrans({"/": ".", ".": "~"})
 _TO_KEY = str.maketrans({".": "/", "~": "."})
 

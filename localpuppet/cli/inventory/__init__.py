@@ -1,4 +1,4 @@
 """What nodes say of themselves after their runs, as verbs.
 
-verbs: `facts`, `forget`, `publish`, `query`.
+verbs: `exports`, `facts`, `forget`, `publish`, `query`.
 """

@@ -1,5 +1,5 @@
 """Verbs that show what the record of runs holds.
 
 verbs: `history`, `report`.
-shared by verbs: `queries`.
+shared by verbs: `collected`, `queries`.
 """

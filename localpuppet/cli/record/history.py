@@ -8,8 +8,9 @@ import click
 
 from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import RunCommand, complete_run
-from localpuppet.cli.record import queries
+from localpuppet.cli.record import collected, queries
 from localpuppet.errors import InvalidInputError
+from localpuppet.exports.recording import read_collected, read_exports
 from localpuppet.formats.json_file import read_json
 from localpuppet.runs.query_record import read_queries
 from localpuppet.runs.records import Records, RunDirectory
@@ -185,14 +186,14 @@ Examples:
 )
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON: request.json, the status, the queries."
+    "--json", "as_json", is_flag=True, help="Print JSON: request.json, status, queries, exports."
 )
 @click.pass_obj
 def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
     """Show who asked for RUN (default: the newest), with which input, release and layers.
 
-    And what its catalog asked about other nodes, and was told; and where the run is a reaction,
-    which node changed which answer.
+    And what its catalog asked about other nodes, and was told; what it exports and collected; and
+    where the run is a reaction, which node changed which answer.
     """
     directory = node.records.get(run)
     status = node.records.status(directory)
@@ -201,9 +202,18 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
     except FileNotFoundError:
         request = {}
     asked = read_queries(directory)
+    taken, offered = read_collected(directory), read_exports(directory)
     if as_json:
         told = {"request": request, "status": status.to_dict()}
-        render.emit_json({"schema": 1, **told, "queries": [one.to_dict() for one in asked]})
+        render.emit_json(
+            {
+                "schema": 1,
+                **told,
+                "queries": [one.to_dict() for one in asked],
+                "collected": [one.to_dict() for one in taken],
+                "exports": [one.ref for one in offered],
+            }
+        )
         return
     render.emit(_why(status, request))
     changed = queries.changes(request)
@@ -211,6 +221,8 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
         render.emit(changed)
     if asked:
         render.emit(queries.lines(asked))
+    if taken or offered:
+        render.emit(collected.lines(taken, len(offered)))
 
 
 def _why(status: Status, request: dict[str, object]) -> str:

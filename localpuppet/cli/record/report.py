@@ -7,8 +7,9 @@ import click
 
 from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import RunCommand, complete_run
-from localpuppet.cli.record import queries
+from localpuppet.cli.record import collected, queries
 from localpuppet.errors import InvalidInputError
+from localpuppet.exports.recording import read_collected, read_exports
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_time
@@ -60,6 +61,7 @@ def report_command(node: NodeWiring, run: str | None, limit: int, as_json: bool)
     status = node.records.status(directory)
     resources = _read(directory)
     asked = read_queries(directory)
+    taken, offered = read_collected(directory), read_exports(directory)
     if as_json:
         kinds = {
             fate.value: [found.to_dict() for found in resources or () if found.fate is fate]
@@ -74,12 +76,16 @@ def report_command(node: NodeWiring, run: str | None, limit: int, as_json: bool)
                 **kinds,
                 "slowest": longest,
                 "queries": [one.to_dict() for one in asked],
+                "collected": [one.to_dict() for one in taken],
+                "exports": [one.ref for one in offered],
             }
         )
         return
     render.emit(render.pairs(_head(status)))
     if asked:
         render.emit(f"\n{queries.lines(asked)}")
+    if taken or offered:
+        render.emit(f"\n{collected.lines(taken, len(offered))}")
     if resources is None:
         goes_on = status.state is not State.FINISHED
         why = "the run goes on" if goes_on else "Puppet left none: it applied nothing"

@@ -1,0 +1,146 @@
+"""What Puppet code exports and collects: the verbs `export` and `collect`, and their record.
+
+Owns: that what a catalog exports is refused while it compiles, and that what a collector got is
+written down before it is given. Refuses to know: policies, and where exports are kept.
+
+Invariant: "nobody exports that" is an answer; "could not ask" is an error, and no catalog is made
+of it.
+"""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from localpuppet.agent.inventory_calls import Lend
+from localpuppet.errors import InvalidInputError, LocalpuppetError, UnavailableError
+from localpuppet.exports.choosing import Choice, Taken
+from localpuppet.exports.collecting import Collecting
+from localpuppet.exports.recording import (
+    Collected,
+    collector_text,
+    digest_of_choice,
+    note_collected,
+    note_exports,
+    taken_refs,
+)
+from localpuppet.exports.resource import named_type
+from localpuppet.exports.search import Search
+from localpuppet.formats.fields import Fields
+from localpuppet.formats.text import one_line
+from localpuppet.formats.times import show_time
+from localpuppet.formats.values import Json
+from localpuppet.inventory.reading import CouldNotAsk, Found, ask
+from localpuppet.machine.ports import Clock
+from localpuppet.runs.records import Records, RunDirectory
+
+
+class ExportCalls:
+    """Answers the termini of a catalog.
+
+    Args:
+        lend: Lends the entries, which say how old the answer is.
+        collecting: Answers collectors.
+        max_stale: For how many seconds an answer counts after the view was last current.
+        records: Where runs are recorded.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        lend: Lend,
+        collecting: Collecting,
+        *,
+        max_stale: float,
+        records: Records,
+        clock: Clock,
+    ) -> None:
+        self._lend = lend
+        self._collecting = collecting
+        self._max_stale = max_stale
+        self._records = records
+        self._clock = clock
+
+    async def export(self, run: str | None) -> dict[str, Any]:
+        """Take what the catalog of a run exports, as it lies in the run's directory.
+
+        Raises:
+            InvalidInputError: It cannot be exported, or there is no such run.
+            StateError: The disk refused.
+        """
+        directory = self._records.on(run)
+        if directory is None:
+            raise InvalidInputError("there is no such run", where="export")
+        return {"ok": True, "count": await asyncio.to_thread(note_exports, directory)}
+
+    async def collect(self, fields: Fields, run: str | None) -> dict[str, Any]:
+        """Return what a collector gets: `type` and `filter`.
+
+        Args:
+            fields: The question.
+            run: Whose question it is, where a supervisor started the run.
+
+        Raises:
+            InvalidInputError: The policy stops the run, or the question is refused.
+            UnavailableError: It could not be asked.
+            StateError: The disk refused.
+        """
+        kind = fields.parsed("type", named_type)
+        condition: Json = fields.values_or_none("filter")
+        search = Search.parse(condition)
+        directory = self._records.on(run)
+        asked = Collected(type=kind, filter=condition, at=show_time(self._clock.now()))
+        where = one_line(collector_text(kind, condition))[:200]
+        try:
+            found = await self._ask(kind, search)
+        except LocalpuppetError as error:
+            self._note(directory, replace(asked, reason=one_line(str(error))))
+            raise error.at(where) from error
+        choice = found.answer
+        self._note(
+            directory,
+            replace(
+                asked,
+                digest=digest_of_choice(choice),
+                revision=found.revision,
+                age=found.age,
+                resources=taken_refs(choice.taken),
+                left_out=choice.left_out,
+            ),
+        )
+        return {
+            "ok": True,
+            "resources": [_told(one) for one in choice.taken],
+            "warnings": await asyncio.to_thread(self._collecting.warnings, choice),
+        }
+
+    async def _ask(self, kind: str, search: Search) -> Found[Choice]:
+        async with self._lend() as reader:
+            found = await asyncio.to_thread(
+                ask,
+                reader,
+                lambda _: self._collecting.collect(kind, search),
+                now=self._clock.now().timestamp(),
+                max_stale=self._max_stale,
+            )
+        if isinstance(found, CouldNotAsk):
+            raise UnavailableError(
+                f"could not ask: {one_line(found.reason)}",
+                hint="'inventory: {max_stale: TIME}' in localpuppet.yaml accepts an older answer",
+            )
+        return found
+
+    def _note(self, run: RunDirectory | None, collected: Collected) -> None:
+        if run is not None:
+            note_collected(run, collected)
+
+
+def _told(one: Taken) -> dict[str, Json]:
+    """Return a resource as the terminus makes one of it."""
+    resource = one.resource
+    return {
+        "node": one.node,
+        "title": resource.title,
+        "parameters": dict(resource.parameters),
+        "file": resource.file,
+        "line": resource.line,
+    }

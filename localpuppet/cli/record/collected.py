@@ -1,0 +1,41 @@
+"""What a run exported and collected, as `why` and `report` show it."""
+
+from collections.abc import Sequence
+
+import click
+
+from localpuppet.cli import render
+from localpuppet.exports.recording import Collected
+from localpuppet.formats.text import one_line
+from localpuppet.formats.times import show_duration
+
+SHOWN = 5
+
+
+def lines(collected: Sequence[Collected], exported: int) -> str:
+    """Return a paragraph with its heading, or nothing where nothing was exported or collected.
+
+    Args:
+        collected: The run's collectors.
+        exported: How many resources its catalog exports.
+    """
+    shown = [] if not exported else [f"  exports {render.counted(exported, 'resource')}"]
+    for one in collected:
+        shown.append(f"  {one_line(one.text)}")
+        shown.append(render.hanging("    ", _answer(one)))
+        shown += [
+            render.hanging("    ", f"left out: {one_line(left.ref)} of {left.node}: {left.reason}")
+            for left in one.left_out[:SHOWN]
+        ]
+        if len(one.left_out) > SHOWN:
+            shown.append(f"    and {len(one.left_out) - SHOWN} more are left out")
+    return "\n".join([click.style("Exported resources", dim=True), *shown]) if shown else ""
+
+
+def _answer(one: Collected) -> str:
+    if one.digest is None:
+        return click.style(f"none: {render.user_text(one.reason)}", fg="red")
+    more = f" and {len(one.nodes) - SHOWN} more" if len(one.nodes) > SHOWN else ""
+    of = f" of {', '.join(one.nodes[:SHOWN])}{more}" if one.nodes else ""
+    age = "" if not one.age or one.age < 1 else f"; {show_duration(one.age)} old"
+    return f"{render.counted(len(one.resources), 'resource')}{of} (revision {one.revision}{age})"

@@ -1,0 +1,6 @@
+"""Exported resources: what a catalog offers to other nodes, and what it takes of them.
+
+decides: `choosing`, `document`, `policy`, `proposing`, `resource`, `search`.
+acts: `bringing`, `collecting`, `recording`.
+touches the world: `held`, `outbox`.
+"""

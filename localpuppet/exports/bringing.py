@@ -1,0 +1,218 @@
+"""How exports cross the bus: chunks below the node's key, and the signed entry that names them.
+
+Owns: keys and form of a chunk, the order in which chunks are written, what is fetched and what is
+refused. Refuses to know: which entries count (the inventory), what is taken (`choosing`).
+
+- Chunks stand in one of two slots, `/localpuppet/exports/NODE/SLOT/N`, each behind the digest of
+  all: whoever publishes writes into the slot that the entry on the bus does not name, and brings
+  the entry when all are there. So a reader finds all of the old or all of the new, whenever a
+  writer dies, and a node has never more than two slots of keys.
+- What is fetched counts when its bytes have the digest that the node's believed entry names. Else
+  what was held stays, and a line says why; one node that publishes rubbish stops nobody.
+- What the bus does not let us read is asked for again with the next look; who collects is warned.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.layout import exports_of
+from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.exports.document import (
+    MAX_PACKED,
+    Packed,
+    chunks_of,
+    digest_of,
+    unpack,
+)
+from localpuppet.exports.held import HeldExports
+from localpuppet.exports.outbox import ExportsOutbox
+from localpuppet.formats.names import NodeName
+from localpuppet.formats.text import one_line
+from localpuppet.inventory.entry import ExportsSummary, InventoryEntry
+from localpuppet.inventory.view import View
+from localpuppet.machine.database import DamagedError
+from localpuppet.machine.ports import LineKind, Log
+
+SLOTS = ("a", "b")
+# Nodes whose exports are fetched at the same time.
+AT_ONCE = 16
+# So often what a node's entry names is looked for before it is left until the entry is another: a
+# server of several may be behind.
+MAX_TRIES = 5
+
+
+class ExportsBaggage:
+    """Brings this node's chunks to the bus before its entry; the inventory's `Baggage`.
+
+    Args:
+        node: This node.
+        outbox: What the bus is to hold.
+    """
+
+    def __init__(self, node: NodeName, outbox: ExportsOutbox) -> None:
+        self._node = node
+        self._outbox = outbox
+        self._slot = SLOTS[0]
+
+    async def bring(self, kv: KeyValue, entry: InventoryEntry, on_bus: str | None) -> None:
+        """Write the chunks that the bus does not hold; see `Baggage`."""
+        digest = entry.exports.digest
+        if digest is None:
+            return
+        data = self._outbox.read(digest)
+        self._slot = await self._slot_for(kv, digest, on_bus)
+        for number, chunk in enumerate(
+            Packed(data=data, digest=digest, count=entry.exports.count).chunks
+        ):
+            key, value = _key(self._node, self._slot, number), _value(digest, chunk)
+            found = await _get(kv, key)
+            if found != value:
+                await kv.put(key, value)
+
+    def landed(self, entry: InventoryEntry) -> None:
+        """Note which slot the entry on the bus names; see `Baggage`."""
+        if entry.exports.digest is not None:
+            self._outbox.note_landed(self._slot, entry.exports.digest)
+
+    async def _slot_for(self, kv: KeyValue, digest: str, on_bus: str | None) -> str:
+        """Return the slot that has these exports, or else one that no reader is sent to."""
+        found = {slot: await self._digest_in(kv, slot) for slot in SLOTS}
+        # What the bus does not let us read we have noted.
+        slot, landed = self._outbox.landed() or ("", "")
+        if slot in SLOTS and not found[slot]:
+            found[slot] = landed
+        named = on_bus or landed
+        for slot in SLOTS:
+            if found[slot] == digest:
+                return slot
+        return next(slot for slot in SLOTS if not named or found[slot] != named)
+
+    async def _digest_in(self, kv: KeyValue, slot: str) -> str:
+        found = await _get(kv, _key(self._node, slot, 0))
+        return "" if found is None else found.partition(b"\n")[0].decode("ascii", "replace")
+
+
+class ExportsFollower:
+    """Keeps what the view's entries export; the inventory's `Companion`.
+
+    Args:
+        view: The entries that count.
+        held: What is held of their exports.
+        log: What is said.
+    """
+
+    def __init__(self, view: View, held: HeldExports, *, log: Log) -> None:
+        self._view = view
+        self._held = held
+        self._log = log
+        self._turn = asyncio.Lock()
+        # One at a time: what is unpacked takes many times the memory.
+        self._opening = asyncio.Lock()
+        self._said: dict[str, str] = {}
+
+    def drop(self, node: str) -> None:
+        """Hold nothing of a node any more; see `Companion`."""
+        self._said.pop(node, None)
+        self._held.drop(node)
+
+    async def update(self, kv: KeyValue) -> None:
+        """Fetch what is missing, and drop what nobody names; see `Companion`."""
+        async with self._turn:
+            try:
+                await self._update(kv)
+            except DamagedError as error:
+                self._log.warning(f"exports are fetched anew: {error}", kind=LineKind.INVENTORY)
+                self._held.rebuild()
+                await self._update(kv)
+            finally:
+                self._held.close()
+
+    async def _update(self, kv: KeyValue) -> None:
+        missing = await asyncio.to_thread(self._missing)
+        for begin in range(0, len(missing), AT_ONCE):
+            await asyncio.gather(
+                *(self._fetch(kv, node, digest) for node, digest in missing[begin:][:AT_ONCE])
+            )
+
+    def _missing(self) -> Sequence[tuple[str, str]]:
+        """Drop what no entry names any more; return what entries name and is not held."""
+        wanted, held, refused = self._view.exporters(), self._held.digests(), self._held.refused()
+        for node in {*held, *refused} - set(wanted):
+            self._held.drop(node)
+        found = []
+        for node, digest in wanted.items():
+            before = refused.get(node)
+            tried = before.tries if before is not None and before.digest == digest else 0
+            if held.get(node) != digest and tried < MAX_TRIES:
+                found.append((node, digest))
+        return found
+
+    def _take(self, node: str, data: bytes, summary: ExportsSummary) -> None:
+        resources = unpack(data)
+        if len(resources) != summary.count:
+            raise InvalidInputError(
+                f"{len(resources)} resources; the node's entry names {summary.count}"
+            )
+        self._held.hold(node, str(summary.digest), resources)
+
+    async def _fetch(self, kv: KeyValue, node: str, digest: str) -> None:
+        entry = await asyncio.to_thread(self._view.entry, NodeName(node))
+        if entry is None or entry.exports.digest != digest:
+            return  # another one came meanwhile: the next round is about that
+        try:
+            data = await _chunks(kv, NodeName(node), entry.exports)
+            async with self._opening:
+                await asyncio.to_thread(self._take, node, data, entry.exports)
+        except (InvalidInputError, UnavailableError) as error:
+            reason = one_line(str(error))
+            tried = isinstance(error, InvalidInputError)
+            await asyncio.to_thread(self._held.refuse, node, digest, reason, tried=tried)
+            if self._said.get(node) != reason:
+                self._said[node] = reason
+                self._log.warning(
+                    f"what {node} exports since its last run does not count: {reason}",
+                    kind=LineKind.INVENTORY,
+                )
+        else:
+            self._said.pop(node, None)
+
+
+async def _chunks(kv: KeyValue, node: NodeName, summary: ExportsSummary) -> bytes:
+    """Return the bytes that an entry names.
+
+    Raises:
+        InvalidInputError: They are not on the bus, or others are.
+        UnavailableError: The bus cannot be asked, or refuses us.
+    """
+    if summary.digest is None or not 0 < summary.size <= MAX_PACKED:
+        raise InvalidInputError(f"{summary.size} bytes; 1 to {MAX_PACKED} are allowed")
+    numbers = range(chunks_of(summary.size))
+    for slot in SLOTS:
+        parts = []
+        for number in numbers:
+            found = await kv.get(_key(node, slot, number))
+            head, _, chunk = (b"" if found is None else found.value).partition(b"\n")
+            if head != summary.digest.encode("ascii", "replace"):
+                break
+            parts.append(chunk)
+        data = b"".join(parts)
+        if digest_of(data) == summary.digest:
+            return data
+    raise InvalidInputError("the bus does not hold the bytes that the node's entry names")
+
+
+async def _get(kv: KeyValue, key: str) -> bytes | None:
+    try:
+        found = await kv.get(key)
+    except UnavailableError:
+        return None  # a node may be let write, and not read; if not, writing fails, too
+    return None if found is None else found.value
+
+
+def _key(node: NodeName, slot: str, number: int) -> str:
+    return f"{exports_of(node)}{slot}/{number}"
+
+
+def _value(digest: str, chunk: bytes) -> bytes:
+    return digest.encode("ascii") + b"\n" + chunk

@@ -1,0 +1,184 @@
+"""Which of the resources that a collector asks for are taken, and what of them.
+
+Owns: the order of the decisions, what `guarded` takes away, and what stops a run. Refuses to know:
+how a collector asks (`search`), how a policy is written (`policy`).
+
+- A type that no line names stops the run, with the line that would allow it: nobody has decided.
+- Where lines name the type, a resource of a signer that no line is about is left out, and named,
+  before titles are compared: one peer stops nobody.
+- Guarded, the parameters in `GUARDED` do not count: they say what is written where, as whom, or
+  what else in the catalog is touched. The collector's own block may set them. A newline or `..` in
+  the title, or in what is left of the values, leaves the resource out.
+- Two resources with one title, of two nodes whose lines allow them, stop the run, with both places.
+"""
+
+import fnmatch
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.exports.policy import CollectPolicy, How, line_for
+from localpuppet.exports.resource import ExportedResource, Offer, texts_in
+from localpuppet.exports.search import Search
+from localpuppet.formats.text import one_line
+
+# Shell globs over names of parameters.
+GUARDED = (
+    "target",
+    "path",
+    "config_file",
+    "*_dir",
+    "owner",
+    "group",
+    "mode",
+    "provider",
+    "source",
+    "command",
+    "onlyif",
+    "unless",
+    "refresh",
+    "user",
+    # Puppet's own, which every resource has.
+    "alias",
+    "audit",
+    "before",
+    "consume",
+    "export",
+    "loglevel",
+    "noop",
+    "notify",
+    "require",
+    "schedule",
+    "stage",
+    "subscribe",
+    "tag",
+)
+_GUARDED = re.compile("|".join(map(fnmatch.translate, GUARDED)))
+_ESCAPES = re.compile(r"\n|\r|\.\.")
+_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A resource that is taken.
+
+    Attributes:
+        node: Who exports it.
+        resource: What is taken of it.
+        how: By which kind of line.
+        dropped: Names of the parameters that do not count.
+    """
+
+    node: str
+    resource: ExportedResource
+    how: How
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A resource that is not.
+
+    Attributes:
+        node: Who exports it.
+        ref: Its type and title.
+        reason: Why, in one line.
+    """
+
+    node: str
+    ref: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a collector gets.
+
+    Attributes:
+        taken: What is taken, sorted by title and node.
+        left_out: What it asked for and does not get.
+    """
+
+    taken: tuple[Taken, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def choose(
+    offers: Iterable[Offer], kind: str, search: Search, *, me: str, policy: CollectPolicy
+) -> Choice:
+    """Return what a collector of this node gets.
+
+    Args:
+        offers: Resources of the type; others than those asked for may be among them.
+        kind: The type.
+        search: What is asked for.
+        me: This node, whose own exports Puppet has in the catalog already.
+        policy: What the node takes.
+
+    Raises:
+        InvalidInputError: No line names the type, or two nodes export one title.
+    """
+    taken: list[Taken] = []
+    left_out: list[LeftOut] = []
+    for offer in offers:
+        resource = offer.resource
+        if offer.node == me or resource.type != kind or not search.matches(resource):
+            continue
+        if not policy.names(kind):
+            raise InvalidInputError(
+                f"{offer.node} exports it, and no line of the policy is about {kind}",
+                where=_short(resource.ref),
+                hint="localpuppet exports --policy prints the line for policies/collect.policy: "
+                + line_for([offer.node], kind).replace("\t", "<TAB>"),
+            )
+        found = _taken(offer, policy)
+        if isinstance(found, Taken):
+            taken.append(found)
+        else:
+            left_out.append(found)
+    _refuse_clash(taken)
+    return Choice(taken=tuple(taken), left_out=tuple(left_out))
+
+
+def _taken(offer: Offer, policy: CollectPolicy) -> Taken | LeftOut:
+    node, resource = offer.node, offer.resource
+    how = policy.decide(node, resource.type, resource.title)
+    if how is None:
+        return LeftOut(node=node, ref=resource.ref, reason="no line is about this signer and title")
+    if how is How.AS_IS:
+        return Taken(node=node, resource=resource, how=how, dropped=())
+    dropped = tuple(sorted(name for name in resource.parameters if is_guarded(name)))
+    kept = {name: one for name, one in resource.parameters.items() if name not in dropped}
+    if _ESCAPES.search(resource.title):
+        return LeftOut(node=node, ref=resource.ref, reason="its title has '..'")
+    for name, value in kept.items():
+        if any(_ESCAPES.search(text) for text in texts_in(value)):
+            return LeftOut(node=node, ref=resource.ref, reason=f"its {name} has a newline or '..'")
+    return Taken(node=node, resource=replace(resource, parameters=kept), how=how, dropped=dropped)
+
+
+def is_guarded(parameter: str) -> bool:
+    """Return whether, guarded, a parameter counts only where a collector sets it."""
+    return _GUARDED.match(parameter) is not None
+
+
+def _refuse_clash(taken: Sequence[Taken]) -> None:
+    seen: dict[str, Taken] = {}
+    for one in taken:
+        other = seen.setdefault(one.resource.title, one)
+        if other is not one:
+            raise InvalidInputError(
+                f"is exported by {_who(other)} and by {_who(one)}",
+                where=_short(one.resource.ref),
+                hint="give each a title of its own, with the node's name in it",
+            )
+
+
+def _who(one: Taken) -> str:
+    return f"{one.node} ({one.resource.place})" if one.resource.place else one.node
+
+
+def _short(text: str) -> str:
+    shown = one_line(text)
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"

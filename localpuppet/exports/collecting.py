@@ -1,0 +1,78 @@
+"""What a collector of this node gets, of what is held and by this node's policy.
+
+Owns: where the policy is read. Refuses to know: how old the answer may be (the caller), Puppet.
+"""
+
+import functools
+from contextlib import closing
+from pathlib import Path
+
+from localpuppet.exports.choosing import Choice, choose
+from localpuppet.exports.held import HeldExports
+from localpuppet.exports.policy import DEFAULT, CollectPolicy
+from localpuppet.exports.search import Search
+from localpuppet.trust.policy_file import policy_bytes
+
+MAX_WARNED = 3
+
+
+class Collecting:
+    """Answers collectors.
+
+    Args:
+        held: What the nodes export.
+        me: This node.
+        policy: `policies/collect.policy`.
+    """
+
+    def __init__(self, held: HeldExports, *, me: str, policy: Path) -> None:
+        self._held = held
+        self._me = me
+        self._policy = policy
+
+    def collect(self, kind: str, search: Search) -> Choice:
+        """Return what a collector gets; see `choose`.
+
+        Args:
+            kind: The type.
+            search: What is asked for.
+
+        Raises:
+            InvalidInputError: The policy is refused, or stops the run.
+            StateError: What is held cannot be read.
+        """
+        try:
+            policy = read_collect_policy(self._policy)
+            with closing(self._held.find(kind=kind, tag=search.tag())) as offers:
+                return choose(offers, kind, search, me=self._me, policy=policy)
+        finally:
+            self._held.close()
+
+    def warnings(self, choice: Choice) -> list[str]:
+        """Return what the author of a manifest should know of an answer, each in one line.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        said = [f"{one.ref} of {one.node} is left out: {one.reason}" for one in choice.left_out]
+        if len(said) > MAX_WARNED:
+            said = [*said[:MAX_WARNED], f"{len(said) - MAX_WARNED} more are left out"]
+        for one in list(self._held.refused().values())[:MAX_WARNED]:
+            said.append(f"what {one.node} exports since its last run does not count: {one.reason}")
+        return said
+
+
+def read_collect_policy(path: Path) -> CollectPolicy:
+    """Return what this node takes; where there is no file, servers alone.
+
+    Raises:
+        InvalidInputError: The file is refused, or others could write to it or its directory.
+    """
+    data = policy_bytes(path)
+    return DEFAULT if data is None else _parsed(data, str(path))
+
+
+@functools.lru_cache(maxsize=1)
+def _parsed(data: bytes, where: str) -> CollectPolicy:
+    """Return the policy in these bytes, which seldom are others than the last time."""
+    return CollectPolicy.parse(data, where=where)

@@ -1,0 +1,229 @@
+"""What other nodes export, as this node holds it: `exports/held.sqlite` in the state directory.
+
+Owns: the file, and how resources are found by type, tag and node. Refuses to know: the bus,
+signatures, policies.
+
+Invariants:
+
+- What is here stood in an entry that was believed. What is refused later changes nothing but a line
+  that says so: what was held stays in force.
+- A reader sees all of a node's exports or none, and all nodes as they were at one moment.
+- All nodes together have at most `MAX_HELD` bytes.
+"""
+
+import json
+import sqlite3
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.exports.resource import ExportedResource, Offer
+from localpuppet.formats.fields import Fields
+from localpuppet.formats.strict_json import loads_again
+from localpuppet.machine.database import DamagedError, Database
+
+FILE = Path("exports", "held.sqlite")
+# Of all nodes, as JSON.
+MAX_HELD = 1024 * 1024 * 1024
+_VERSION = 1
+_TABLES = """
+CREATE TABLE IF NOT EXISTS nodes (
+    node TEXT PRIMARY KEY, digest TEXT NOT NULL, size INTEGER NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS resources (
+    id INTEGER PRIMARY KEY, node TEXT NOT NULL, type TEXT NOT NULL, title TEXT NOT NULL,
+    body TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS resources_by_type ON resources (type, title, node);
+CREATE INDEX IF NOT EXISTS resources_by_node ON resources (node, type, title);
+CREATE TABLE IF NOT EXISTS tags (
+    type TEXT NOT NULL, tag TEXT NOT NULL, id INTEGER NOT NULL, PRIMARY KEY (type, tag, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS tags_by_id ON tags (id);
+CREATE TABLE IF NOT EXISTS refused (
+    node TEXT PRIMARY KEY, digest TEXT NOT NULL, reason TEXT NOT NULL, tries INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, size INTEGER NOT NULL) STRICT;
+INSERT OR IGNORE INTO state VALUES (1, 0);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedExports:
+    """A node whose newest exports do not count; those before stay.
+
+    Attributes:
+        node: The node.
+        digest: Which of its exports.
+        reason: Why, in one line.
+        tries: How often they were looked for while the bus was there.
+    """
+
+    node: str
+    digest: str
+    reason: str
+    tries: int
+
+
+class HeldExports:
+    """The file.
+
+    Args:
+        path: The SQLite file; made when first needed, 0600.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._database = Database(
+            path,
+            tables=_TABLES,
+            version=_VERSION,
+            damaged="the agent makes it anew from the bus",
+        )
+
+    def digests(self) -> dict[str, str]:
+        """Return the nodes of which something is held, each with its digest.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            return dict(connection.execute("SELECT node, digest FROM nodes").fetchall())
+
+    def hold(self, node: str, digest: str, resources: Sequence[ExportedResource]) -> None:
+        """Hold what a node exports now, in place of what it did.
+
+        Raises:
+            InvalidInputError: There is no room.
+            StateError: The disk refused; what was held stays.
+        """
+        bodies = [json.dumps(one.to_dict(), ensure_ascii=False) for one in resources]
+        size = sum(map(len, bodies))
+        with self._database.transaction() as connection:
+            _remove(connection, node)
+            if _size(connection) + size > MAX_HELD:
+                raise InvalidInputError(
+                    f"there is no room: all nodes together may have {MAX_HELD // 1024**2} MiB"
+                )
+            connection.execute("INSERT INTO nodes VALUES (?, ?, ?)", (node, digest, size))
+            connection.execute("UPDATE state SET size = size + ?", (size,))
+            for one, body in zip(resources, bodies, strict=True):
+                row = connection.execute(
+                    "INSERT INTO resources (node, type, title, body) VALUES (?, ?, ?, ?)",
+                    (node, one.type, one.title, body),
+                ).lastrowid
+                connection.executemany(
+                    "INSERT INTO tags VALUES (?, ?, ?)", [(one.type, tag, row) for tag in one.tags]
+                )
+            connection.execute("DELETE FROM refused WHERE node = ?", (node,))
+
+    def drop(self, node: str) -> None:
+        """Hold nothing of a node any more.
+
+        Raises:
+            StateError: The disk refused; it is still held.
+        """
+        with self._database.transaction() as connection:
+            _remove(connection, node)
+            connection.execute("DELETE FROM refused WHERE node = ?", (node,))
+
+    def refuse(self, node: str, digest: str, reason: str, *, tried: bool) -> None:
+        """Note that a node's newest exports do not count; what was held stays.
+
+        Args:
+            node: The node.
+            digest: Which exports.
+            reason: Why, in one line.
+            tried: Whether the bus was there, and the fault is the exports'.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        with self._database.transaction() as connection:
+            connection.execute(
+                "INSERT INTO refused VALUES (?, ?, ?, ?) ON CONFLICT (node) DO UPDATE SET"
+                " tries = excluded.tries + CASE WHEN digest = excluded.digest THEN tries ELSE 0"
+                " END, digest = excluded.digest, reason = excluded.reason",
+                (node, digest, reason, int(tried)),
+            )
+
+    def refused(self) -> dict[str, RefusedExports]:
+        """Return the nodes whose newest exports do not count.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            rows = connection.execute(
+                "SELECT node, digest, reason, tries FROM refused ORDER BY node"
+            )
+            return {
+                node: RefusedExports(node=node, digest=digest, reason=reason, tries=tries)
+                for node, digest, reason, tries in rows
+            }
+
+    def find(
+        self, *, node: str | None = None, kind: str | None = None, tag: str | None = None
+    ) -> Generator[Offer, None, None]:
+        """Yield what is held, sorted by type, title and node, as it was at one moment.
+
+        Args:
+            node: Only of this node.
+            kind: Only of this type.
+            tag: Only with this tag; wants a type.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        conditions: list[str] = []
+        values: list[str] = []
+        for condition, value in (("node = ?", node), ("type = ?", kind)):
+            if value is not None:
+                conditions.append(condition)
+                values.append(value)
+        if kind is not None and tag is not None:
+            conditions.append("id IN (SELECT id FROM tags WHERE type = ? AND tag = ?)")
+            values += [kind, tag]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        with self._database.snapshot() as connection:
+            rows = connection.execute(
+                f"SELECT node, body FROM resources{where} ORDER BY type, title, node",  # noqa: S608
+                values,
+            )
+            for name, body in rows:
+                yield Offer(node=name, resource=self._read(body))
+
+    def rebuild(self) -> None:
+        """Begin anew, with nothing: what was in the file comes from the bus again.
+
+        Raises:
+            StateError: The file cannot be taken away.
+        """
+        self._database.remove()
+
+    def close(self) -> None:
+        """Close the file; the next call opens it again."""
+        self._database.close()
+
+    def _read(self, body: str) -> ExportedResource:
+        try:
+            return ExportedResource.parse(Fields(loads_again(body.encode()), where="held"))
+        except (ValueError, InvalidInputError) as error:
+            raise DamagedError(
+                f"holds a damaged resource: {error}", where=str(self._database.path)
+            ) from error
+
+
+def _remove(connection: sqlite3.Connection, node: str) -> None:
+    row = connection.execute("DELETE FROM nodes WHERE node = ? RETURNING size", (node,)).fetchall()
+    if not row:
+        return
+    connection.execute(
+        "DELETE FROM tags WHERE id IN (SELECT id FROM resources WHERE node = ?)", (node,)
+    )
+    connection.execute("DELETE FROM resources WHERE node = ?", (node,))
+    connection.execute("UPDATE state SET size = size - ?", (row[0][0],))
+
+
+def _size(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT size FROM state").fetchone()[0])

@@ -1,0 +1,180 @@
+"""What stands between the bars of a collector: `File <<| tag == web and owner != root |>>`.
+
+Owns: Puppet's form of a condition, and what matches one. Refuses to know: where resources are kept.
+
+- `==` and `!=`, `and`, `or`; a parameter that a resource does not have is `undef`.
+- `tag` stands for any tag of the resource and `title` for its title. An array of tags matches where
+  one of them does.
+- Texts compare as in Puppet's language: without regard to case. Where a parameter is an array, `==`
+  looks for the value in it.
+
+Example: `Search.parse([["tag", "==", "web"], "and", ["owner", "!=", "root"]])`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.exports.resource import ExportedResource
+from localpuppet.formats.values import Json
+
+MAX_CONDITIONS = 1000
+MAX_DEPTH = 60
+
+_WHERE = "collector"
+
+
+class Join(StrEnum):
+    """How two conditions are joined."""
+
+    AND = "and"
+    OR = "or"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One comparison.
+
+    Attributes:
+        name: `tag`, `title`, or a parameter.
+        equal: Whether it must be equal, or must not.
+        value: What it is compared with.
+    """
+
+    name: str
+    equal: bool
+    value: Json
+
+    def matches(self, resource: ExportedResource) -> bool:
+        """Return whether a resource meets it."""
+        return self._is(resource) is self.equal
+
+    def _is(self, resource: ExportedResource) -> bool:
+        if self.name == "tag":
+            wanted = self.value if isinstance(self.value, list) else [self.value]
+            return any(str(one).lower() in resource.tags for one in wanted)
+        if self.name == "title":
+            return _equal(resource.title, self.value)
+        value = resource.parameters.get(self.name)
+        if isinstance(value, list) and self.equal:
+            return any(_equal(one, self.value) for one in value)
+        return _equal(value, self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Two conditions.
+
+    Attributes:
+        left, right: They.
+        join: Whether both must be met, or one.
+    """
+
+    left: "Condition"
+    join: Join
+    right: "Condition"
+
+    def matches(self, resource: ExportedResource) -> bool:
+        """Return whether a resource meets it."""
+        if self.join is Join.AND:
+            return self.left.matches(resource) and self.right.matches(resource)
+        return self.left.matches(resource) or self.right.matches(resource)
+
+
+Condition = Comparison | Joined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """A collector's condition.
+
+    Attributes:
+        condition: It; `None` takes all.
+    """
+
+    condition: Condition | None
+
+    @classmethod
+    def parse(cls, raw: Json) -> "Search":
+        """Return the condition.
+
+        Args:
+            raw: `[NAME, "==", VALUE]`, `[CONDITION, "and", CONDITION]`, or null.
+
+        Raises:
+            InvalidInputError: It is neither.
+        """
+        return cls(condition=None if raw is None else _parse(raw, 0, [0]))
+
+    def matches(self, resource: ExportedResource) -> bool:
+        """Return whether a resource is asked for."""
+        return self.condition is None or self.condition.matches(resource)
+
+    def tag(self) -> str | None:
+        """Return a tag that every match has; `None` where there is no such tag."""
+        return _tag(self.condition)
+
+
+def show(raw: Json) -> str:
+    """Return a condition as one would write it: `tag == "web" and owner != "root"`.
+
+    Args:
+        raw: See `Search.parse`, which took it.
+    """
+    if not isinstance(raw, list):
+        return ""
+    left, operator, right = raw
+    if isinstance(left, list):
+        return f"({show(left)}) {operator} ({show(right)})"
+    return f"{left} {operator} {_shown(right)}"
+
+
+def _shown(value: Json) -> str:
+    if value is None:
+        return "undef"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _parse(raw: Json, depth: int, counted: list[int]) -> Condition:
+    counted[0] += 1
+    if depth > MAX_DEPTH or counted[0] > MAX_CONDITIONS:
+        raise InvalidInputError("has too many conditions", where=_WHERE)
+    if not isinstance(raw, list) or len(raw) != 3:
+        raise InvalidInputError("is not a condition of a collector", where=_WHERE)
+    left, operator, right = raw
+    if operator in tuple(Join):
+        return Joined(
+            left=_parse(left, depth + 1, counted),
+            join=Join(str(operator)),
+            right=_parse(right, depth + 1, counted),
+        )
+    if operator not in ("==", "!=") or not isinstance(left, str):
+        raise InvalidInputError(
+            "is a comparison that cannot be answered", where=_WHERE, hint="== and != are"
+        )
+    if isinstance(right, dict):
+        raise InvalidInputError(f"compares {left[:60]!r} with a hash", where=_WHERE)
+    return Comparison(name=left, equal=operator == "==", value=right)
+
+
+def _tag(condition: Condition | None) -> str | None:
+    if isinstance(condition, Joined):
+        if condition.join is Join.OR:
+            return None
+        return _tag(condition.left) or _tag(condition.right)
+    if condition is None or condition.name != "tag" or not condition.equal:
+        return None
+    return condition.value.lower() if isinstance(condition.value, str) else None
+
+
+def _equal(left: Json, right: Json) -> bool:
+    """Compare as Puppet's `==` does: texts without case, `true` and `1` are not equal."""
+    if isinstance(left, str) and isinstance(right, str):
+        return left.lower() == right.lower()
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    return left == right

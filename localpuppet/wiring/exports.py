@@ -1,0 +1,134 @@
+"""From the settings to exported resources: what a run offers, what is held of others."""
+
+from typing import TYPE_CHECKING
+
+from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.agent.export_calls import ExportCalls
+    from localpuppet.agent.inventory_calls import Lend
+    from localpuppet.exports.bringing import ExportsBaggage, ExportsFollower
+    from localpuppet.exports.collecting import Collecting
+    from localpuppet.exports.held import HeldExports
+    from localpuppet.exports.outbox import ExportsOutbox
+    from localpuppet.exports.resource import ExportedResource
+    from localpuppet.formats.names import NodeName
+    from localpuppet.inventory.entry import ExportsSummary, InventoryEntry
+    from localpuppet.inventory.view import View
+    from localpuppet.machine.ports import Log
+    from localpuppet.runs.records import RunDirectory
+
+
+class ExportsWiring:
+    """The parts of exported resources.
+
+    Args:
+        node: The parts of the node.
+    """
+
+    def __init__(self, node: NodeWiring) -> None:
+        self._node = node
+
+    def held(self) -> "HeldExports":
+        """Return what other nodes export, as this node holds it."""
+        from localpuppet.exports.held import FILE, HeldExports
+
+        return HeldExports(self._node.settings.state / FILE)
+
+    def follower(self, view: "View", log: "Log") -> "ExportsFollower":
+        """Return what keeps `held` up to what the entries in a view say.
+
+        Args:
+            view: The entries.
+            log: What is said.
+        """
+        from localpuppet.exports.bringing import ExportsFollower
+
+        return ExportsFollower(view, self.held(), log=log)
+
+    def baggage(self, name: "NodeName") -> "ExportsBaggage":
+        """Return what brings this node's exports to the bus.
+
+        Args:
+            name: This node.
+        """
+        from localpuppet.exports.bringing import ExportsBaggage
+
+        return ExportsBaggage(name, self._outbox())
+
+    def offered(
+        self, run: "RunDirectory", before: "InventoryEntry | None", *, now: float
+    ) -> "ExportsSummary":
+        """Write down what a good run exports, for the bus; return what its entry says of it.
+
+        Args:
+            run: The run.
+            before: The entry until now.
+            now: Seconds since 1970, UTC.
+
+        Raises:
+            InvalidInputError: They are too many or too large.
+            StateError: The disk refused.
+        """
+        from localpuppet.exports.document import aged, pack
+        from localpuppet.exports.recording import read_exports
+        from localpuppet.inventory.entry import ExportsSummary
+
+        packed = pack(aged(read_exports(run), self._exported(before), now=now))
+        self._outbox().write(packed)
+        return ExportsSummary(
+            count=packed.count, digest=packed.digest or None, size=len(packed.data)
+        )
+
+    def keep(self, *entries: "InventoryEntry | None") -> None:
+        """Remove what none of some entries names.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        digests = {one.exports.digest for one in entries if one is not None}
+        self._outbox().keep({digest for digest in digests if digest is not None})
+
+    def collecting(self, name: "NodeName") -> "Collecting":
+        """Return what answers collectors of this node.
+
+        Args:
+            name: This node.
+        """
+        from localpuppet.exports.collecting import Collecting
+
+        return Collecting(self.held(), me=name, policy=self._node.settings.collect_policy)
+
+    def calls(self, lend: "Lend", name: "NodeName") -> "ExportCalls":
+        """Return what answers the termini of a catalog.
+
+        Args:
+            lend: Lends the entries.
+            name: This node.
+        """
+        from localpuppet.agent.export_calls import ExportCalls
+
+        return ExportCalls(
+            lend,
+            self.collecting(name),
+            max_stale=self._node.settings.inventory.max_stale,
+            records=self._node.records,
+            clock=self._node.clock,
+        )
+
+    def _outbox(self) -> "ExportsOutbox":
+        from localpuppet.exports.outbox import ExportsOutbox
+
+        return ExportsOutbox(self._node.settings.state)
+
+    def _exported(self, before: "InventoryEntry | None") -> "tuple[ExportedResource, ...]":
+        from localpuppet.exports.document import unpack
+
+        digest = None if before is None else before.exports.digest
+        if digest is None:
+            return ()
+        try:
+            return unpack(self._outbox().read(digest))
+        except (InvalidInputError, StateError):
+            return ()  # only since when each was there is lost

@@ -1,0 +1,185 @@
+# frozen_string_literal: true
+
+require 'json'
+require_relative 'agent'
+
+module PuppetX
+  module Localpuppet
+    # What a catalog exports, and what its collectors get, for the termini of that name.
+    #
+    # Limits, policies, and who is believed are the agent's to say (docs/exports.md). Here is what
+    # only Ruby knows: which values of a catalog can be written down for others, and how a resource
+    # of another node enters a catalog.
+    module Exports
+      # A node without an agent reads the whole inventory from the bus first.
+      PATIENCE = 60
+      LIMIT = 33 * 1024 * 1024
+      BINARY = Puppet::Pops::Types::PBinaryType::Binary
+      FILE = 'exports.json'
+
+      # Leaves what a catalog exports with the run that it is compiled for. Without one nothing is left:
+      # a command that a person pastes publishes nothing.
+      #
+      # @param catalog [Puppet::Resource::Catalog]
+      # @raise [Puppet::Error] one line: the first value that cannot be exported, or the agent's "no"
+      def self.offer(catalog)
+        exported = catalog.resources.select(&:exported)
+        return if exported.empty?
+
+        listed = exported.map { |resource| described(resource) }
+        return unless Agent.run
+
+        path = File.join(Puppet[:publicdir], FILE)
+        File.open(path, File::WRONLY | File::CREAT | File::TRUNC, 0o600) do |file|
+          file.write(JSON.generate({ 'resources' => listed }))
+        end
+        Agent.call('export', { 'run' => Agent.run }, patience: PATIENCE)
+      rescue JSON::GeneratorError, SystemCallError => e
+        raise Agent::Error, "the exported resources cannot be written down: #{Program.line(e.message)}"
+      end
+
+      # @param type [String] the type
+      # @param filter [Array, nil] the condition, as Puppet's parser has it
+      # @param scope [Puppet::Parser::Scope] the collector's
+      # @return [Array<Puppet::Parser::Resource>] what other nodes export, and this one takes
+      # @raise [Puppet::Error] one line
+      def self.collect(type, filter, scope)
+        found(type, plain(filter)).map do |raw|
+          resource = entering(type, raw, scope)
+          refuse_clash(resource, raw, scope)
+          resource
+        end
+      end
+
+      # A catalog evaluates its collectors again and again, until nothing changes: it must get the same
+      # answer each time.
+      def self.found(type, filter)
+        @found ||= {}
+        @found[[type, filter]] ||= begin
+          question = { 'type' => type, 'filter' => filter, 'run' => Agent.run }
+          answer = Agent.call('collect', question, patience: PATIENCE, limit: LIMIT)
+          Array(answer['warnings']).each { |text| Puppet.warning("#{type} <<| |>>: #{Program.line(text)}") }
+          answer.fetch('resources') { raise Agent::Error, "#{type} <<| |>>: the agent's answer holds no resources" }
+        end
+      end
+      private_class_method :found
+
+      def self.entering(type, raw, scope)
+        parameters = raw['parameters'].map do |name, value|
+          Puppet::Parser::Resource::Param.new(name: name.to_sym, value: revived(value), source: scope.source)
+        end
+        resource = Puppet::Parser::Resource.new(type, raw['title'],
+                                                scope: scope, source: scope.source, parameters: parameters,
+                                                exported: true, file: raw['file'], line: raw['line'])
+        resource.collector_id = "#{raw['node']}|#{type}|#{raw['title']}"
+        resource
+      end
+      private_class_method :entering
+
+      # Puppet finds a clash, too, and does not say who exports it.
+      def self.refuse_clash(resource, raw, scope)
+        other = scope.findresource(resource.resource_type, resource.title)
+        return if other.nil? || other.collector_id == resource.collector_id
+
+        holder = other.collector_id ? "exported by #{other.collector_id.split('|', 2).first}" : 'declared here'
+        raise Puppet::ParseError,
+              "#{resource.ref} is exported by #{raw['node']}#{place(raw['file'], raw['line'])} and #{holder}" \
+              "#{place(other.file, other.line)} (give each a title of its own, with the node's name in it)"
+      end
+      private_class_method :refuse_clash
+
+      def self.place(file, line)
+        file ? " (#{[file, line].compact.join(':')})" : ''
+      end
+      private_class_method :place
+
+      def self.described(resource)
+        secret = resource.sensitive_parameters.first
+        raise refusal(resource, secret, 'is Sensitive: it would cross the bus, and stand on every node') if secret
+
+        parameters = {}
+        names = [:name, *Puppet::Type.type(resource.type)&.key_attributes]
+        resource.each do |name, value|
+          # A name that only repeats the title is Puppet's own addition.
+          next if names.include?(name) && value == resource.title
+
+          parameters[name.to_s] = written(resource, name, value)
+        end
+        {
+          'type' => resource.type, 'title' => resource.title.to_s, 'tags' => resource.tags.to_a,
+          'file' => resource.file, 'line' => resource.line,
+          'parameters' => parameters
+        }
+      end
+      private_class_method :described
+
+      # JSON for a value of a catalog.
+      def self.written(resource, name, value)
+        case value
+        when nil, :undef, true, false, Integer, Float then (value == :undef) ? nil : value
+        when String then text(resource, name, value)
+        when Symbol then value.to_s
+        when Array then value.map { |item| written(resource, name, item) }
+        when Hash then mapping(resource, name, value)
+        when Puppet::Resource then value.ref
+        when BINARY then { '__ptype' => 'Binary', '__pvalue' => value.to_s }
+        when Puppet::Pops::Types::PSensitiveType::Sensitive
+          raise refusal(resource, name, 'is Sensitive: it would cross the bus, and stand on every node')
+        else
+          kind = Puppet::Pops::Types::TypeCalculator.infer(value).simple_name
+          raise refusal(resource, name, "is a #{kind}: only data can be exported")
+        end
+      end
+      private_class_method :written
+
+      def self.text(resource, name, value)
+        utf8 = value.encode(Encoding::UTF_8)
+        return utf8 if utf8.valid_encoding?
+
+        raise refusal(resource, name, 'is not UTF-8: export it as a Binary')
+      rescue EncodingError
+        raise refusal(resource, name, 'is not UTF-8: export it as a Binary')
+      end
+      private_class_method :text
+
+      def self.mapping(resource, name, value)
+        odd = value.keys.find { |key| !key.is_a?(String) || key.start_with?('__p') }
+        raise refusal(resource, name, 'has a key that cannot be exported: keys are strings') if odd
+
+        value.transform_values { |item| written(resource, name, item) }
+      end
+      private_class_method :mapping
+
+      def self.refusal(resource, name, why)
+        at = place(resource.file, resource.line)
+        Puppet::Error.new("#{Program.line(resource.ref)} cannot be exported#{at}: its #{name} #{why}")
+      end
+      private_class_method :refusal
+
+      def self.revived(value)
+        case value
+        when Array then value.map { |item| revived(item) }
+        when Hash
+          return BINARY.from_base64(value['__pvalue']) if value['__ptype'] == 'Binary'
+
+          value.transform_values { |item| revived(item) }
+        else value
+        end
+      end
+      private_class_method :revived
+
+      # A condition in JSON: a reference to a resource is its text.
+      def self.plain(filter)
+        case filter
+        when Array then filter.map { |item| plain(item) }
+        when Puppet::Resource then filter.ref
+        when :undef then nil
+        when Symbol then filter.to_s
+        when nil, String, Integer, Float, true, false then filter
+        else raise Puppet::Error, "a collector compares with a #{filter.class}, which nobody exports"
+        end
+      end
+      private_class_method :plain
+    end
+  end
+end

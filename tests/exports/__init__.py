@@ -1,0 +1,1 @@
+"""Exported resources: the files of the room, and whole catalogs."""

@@ -1,0 +1,276 @@
+"""How exports cross the bus: old or new and never half, whoever dies or lies."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from localpuppet.bus.key_value import Entry, KeyValue
+from localpuppet.bus.layout import exports_of
+from localpuppet.errors import UnavailableError
+from localpuppet.exports import document
+from localpuppet.exports.bringing import MAX_TRIES, ExportsBaggage, ExportsFollower
+from localpuppet.exports.document import Packed, pack
+from localpuppet.exports.held import HeldExports
+from localpuppet.exports.outbox import ExportsOutbox
+from localpuppet.exports.resource import ExportedResource
+from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.inventory.entry import ExportsSummary, InventoryEntry
+from localpuppet.inventory.publishing import Voice, publish
+from localpuppet.inventory.tombstone import Tombstone
+from localpuppet.inventory.view import Arrived, View
+from localpuppet.trust.signing import MessageKind
+from tests.doubles.identities import person, verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.ports import FakeLog
+from tests.exports.offers import resource
+from tests.inventory.entries import entry
+
+WEB = person("web01.example.com")
+NAME = NodeName(WEB.name)
+NOW = 1_800_000_000.0
+OLD = [resource("Host", "old", ip="10.0.0.1")]
+# Does not become smaller by packing: several of the small chunks of these tests.
+NEW = [resource("Host", f"new{n}", comment=document.digest_of(b"%d" % n)) for n in range(30)]
+
+
+class Killed(BaseException):
+    """The writer died."""
+
+
+@dataclass
+class Rig:
+    """A node that publishes, and one that reads."""
+
+    directory: Path
+    store: MemoryStore = field(default_factory=MemoryStore)
+    log: FakeLog = field(default_factory=FakeLog)
+    at: float = NOW
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(exist_ok=True)
+        self.kv = MemoryKeyValue(self.store)
+        self.verifier = verifier(self.directory, WEB)
+        self.outbox = ExportsOutbox(self.directory / "writer")
+        self.view = View(self.directory / "reader" / "view.sqlite", now=lambda: self.at)
+        self.held = HeldExports(self.directory / "reader" / "held.sqlite")
+        self.follower = ExportsFollower(self.view, self.held, log=self.log)
+
+    def voice(self) -> Voice:
+        """Return the voice of the node as it is after a restart."""
+        return Voice(
+            node=NAME,
+            signer=WEB.signer,
+            verifier=self.verifier,
+            baggage=ExportsBaggage(NAME, self.outbox),
+        )
+
+    def entry_for(self, packed: Packed) -> InventoryEntry:
+        self.at += 1
+        summary = ExportsSummary(
+            count=packed.count, digest=packed.digest or None, size=len(packed.data)
+        )
+        return entry(NAME, at=self.at, exports=summary)
+
+    async def publish(
+        self, resources: list[ExportedResource], *, kv: KeyValue | None = None
+    ) -> InventoryEntry:
+        packed = pack(resources)
+        self.outbox.write(packed)
+        said = self.entry_for(packed)
+        await publish(kv or self.kv, said.to_payload(), self.voice())
+        self.arrive(said)
+        return said
+
+    def arrive(self, said: InventoryEntry) -> None:
+        """Have the view take an entry, as the inventory does."""
+        token = WEB.signer.sign(said.to_payload(), MessageKind.INVENTORY)
+        self.view.take([Arrived(node=NAME, token=token, found=said)])
+
+    async def read(self, kv: KeyValue | None = None) -> list[str]:
+        await self.follower.update(kv or self.kv)
+        return self.titles()
+
+    def titles(self) -> list[str]:
+        return [one.resource.title for one in self.held.find()]
+
+    def chunks(self) -> list[str]:
+        prefix = exports_of(NAME)
+        return sorted(key.removeprefix(prefix) for key in self.store.kept if prefix in key)
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "CHUNK", 200)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+async def test_what_is_published_is_held_and_unchanged_costs_nothing(rig: Rig) -> None:
+    await rig.publish(NEW)
+    assert len(await rig.read()) == 30
+    before = rig.store.revision
+    said = rig.entry_for(pack(NEW))
+    await publish(rig.kv, said.to_payload(), rig.voice())  # hourly, say: only the entry is news
+    assert rig.store.revision == before + 1
+    held = rig.held.digests()
+    rig.arrive(said)
+    assert (await rig.read(), rig.held.digests()) == (sorted(one.title for one in NEW), held)
+
+
+async def test_a_node_that_exports_nothing_any_more_has_nothing_held(rig: Rig) -> None:
+    await rig.publish(OLD)
+    assert await rig.read() == ["old"]
+    await rig.publish([])
+    assert await rig.read() == []
+
+
+class Dying(MemoryKeyValue):
+    """A bus to which a writer writes so often before it dies."""
+
+    def __init__(self, store: MemoryStore, writes: int) -> None:
+        super().__init__(store)
+        self.left = writes
+
+    async def put(self, key: str, value: bytes, *, ttl: float | None = None) -> int:
+        if self.left == 0:
+            raise Killed
+        self.left -= 1
+        return await super().put(key, value, ttl=ttl)
+
+
+async def test_a_reader_finds_old_or_new_wherever_the_writer_dies(tmp_path: Path) -> None:
+    writes = 0
+    while True:
+        rig = Rig(tmp_path / str(writes))
+        # Twice, so that both slots are in use.
+        await rig.publish([resource("Host", "older")])
+        old = await rig.publish(OLD)
+        dying = Dying(rig.store, writes)
+        try:
+            await rig.publish(NEW, kv=dying)
+        except Killed:
+            rig.arrive(old)
+            assert await rig.read() == ["old"]
+            assert rig.held.refused() == {}
+            await rig.publish(NEW)  # after a restart
+            assert len(await rig.read()) == 30
+            assert len({key[0] for key in rig.chunks()}) == 2
+            writes += 1
+            continue
+        assert writes > 5
+        assert len(await rig.read()) == 30
+        return
+
+
+async def test_a_writer_that_may_not_read_keeps_what_the_entry_names(rig: Rig) -> None:
+    class Blind(MemoryKeyValue):
+        async def get(self, key: str) -> Entry | None:
+            raise UnavailableError("permission denied", where="bus")
+
+    blind = Blind(rig.store)
+    await rig.publish([resource("Host", "older")], kv=blind)
+    old = await rig.publish(OLD, kv=blind)
+    packed = pack(NEW)
+    rig.outbox.write(packed)
+    # All chunks are there, and the entry is not yet.
+    await ExportsBaggage(NAME, rig.outbox).bring(blind, rig.entry_for(packed), None)
+    rig.arrive(old)
+    assert await rig.read() == ["old"]
+
+
+@pytest.mark.parametrize("damage", ["missing", "other", "replaced"])
+async def test_what_does_not_fit_the_entry_changes_nothing(rig: Rig, damage: str) -> None:
+    await rig.publish(OLD)
+    assert await rig.read() == ["old"]
+    await rig.publish(NEW)
+    key = next(key for key in sorted(rig.store.kept) if key.endswith("b/1"))
+    if damage == "missing":
+        rig.store.remove(key)
+    elif damage == "other":
+        await rig.kv.put(key, rig.store.kept[key].entry.value[:-1] + b"x")
+    else:
+        evil = pack([resource("Exec", "x")])
+        await rig.kv.put(key, evil.digest.encode() + b"\n" + evil.data)
+    for _ in range(MAX_TRIES + 3):
+        assert await rig.read() == ["old"]
+    (refused,) = rig.held.refused().values()
+    assert (refused.node, refused.tries) == (NAME, MAX_TRIES)
+    assert "does not hold the bytes" in refused.reason
+    assert rig.log.text.count("does not count") == 1
+    # The next publication heals it.
+    await rig.publish([resource("Host", "newer")])
+    assert await rig.read() == ["newer"]
+    assert rig.held.refused() == {}
+
+
+async def test_an_entry_that_names_too_much_or_rubbish_is_refused(rig: Rig) -> None:
+    await rig.publish(OLD)
+    assert await rig.read() == ["old"]
+    rubbish = b"not packed"
+    digest = document.digest_of(rubbish)
+    await rig.kv.put(f"{exports_of(NAME)}a/0", digest.encode() + b"\n" + rubbish)
+    packed = pack(NEW)
+    await rig.publish(NEW)
+    for summary, reason in (
+        (ExportsSummary(count=1, digest=digest, size=2**40), "are allowed"),
+        (ExportsSummary(count=1, digest=digest, size=len(rubbish)), "not hold the bytes"),
+        (ExportsSummary(count=7, digest=packed.digest, size=len(packed.data)), "entry names 7"),
+    ):
+        rig.at += 1
+        rig.arrive(entry(NAME, at=rig.at, exports=summary))
+        assert await rig.read() == ["old"]
+        assert reason in rig.held.refused()[NAME].reason
+
+
+async def test_a_bus_that_refuses_us_is_asked_again(rig: Rig) -> None:
+    await rig.publish(OLD)
+
+    class Away(MemoryKeyValue):
+        async def get(self, key: str) -> Entry | None:
+            raise UnavailableError("is away", where="bus")
+
+    for _ in range(MAX_TRIES + 1):
+        assert await rig.read(Away(rig.store)) == []
+    assert "is away" in rig.held.refused()[NAME].reason
+    assert await rig.read() == ["old"]
+
+
+async def test_who_is_out_of_the_view_has_nothing_held_and_does_not_come_back(rig: Rig) -> None:
+    await rig.publish(OLD)
+    assert await rig.read() == ["old"]
+    rig.view.forget(Tombstone(node=NAME, at=rig.at), by=SignerName("alice"))
+    assert await rig.read() == []
+    # A newer entry whose chunks are not there does not bring back what was forgotten.
+    rig.arrive(rig.entry_for(pack(NEW)))
+    assert await rig.read() == []
+
+
+async def test_a_damaged_copy_is_fetched_anew(rig: Rig) -> None:
+    await rig.publish(OLD)
+    assert await rig.read() == ["old"]
+    rig.held.close()
+    for path in (rig.directory / "reader").glob("held.sqlite*"):
+        path.write_bytes(b"rubbish" * 1000)
+    assert await rig.read() == ["old"]
+
+
+async def test_updates_do_not_overlap(rig: Rig) -> None:
+    await rig.publish(NEW)
+    await asyncio.gather(*(rig.follower.update(rig.kv) for _ in range(3)))
+    assert len(rig.titles()) == 30
+
+
+def test_the_outbox_keeps_what_it_is_told(tmp_path: Path) -> None:
+    outbox = ExportsOutbox(tmp_path)
+    assert outbox.landed() is None
+    old, new = pack(OLD), pack(NEW)
+    for one in (old, new, pack([])):
+        outbox.write(one)
+    outbox.keep({new.digest})
+    assert outbox.read(new.digest) == new.data
+    assert [path.name for path in (tmp_path / "exports" / "offered").iterdir()] == [new.digest]

@@ -1,0 +1,127 @@
+"""What a collector gets of what nodes offer, also where one of them was taken over."""
+
+from typing import Any
+
+import pytest
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.exports.choosing import Choice, choose, is_guarded
+from localpuppet.exports.policy import DEFAULT, CollectPolicy, How
+from localpuppet.exports.resource import Offer
+from localpuppet.exports.search import Search
+from tests.exports.offers import offer
+
+ME = "me.example.com"
+EVIL = "evil"
+
+
+def chosen(*offers: Offer, kind: str, lines: str | None, search: Any = None) -> Choice:
+    policy = DEFAULT if lines is None else CollectPolicy.parse(lines.encode(), where="p")
+    return choose(offers, kind, Search.parse(search), me=ME, policy=policy)
+
+
+def refs(choice: Choice) -> list[str]:
+    return [f"{one.node.partition('.')[0]} {one.resource.ref}" for one in choice.taken]
+
+
+def test_own_exports_and_other_types_are_not_collected() -> None:
+    offers = [offer("me", "Host", "a"), offer("b", "Host", "b"), offer("b", "File", "/x")]
+    assert refs(chosen(*offers, kind="Host", lines="*\tHost\t*")) == ["b Host[b]"]
+
+
+def test_a_type_without_a_line_stops_the_run_with_the_line() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        chosen(offer(EVIL, "Exec", "rm -rf /", command="x"), kind="Exec", lines=None)
+    said = str(caught.value)
+    assert "Exec[rm -rf /]" in said
+    assert "evil.example.com exports it" in said
+    assert "evil.example.com<TAB>Exec<TAB>*<TAB>guarded" in said
+    # Who exports what nobody asks for stops nobody.
+    nothing = chosen(
+        offer(EVIL, "Exec", "x"), kind="Exec", lines=None, search=["tag", "==", "other"]
+    )
+    assert nothing == Choice(taken=(), left_out=())
+
+
+def test_a_signer_without_a_line_is_left_out_before_titles_are_compared() -> None:
+    choice = chosen(
+        offer("web01", "Host", "www", ip="10.0.0.1"),
+        offer(EVIL, "Host", "www", ip="6.6.6.6"),
+        kind="Host",
+        lines="web01.example.com\tHost\t*",
+    )
+    assert refs(choice) == ["web01 Host[www]"]
+    (left,) = choice.left_out
+    assert (left.node, left.ref) == ("evil.example.com", "Host[www]")
+    assert "no line is about this signer and title" in left.reason
+
+
+def test_allowed_signers_that_clash_stop_the_run_with_both_places() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        chosen(offer("a", "Host", "x"), offer("b", "Host", "x"), kind="Host", lines="*\tHost\t*")
+    said = str(caught.value)
+    for part in ("Host[x]", "a.example.com (/etc/puppet/modules/app/init.pp:3)", "b.example.com ("):
+        assert part in said
+
+
+def test_guarded_parameters_do_not_count() -> None:
+    dangerous = {
+        "alias": "sshd",
+        "require": "File[/x]",
+        "notify": "Service[x]",
+        "provider": "x",
+        "target": "/etc/sudoers",
+        "config_file": "/etc/sudoers",
+        "log_dir": "/",
+        "tag": "x",
+        "noop": True,
+        "stage": "last",
+        "loglevel": "debug",
+    }
+    choice = chosen(
+        offer(EVIL, "Concat::Fragment", "x", order="10", **dangerous),
+        kind="Concat::Fragment",
+        lines="evil.example.com\tConcat::Fragment\t*",
+    )
+    (taken,) = choice.taken
+    assert dict(taken.resource.parameters) == {"order": "10"}
+    assert taken.dropped == tuple(sorted(dangerous))
+    (whole,) = chosen(
+        offer(EVIL, "Host", "x", **dangerous), kind="Host", lines="*\tHost\t*\tas-is"
+    ).taken
+    assert whole.how is How.AS_IS
+    assert dict(whole.resource.parameters) == dangerous
+
+
+@pytest.mark.parametrize(
+    ("title", "parameters", "reason"),
+    [
+        ("a..b", {}, "title"),
+        ("x", {"content": "a\nroot ALL"}, "content"),
+        ("x", {"content": ["a", {"b": "../../etc"}]}, "content"),
+        ("x", {"content": {"a\rb": 1}}, "content"),
+        ("x", {"content": {"__ptype": "Binary", "__pvalue": "YQpi"}}, "content"),
+    ],
+)
+def test_guarded_values_neither_leave_their_line_nor_their_directory(
+    title: str, parameters: dict[str, Any], reason: str
+) -> None:
+    good = offer("web01", "Host", "good")
+    choice = chosen(good, offer(EVIL, "Host", title, **parameters), kind="Host", lines="*\tHost\t*")
+    assert refs(choice) == ["web01 Host[good]"]
+    assert reason in choice.left_out[0].reason
+
+
+def test_a_guarded_parameter_may_hold_anything_for_it_does_not_count() -> None:
+    choice = chosen(offer("a", "Host", "x", target="../\n"), kind="Host", lines="*\tHost\t*")
+    assert len(choice.taken) == 1
+
+
+@pytest.mark.parametrize("name", ["path", "mode", "conf_dir", "subscribe", "command", "onlyif"])
+def test_guarded(name: str) -> None:
+    assert is_guarded(name)
+
+
+@pytest.mark.parametrize("name", ["content", "paths", "dir", "ports", "ensure"])
+def test_not_guarded(name: str) -> None:
+    assert not is_guarded(name)

@@ -1,0 +1,90 @@
+"""What is held of other nodes: whole or not at all, found by type, tag and node."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.exports import held as module
+from localpuppet.exports.held import HeldExports, RefusedExports
+from localpuppet.machine.database import DamagedError
+from tests.exports.offers import resource
+
+A, B = "a.example.com", "b.example.com"
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[HeldExports]:
+    made = HeldExports(tmp_path / "exports" / "held.sqlite")
+    yield made
+    made.close()
+
+
+def titles(held: HeldExports, **wanted: str) -> list[str]:
+    return [f"{one.node[0]}:{one.resource.title}" for one in held.find(**wanted)]
+
+
+def test_it_is_found_by_type_tag_and_node(held: HeldExports) -> None:
+    held.hold(A, "1", [resource("Host", "x", "web"), resource("File", "/x", "web")])
+    held.hold(B, "2", [resource("Host", "y", "db"), resource("Host", "x", "web", ip="10.0.0.1")])
+    assert titles(held) == ["a:/x", "a:x", "b:x", "b:y"]
+    assert titles(held, kind="Host") == ["a:x", "b:x", "b:y"]
+    assert titles(held, kind="Host", tag="web") == ["a:x", "b:x"]
+    assert titles(held, kind="Host", tag="nosuch") == []
+    assert titles(held, node=B) == ["b:x", "b:y"]
+    assert next(iter(held.find(node=B))).resource == resource("Host", "x", "web", ip="10.0.0.1")
+    assert held.digests() == {A: "1", B: "2"}
+
+
+def test_what_is_held_is_replaced_and_dropped_whole(held: HeldExports) -> None:
+    held.hold(A, "1", [resource("Host", "x", "web"), resource("Host", "y")])
+    held.hold(A, "2", [resource("Host", "z")])
+    assert titles(held) == ["a:z"]
+    assert titles(held, kind="Host", tag="web") == []
+    held.drop(A)
+    assert (titles(held), held.digests()) == ([], {})
+
+
+def test_what_is_refused_changes_nothing_but_a_line(held: HeldExports) -> None:
+    held.hold(A, "1", [resource("Host", "x")])
+    held.refuse(A, "2", "rubbish", tried=True)
+    held.refuse(A, "2", "the bus is away", tried=False)
+    held.refuse(A, "2", "rubbish", tried=True)
+    assert titles(held) == ["a:x"]
+    assert held.refused() == {A: RefusedExports(node=A, digest="2", reason="rubbish", tries=2)}
+    held.refuse(A, "3", "other", tried=True)
+    assert held.refused()[A].tries == 1
+    held.hold(A, "3", [])
+    assert held.refused() == {}
+
+
+def test_there_is_room_for_so_much(held: HeldExports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_HELD", 300)
+    held.hold(A, "1", [resource("Host", "x")])
+    for _ in range(3):  # what is replaced makes room
+        held.hold(A, "2", [resource("Host", "y")])
+    with pytest.raises(InvalidInputError, match="no room"):
+        held.hold(B, "1", [resource("Host", "x" * 200)])
+    assert titles(held) == ["a:y"]
+    held.drop(A)
+    held.hold(B, "1", [resource("Host", "x" * 100)])
+
+
+def test_a_reader_sees_one_moment(held: HeldExports) -> None:
+    held.hold(A, "1", [resource("Host", "x"), resource("Host", "y")])
+    reading = held.find()
+    first = next(reading)
+    held.hold(A, "2", [resource("Host", "z")])
+    assert [first.resource.title, *(one.resource.title for one in reading)] == ["x", "y"]
+
+
+def test_a_damaged_file_is_not_empty(tmp_path: Path) -> None:
+    path = tmp_path / "held.sqlite"
+    path.write_bytes(b"rubbish" * 1000)
+    held = HeldExports(path)
+    with pytest.raises(DamagedError):
+        held.digests()
+    held.rebuild()
+    assert held.digests() == {}
+    held.close()
