@@ -77,7 +77,9 @@ class Noted:
             raise IntegrityError(
                 UNVERIFIED,
                 where=str(name),
-                hint="'localpuppet stage' verifies again, from what is on this node",
+                hint=f"'localpuppet stage {staged.app}' verifies again, from what is on this node;"
+                " what only a removed signer has signed stays refused: name a release that others"
+                " have signed",
             )
 
     def _accepts_tree(self, source: Source, app: ReleasePath, tree_sha256: str) -> bool:

@@ -160,6 +160,8 @@ def test_who_looks_at_a_release_of_a_signer_who_was_removed_is_told(
         assert refused.code == 3, verb
         assert "dist" in refused.err, verb
         assert "signature" in refused.err, verb
+    assert "'localpuppet stage web/tags/r1' verifies again" in signed.run("check").err
+    assert signed.run("stage", "web/tags/r1").code == 3, "it was signed by nobody else"
     settle(signed, forge, signing.ssh_signers("other", "ssh"))
     assert signed.run("stage").code == 0
     assert signed.run("check").code == 0
