@@ -8,7 +8,7 @@ from typing import Any
 from localpuppet import __version__
 from localpuppet.agent.agent import Agent
 from localpuppet.errors import LocalpuppetError
-from localpuppet.formats.names import ReleasePath
+from localpuppet.formats.names import ReleasePath, RunId
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.machine.ports import Clock
@@ -17,6 +17,7 @@ from localpuppet.runs.holds import Holds
 from localpuppet.runs.reason import category, public_reason, published
 from localpuppet.runs.records import Records
 from localpuppet.runs.run import State, Status
+from localpuppet.runs.telling import told_log, told_report
 from localpuppet.trust.signing import MessageKind, Signer
 
 
@@ -96,6 +97,21 @@ class Describer:
         """
         last = self._last()
         return {} if last is None else published(last).to_dict()
+
+    def report(self, run: RunId | None) -> Mapping[str, Json]:
+        """Return what a run did to which resource, as it may leave the node; see `told_report`.
+
+        Raises:
+            InvalidInputError: There is no such run.
+            StateError: Its record cannot be read.
+        """
+        directory = self._records.get(run)
+        return told_report(directory, self._records.status(directory))
+
+    def log(self, run: RunId | None) -> Mapping[str, Json]:
+        """Return the end of what Puppet said during a run; see `report` and `told_log`."""
+        directory = self._records.get(run)
+        return told_log(directory, self._records.status(directory))
 
     def _last(self) -> Status | None:
         for status in self._records.history():

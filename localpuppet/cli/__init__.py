@@ -4,5 +4,5 @@ verbs: `agent`, `apply`, `call`, `check`, `completion`, `data`, `hold`, `invento
     `lease`, `nodes`, `orchestrator`, `permissions`, `record`, `release`, `requests`, `rollback`,
     `stage`, `status`, `trigger`, `trying`, `units`.
 shared by verbs: `asking`, `lazy_group`, `main`, `node_options`, `nodes_watch`,
-    `progress`, `render`, `render_node`, `render_reply`, `render_run`.
+    `progress`, `render`, `render_node`, `render_reply`, `render_resources`, `render_run`.
 """

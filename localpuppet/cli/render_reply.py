@@ -8,9 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from localpuppet.cli import render, render_run
-from localpuppet.errors import StateError
+from localpuppet.cli.render_resources import SECTIONS, sections
+from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.puppet.resources import Event, ReportedResource
 from localpuppet.runs.hold import Hold
 from localpuppet.runs.run import Status
+
+SHOWN = 20  # resources of a kind
 
 
 def told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
@@ -23,7 +27,7 @@ def told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, st
     """
     try:
         return _told(action, result, now)
-    except (AttributeError, KeyError, TypeError, ValueError, StateError):
+    except (AttributeError, KeyError, TypeError, ValueError, StateError, InvalidInputError):
         return render.word("ok"), render.mapping_lines(result)
 
 
@@ -39,7 +43,45 @@ def _told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, s
         if not result:
             return "no run yet", ""
         return render.word("ok"), render.pairs(render_run.rows(Status.from_dict(result), now))
+    if action == "log":
+        return render.word("ok"), _log(result)
+    if action == "report":
+        return render.word("ok"), _report(result, now)
     return _state(result, now)
+
+
+def _log(said: Mapping[str, Any]) -> str:
+    lines = [render.puppet_line(render.user_text(line)) for line in said["lines"]]
+    if said["before"]:
+        lines.insert(0, f"… {render.counted(int(said['before']), 'line')} before this")
+    if said["left_out"]:
+        lines.append(f"left out: {render.counted(int(said['left_out']), 'line')} of diffs")
+    return "\n".join([f"run {render.user_text(said['run'])}", *lines])
+
+
+def _report(said: Mapping[str, Any], now: datetime) -> str:
+    resources = [
+        ReportedResource(
+            ref=raw["ref"],
+            fate=fate,
+            file=raw["file"],
+            line=raw["line"],
+            place="",
+            seconds=raw["seconds"],
+            time="",
+            events=tuple(Event(**event) for event in raw["events"]),
+        )
+        for fate, _, _ in SECTIONS
+        for raw in said[fate.value]
+    ]
+    parts = [render.pairs(render_run.rows(Status.from_dict(said["run"]), now))]
+    if not said["report"]:
+        parts.append("no report of this run")
+    parts += sections(resources, SHOWN)
+    if said["left_out"]:
+        more = render.counted(int(said["left_out"]), "resource")
+        parts.append(f"{more} more: there was no room for them")
+    return "\n".join(parts)
 
 
 def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Puppet as a program: where it is, how it is called, what it leaves behind.
 
-decides: `resources`, `types`.
+decides: `log_lines`, `resources`, `types`.
 acts: `command`, `facts`, `installation`, `kicks`, `report`, `run_lock`.
 touches the world: `probe`.
 """

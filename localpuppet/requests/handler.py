@@ -1,4 +1,4 @@
-"""Where requests to a node are done: status, enable, disable, runonce, last_run_summary.
+"""Where requests to a node are done: its holds, its runs, and what it tells of itself.
 
 Owns: what each action does on this node, and that every request that is its caller's gets one
 signed reply. Refuses to know: how requests come here, and who may ask (`requests.admission`).
@@ -8,14 +8,16 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from localpuppet.errors import LocalpuppetError
+from localpuppet.formats.names import RunId
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.machine.ports import Clock, LineKind, Log
 from localpuppet.requests.admission import Refusal, RequestAdmission
 from localpuppet.requests.messages import answer
-from localpuppet.requests.request import Disable, Request, RunOnce
+from localpuppet.requests.request import Disable, OfRun, Request, RunOnce
 from localpuppet.runs.hold import Hold
 from localpuppet.runs.holds import Holds
 from localpuppet.trust.signing import Signer
@@ -28,6 +30,8 @@ class Actions:
     Attributes:
         status: Returns how it is.
         last_run: Returns the record of the last finished run; empty before the first.
+        report: Returns what a run did, or the newest for `None`; blocks, and may raise.
+        log: Returns what Puppet said during it; as `report`.
         run: Asks for a run in somebody's name, with noop or not and only some tags; returns why
             that cannot be, if so.
         changed: Called after a hold began or ended.
@@ -35,6 +39,8 @@ class Actions:
 
     status: Callable[[], Mapping[str, Json]]
     last_run: Callable[[], Mapping[str, Json]]
+    report: Callable[[RunId | None], Mapping[str, Json]]
+    log: Callable[[RunId | None], Mapping[str, Json]]
     run: Callable[[str, bool, Sequence[str]], str | None]
     changed: Callable[[], None]
 
@@ -85,13 +91,23 @@ class RequestHandler:
             f"asked for {received.action} by {received.caller.caller}", kind=LineKind.REQUEST
         )
         try:
-            return self._reply(received, self._do(received))
+            told = self._of_run(received)
+            done = self._do(received) if told is None else await asyncio.to_thread(told)
+            return self._reply(received, done)
         except LocalpuppetError as error:
             return self._reply(received, str(error))
 
     def _reply(self, request: Request, outcome: Mapping[str, Json] | str) -> tuple[str, str, bytes]:
         token = answer(self._signer, request, outcome, clock=self._clock)
         return request.caller, request.jti, token
+
+    def _of_run(self, request: Request) -> Callable[[], Mapping[str, Json]] | None:
+        """Return what reads a record: large files, so not in the agent's own thread."""
+        args = request.args
+        tells = {"report": self._actions.report, "log": self._actions.log}.get(request.action)
+        if tells is None or not isinstance(args, OfRun):
+            return None
+        return partial(tells, args.run)
 
     def _do(self, request: Request) -> Mapping[str, Json] | str:
         if request.action == "status":

@@ -16,7 +16,8 @@ from localpuppet.formats.values import Json
 from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.requests.request import Request
 
-MAX_REPLY = 256 * 1024
+# The longest is the end of a log; signed and in base64 it must fit into a value on the bus.
+MAX_REPLY = 320 * 1024
 _CLAIMS = ("iss", "aud", "iat", "exp", "in_reply_to", "ok", "result", "error")
 
 

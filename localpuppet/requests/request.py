@@ -11,7 +11,7 @@ from functools import partial
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
-from localpuppet.formats.names import NodeName, SignerName, parse_tag, parse_uuid
+from localpuppet.formats.names import NodeName, RunId, SignerName, parse_tag, parse_uuid
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_duration
 from localpuppet.formats.values import Json
@@ -93,6 +93,40 @@ class RunOnce:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfRun:
+    """The arguments of `report` and `log`: of which run.
+
+    Attributes:
+        run: Its id; `None` for the newest.
+    """
+
+    run: RunId | None = None
+
+    @classmethod
+    def named(cls, run: str | None) -> "OfRun":
+        """Return the arguments for the run that a person names; the newest for `None`.
+
+        Raises:
+            InvalidInputError: It is not a whole id: another node's runs are not known here.
+        """
+        return cls(run=None if run is None else RunId.parse(run))
+
+    @classmethod
+    def read(cls, fields: Fields) -> "OfRun":
+        """Return the arguments.
+
+        Raises:
+            InvalidInputError: They are refused.
+        """
+        fields.only(("run",))
+        return cls(run=fields.parsed("run", RunId.parse) if "run" in fields else None)
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {} if self.run is None else {"run": str(self.run)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
     """The arguments of an action that takes none."""
 
@@ -111,8 +145,13 @@ class Nothing:
         return {}
 
 
-Arguments = Disable | RunOnce | Nothing
-_ARGUMENTS: Mapping[str, type[Arguments]] = {"disable": Disable, "runonce": RunOnce}
+Arguments = Disable | RunOnce | OfRun | Nothing
+_ARGUMENTS: Mapping[str, type[Arguments]] = {
+    "disable": Disable,
+    "log": OfRun,
+    "report": OfRun,
+    "runonce": RunOnce,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,6 @@
 
 decides: `attempt`, `hold`, `options`, `reason`, `run`, `stopping`.
 acts: `attempts`, `going_back`, `holds`, `metrics`, `node_lock`, `preparing`, `query_record`,
-    `records`, `supervisor`, `trying`, `watching`.
+    `records`, `supervisor`, `telling`, `trying`, `watching`.
 ports: `observer`.
 """

@@ -18,10 +18,10 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import SignerName, did_you_mean
 from localpuppet.trust.policy_lines import ANY, columns, parse_lines, words
 
-REQUESTS = ("disable", "enable", "last_run_summary", "runonce", "status")
 # What `*` means in a rule: an upgrade that brings actions gives nobody a right.
-ANY_ACTION = (*REQUESTS, "trigger")
-ACTIONS = (*ANY_ACTION, "forget", "react")
+ANY_ACTION = ("disable", "enable", "last_run_summary", "runonce", "status", "trigger")
+REQUESTS = ("disable", "enable", "last_run_summary", "log", "report", "runonce", "status")
+ACTIONS = (*ANY_ACTION, "forget", "log", "react", "report")
 
 _DEFAULT = re.compile(r"policy[ \t]+default[ \t]+(allow|deny)")
 _COLUMNS = "allow|deny, callers, actions, facts, classes"

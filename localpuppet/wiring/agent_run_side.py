@@ -207,6 +207,8 @@ def _desk(
         actions=Actions(
             status=describer.status,
             last_run=describer.last_run,
+            report=describer.report,
+            log=describer.log,
             run=run,
             changed=agent.recheck,
         ),

@@ -56,6 +56,12 @@ def test_a_node_that_was_rolled_back_says_what_its_input_wants() -> None:
         ),
         ("last_run_summary", {}, "no run yet", []),
         (
+            "log",
+            {"run": "1", "lines": ["Notice: a", "b"], "before": 7, "left_out": 1},
+            "ok",
+            ["run 1", "… 7 lines before this", "Notice: a", "b", "left out: 1 line of diffs"],
+        ),
+        (
             "status",
             STATE,
             "idle",
@@ -87,6 +93,8 @@ def test_what_is_shown(action: str, result: dict[str, Any], word: str, lines: li
         ("enable", {}),
         ("runonce", {"accepted": "soon"}),
         ("status", STATE | {"last": {"outcome": 7}}),
+        ("log", {"run": "1", "lines": [1]}),
+        ("report", {"run": {}, "failed": [{"ref": "File[/x]"}]}),
     ],
 )
 def test_what_another_version_tells_is_shown_as_it_is(action: str, result: dict[str, Any]) -> None:
@@ -101,3 +109,12 @@ def test_what_others_tell_does_nothing_to_a_terminal() -> None:
     shown, below = told("status", evil, NOW)
     assert "\x1b[2J" not in shown + below
     assert "\x1b]" not in shown + below
+    said = {
+        "run": "\x1b[2J",
+        "lines": ["Notice: \x1b[2J", "\x1b]0;x\x07"],
+        "before": 0,
+        "left_out": 0,
+    }
+    shown, below = told("log", said, NOW)
+    assert "\x1b[2J" not in below
+    assert "\x1b]" not in below

@@ -7,19 +7,26 @@ from typing import Any
 
 import pytest
 
-from localpuppet.formats.names import NodeName
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import NodeName, RunId
+from localpuppet.formats.values import Json
 from localpuppet.requests.admission import RequestAdmission
 from localpuppet.requests.handler import Actions, RequestHandler
 from localpuppet.requests.messages import ask, read_answer
-from localpuppet.requests.request import Arguments, Disable, Nothing, RunOnce
+from localpuppet.requests.request import Arguments, Disable, Nothing, OfRun, RunOnce
 from localpuppet.runs.holds import Holds
 from localpuppet.trust.seen import Seen
 from tests.doubles.certificates import write
 from tests.doubles.identities import person, verifier
 from tests.doubles.ports import FakeClock, FakeLog
 
+GONE = RunId.parse("20261120T140000.000000Z-dead")
 NODE = NodeName.parse("lb01.example.net")
-POLICY = b"policy default deny\nallow\tchoria=alice\t*\t*\t*\nallow\tchoria=bob\tenable\t*\t*\n"
+POLICY = b"""policy default deny
+allow	choria=alice	log report	*	*
+allow	choria=alice	*	*	*
+allow	choria=bob	enable	*	*
+"""
 
 
 class Site:
@@ -50,6 +57,8 @@ class Site:
             actions=Actions(
                 status=lambda: {"state": "idle"},
                 last_run=lambda: {"id": "1"},
+                report=self.tell,
+                log=self.tell,
                 run=self.run,
                 changed=self.change,
             ),
@@ -60,6 +69,11 @@ class Site:
     def run(self, caller: str, noop: bool, only: Sequence[str]) -> str | None:
         self.runs.append((caller, noop, only))
         return self.problem
+
+    def tell(self, run: RunId | None) -> dict[str, Json]:
+        if run == GONE:
+            raise InvalidInputError("is not a run")
+        return {"run": run}
 
     def change(self) -> None:
         self.changes += 1
@@ -86,6 +100,15 @@ async def test_what_is_only_asked(site: Site) -> None:
     assert await site.ask("last_run_summary", Nothing()) == {"id": "1"}
     assert "asked for status by choria=alice" in site.log.text
     assert site.changes == 0
+
+
+@pytest.mark.parametrize("action", ["report", "log"])
+async def test_what_is_asked_of_a_run(site: Site, action: str) -> None:
+    assert await site.ask(action, OfRun()) == {"run": None}
+    run = RunId.parse("20261120T140000.000000Z-00aa")
+    assert await site.ask(action, OfRun(run=run)) == {"run": run}
+    assert await site.ask(action, OfRun(run=GONE)) == "is not a run"
+    assert "denied by policy" in await site.ask(action, OfRun(), who="bob")
 
 
 async def test_a_run(site: Site) -> None:

@@ -8,6 +8,7 @@ import click
 
 from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import RunCommand, complete_run
+from localpuppet.cli.node_options import node_option, only_here
 from localpuppet.cli.record import collected, queries
 from localpuppet.errors import InvalidInputError
 from localpuppet.exports.recording import read_collected, read_exports
@@ -114,27 +115,42 @@ Examples:
   localpuppet logs -f                until it has ended
   localpuppet logs 7f3a              a run by the end of its id
   localpuppet logs -1                the run before the newest
+  localpuppet logs --node web01.example.com
 """,
 )
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has finished.")
+@node_option(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: the run's id and its lines.")
 @click.pass_obj
-def logs_command(node: NodeWiring, run: str | None, follow: bool, as_json: bool) -> None:
-    """Show what Puppet said during RUN (default: the newest)."""
+def logs_command(
+    node: NodeWiring, run: str | None, follow: bool, nodes: tuple[str, ...], as_json: bool
+) -> int:
+    """Show what Puppet said during RUN (default: the newest).
+
+    With --node, ask other nodes for the end of it, without the contents of files; their policies
+    must allow you `log`, and RUN is a whole id.
+    """
+    only_here(nodes, __follow=follow)
+    if nodes:
+        from localpuppet.cli.asking import ask_nodes
+        from localpuppet.requests.request import OfRun
+
+        return ask_nodes(node, nodes, "log", OfRun.named(run), as_json=as_json)
     directory = node.records.get(run)
     if as_json and follow:
         raise InvalidInputError("--json and --follow cannot go together")
     if as_json:
         lines = _read(directory).splitlines()
         render.emit_json({"schema": 1, "id": directory.id, "lines": lines})
-        return
+        return 0
     follow_log(
         node.records,
         directory,
         show=lambda text: render.emit(render.puppet_line(text)),
         sleep=node.processes.sleep if follow else None,
     )
+    return 0
 
 
 def _read(run: RunDirectory) -> str:

@@ -1,30 +1,21 @@
 """`localpuppet report`: what a run did, resource by resource."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-
 import click
 
 from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import RunCommand, complete_run
+from localpuppet.cli.node_options import node_option
 from localpuppet.cli.record import collected, queries
+from localpuppet.cli.render_resources import SECTIONS, sections, shortener, title
 from localpuppet.errors import InvalidInputError
 from localpuppet.exports.recording import read_collected, read_exports
 from localpuppet.formats.json_file import read_json
-from localpuppet.formats.text import one_line
-from localpuppet.formats.times import parse_time
-from localpuppet.puppet.resources import Fate, ReportedResource, resources_of, slowest
+from localpuppet.puppet.resources import ReportedResource, resources_of, slowest
 from localpuppet.runs.query_record import read_queries
 from localpuppet.runs.records import RunDirectory
 from localpuppet.runs.run import State, Status
 from localpuppet.wiring.node import NodeWiring
 
-SECTIONS = (
-    (Fate.FAILED, "Failed", "red"),
-    (Fate.CHANGED, "Changed", "green"),
-    (Fate.WOULD_CHANGE, "Would change", "yellow"),
-    (Fate.SKIPPED, "Skipped", "cyan"),
-)
 SLOWEST = 5
 
 
@@ -37,8 +28,9 @@ Examples:
   localpuppet report                 of the newest run
   localpuppet report -1              of the one before it
   localpuppet report --json | jq -r '.failed[] | "\\(.file):\\(.line)"'
+  localpuppet report --node web01.example.com
 
-Puppet's messages hold values of resources: what it prints is for this node's operators.
+Puppet's messages hold values of resources: what it prints is for the node's operators.
 """,
 )
 @click.argument("run", required=False, shell_complete=complete_run)
@@ -50,13 +42,22 @@ Puppet's messages hold values of resources: what it prints is for this node's op
     show_default=True,
     help="At most so many resources of a kind.",
 )
+@node_option(required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every resource of each kind.")
 @click.pass_obj
-def report_command(node: NodeWiring, run: str | None, limit: int, as_json: bool) -> None:
+def report_command(
+    node: NodeWiring, run: str | None, limit: int, nodes: tuple[str, ...], as_json: bool
+) -> int:
     """Show what RUN (default: the newest) did to which resource, where that stands, and how long.
 
-    Exits 0 whatever the run's outcome: see status for that.
+    Exits 0 whatever the run's outcome: see status for that. With --node, ask other nodes, whose
+    policies must allow you `report`; RUN is a whole id then.
     """
+    if nodes:
+        from localpuppet.cli.asking import ask_nodes
+        from localpuppet.requests.request import OfRun
+
+        return ask_nodes(node, nodes, "report", OfRun.named(run), as_json=as_json)
     directory = node.records.get(run)
     status = node.records.status(directory)
     resources = _read(directory)
@@ -80,7 +81,7 @@ def report_command(node: NodeWiring, run: str | None, limit: int, as_json: bool)
                 "exports": [one.ref for one in offered],
             }
         )
-        return
+        return 0
     render.emit(render.pairs(_head(status)))
     if asked:
         render.emit(f"\n{queries.lines(asked)}")
@@ -90,17 +91,15 @@ def report_command(node: NodeWiring, run: str | None, limit: int, as_json: bool)
         goes_on = status.state is not State.FINISHED
         why = "the run goes on" if goes_on else "Puppet left none: it applied nothing"
         render.emit(f"\nno report of this run: {why}")
-        return
-    shorten = _shorten(node.settings.modules, node.settings.root)
-    for fate, title, color in SECTIONS:
-        found = [resource for resource in resources if resource.fate is fate]
-        if found:
-            render.emit(f"\n{click.style(title, fg=color, bold=True)} {len(found)}")
-            render.emit(_section(found, limit, shorten))
+        return 0
+    shorten = shortener(node.settings.modules, node.settings.root)
+    for text in sections(resources, limit, shorten):
+        render.emit(f"\n{text}")
     slow = slowest(resources, SLOWEST)
     if slow:
         render.emit(f"\n{click.style('Slowest', bold=True)}")
-        render.emit("\n".join(_title(resource) for resource in slow))
+        render.emit("\n".join(title(resource) for resource in slow))
+    return 0
 
 
 def _read(run: RunDirectory) -> list[ReportedResource] | None:
@@ -122,45 +121,3 @@ def _head(status: Status) -> list[tuple[str, str]]:
         ("Outcome", ", ".join(filter(None, [word, counts, took]))),
         ("Reason", render.user_text(status.reason)),
     ]
-
-
-def _section(found: Sequence[ReportedResource], limit: int, shorten: Callable[[str], str]) -> str:
-    lines = []
-    for resource in found[:limit]:
-        lines.append(_title(resource))
-        if resource.file:
-            line = f":{resource.line}" if resource.line else ""
-            place = one_line(f"{shorten(resource.file)}{line}")
-            lines.append("    " + click.style(place, dim=True))
-        for event in resource.events:
-            when = f"{parse_time(event.time):%H:%M:%S}" if event.time else ""
-            name = f"{event.property}: " if event.property else ""
-            first, *rest = render.user_text(f"{name}{event.message}").splitlines() or [""]
-            lines.append(render.hanging(f"    {click.style(when, dim=True)} ", first))
-            lines += [f"      {line}" for line in rest]
-    if len(found) > limit:
-        lines.append(f"  and {len(found) - limit} more; --limit or --json shows them")
-    return "\n".join(lines)
-
-
-def _title(resource: ReportedResource) -> str:
-    """Return a resource's reference, and at the end of the line how long it took."""
-    name = f"  {one_line(resource.ref)}"
-    seconds = resource.seconds
-    if seconds is None:
-        return name
-    took = f"{seconds * 1000:.0f}ms" if seconds < 1 else f"{seconds:.1f}s"
-    room = (render.columns() or 80) - len(took) - 2
-    if len(name) > room:
-        name = f"{name[: room - 1]}…"
-    return f"{name.ljust(room)}  {click.style(took, dim=True)}"
-
-
-def _shorten(*directories: Path) -> Callable[[str], str]:
-    def shorten(path: str) -> str:
-        for directory in directories:
-            if path.startswith(f"{directory}/"):
-                return path.removeprefix(f"{directory}/")
-        return path
-
-    return shorten

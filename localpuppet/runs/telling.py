@@ -1,0 +1,137 @@
+"""What a run did and said, as it may leave the node: for whoever has the right to ask.
+
+Owns: how much of a record is told, and that no content of a file is. Refuses to know: who asks.
+
+Messages of Puppet hold values of resources. That is why these are rights of their own; Sensitive
+values and diffs are never among them.
+"""
+
+import json
+from collections import deque
+from collections.abc import Iterator
+
+from localpuppet.errors import StateError
+from localpuppet.formats.json_file import read_json
+from localpuppet.formats.text import one_line
+from localpuppet.formats.values import Json
+from localpuppet.machine.files import state_problem
+from localpuppet.puppet.log_lines import without_diffs
+from localpuppet.puppet.resources import Fate, ReportedResource, resources_of
+from localpuppet.runs.reason import published
+from localpuppet.runs.records import RunDirectory
+from localpuppet.runs.run import Status
+
+# Of a log the end, of a report what failed before what changed: bytes as JSON.
+MAX_TOLD = 256 * 1024
+# Bytes of a line, or of a message about a resource.
+MAX_LINE = 8 * 1024
+MAX_EVENTS = 20
+TOLD = (Fate.FAILED, Fate.CHANGED, Fate.WOULD_CHANGE, Fate.SKIPPED)
+
+
+def told_log(run: RunDirectory, status: Status) -> dict[str, Json]:
+    """Return the end of what Puppet said.
+
+    Returns:
+        `run`, `state`, `lines`, and how many `before` them and how many of diffs are left out.
+
+    Raises:
+        StateError: The log cannot be read.
+    """
+    kept: deque[tuple[str, int]] = deque()
+    size = seen = passed = 0
+    output = _Output(run)
+    try:
+        for line in without_diffs(output):
+            text = line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"
+            weight = _weight(text)
+            kept.append((text, weight))
+            size, seen = size + weight, seen + 1
+            while size > MAX_TOLD:
+                size -= kept.popleft()[1]
+                passed += 1
+    except OSError as error:
+        raise state_problem(error, run.log) from error
+    return {
+        "run": str(run.id),
+        "state": str(status.state),
+        "lines": [line for line, _ in kept],
+        "before": passed,
+        "left_out": output.count - seen,
+    }
+
+
+def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
+    """Return what a run did to which resource.
+
+    Returns:
+        `run`: the status; `report`: whether Puppet left one; `failed`, `changed`, `would_change`
+        and `skipped`: resources, each with `ref`, `file`, `line`, `seconds` and `events`; and
+        `left_out`: how many of them there is no room for.
+
+    Raises:
+        StateError: The report is damaged, or cannot be read.
+    """
+    told: dict[str, Json] = {"run": published(status).to_dict()}
+    try:
+        resources: list[ReportedResource] | None = resources_of(read_json(run.report))
+    except FileNotFoundError:
+        resources = None
+    except ValueError as error:
+        raise StateError(str(error), where=str(run.report)) from error
+    size = left_out = 0
+    for fate in TOLD:
+        listed: list[Json] = []
+        for resource in resources or ():
+            if resource.fate is not fate:
+                continue
+            one = _resource(resource)
+            weight = _weight(one)
+            if size + weight > MAX_TOLD:
+                left_out += 1
+                continue
+            size += weight
+            listed.append(one)
+        told[fate.value] = listed
+    return {**told, "report": resources is not None, "left_out": left_out}
+
+
+def _resource(resource: ReportedResource) -> dict[str, Json]:
+    return {
+        "ref": one_line(resource.ref)[:MAX_LINE],
+        "file": one_line(resource.file)[:MAX_LINE],
+        "line": resource.line,
+        "seconds": resource.seconds,
+        "events": [
+            {
+                "property": event.property[:MAX_LINE],
+                "status": event.status,
+                # A message begins with an empty line where a diff follows.
+                "message": one_line(event.message.partition("\n")[0])[:MAX_LINE],
+                "time": event.time,
+            }
+            for event in resource.events[:MAX_EVENTS]
+        ],
+    }
+
+
+class _Output:
+    """The lines of a run's log, and how many there were."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
+        self.count = 0
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            with self._run.log.open(encoding="utf-8", errors="backslashreplace") as log:
+                for line in log:
+                    self.count += 1
+                    yield line.rstrip("\n")
+        except FileNotFoundError:
+            return
+
+
+def _weight(value: object) -> int:
+    """Return how many bytes a value takes as JSON in a reply."""
+    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")) + 1

@@ -1,0 +1,46 @@
+"""`report` and `logs` of another node: real agents, over each bus and in two processes."""
+
+import json
+
+from tests.rigs.fleet import Fleet
+from tests.rigs.split_member import Split
+
+RIGHTS = "policy default deny\nallow\tchoria={who}\treport log\t*\t*\n"
+
+
+def test_a_node_tells_what_its_run_did_and_said(any_fleet: Fleet) -> None:
+    a, b = any_fleet.add("a", "b")
+    runs = b.root / "var" / "runs"
+    run = runs / "20261120T140000.000000Z-abcd"
+    run.mkdir(parents=True)
+    b.node.write(f"var/runs/{run.name}/log", "Notice: hello\n" * 30_000)
+    any_fleet.start()
+    denied = a.run("report", "--node", b.name)
+    assert (denied.code, "denied" in denied.err) == (1, True)
+    b.node.write("policies/puppet.policy", RIGHTS.format(who=a.name))
+    told = a.run("logs", "--node", b.name, "--json").json["replies"][b.name]["result"]
+    assert told["run"] == run.name
+    assert (len(told["lines"]) + told["before"], told["left_out"]) == (30_000, 0)
+    gone = a.run("logs", "--node", b.name, "20261120T140000.000000Z-dead")
+    assert (gone.code, "is not a run" in gone.err) == (1, True)
+    assert a.run("report", "--node", b.name, "abcd").code == 2, "a whole id"
+
+
+def test_a_report_is_shown_as_the_nodes_own_is(split: Split) -> None:
+    split.node.write("policies/puppet.policy", RIGHTS.format(who="b.example.com"))
+    file = split.node.write("told", "old")
+    split.node.app(f"file {{ '{file}': content => 'secret' }} exec {{ '/bin/false': }}")
+    split.run_side()
+    split.network_side()
+    assert split.node.run("apply", "--", "--show_diff").code == 1
+    shown = split.other.run("report", "--node", "a.example.com")
+    assert shown.code == 0, shown.err
+    assert "Failed 1" in shown.out
+    assert "Exec[/bin/false]" in shown.out
+    assert f"File[{file}]" in shown.out
+    said = split.other.run("logs", "--node", "a.example.com")
+    assert "'/bin/false' returned 1" in said.out
+    assert "secret" not in shown.out + said.out
+    assert "secret" in split.node.run("logs").out, "its own operators see the diff"
+    told = split.other.run("report", "-n", "a.example.com", "--json")
+    assert json.loads(told.out)["replies"]["a.example.com"]["result"]["report"] is True
