@@ -13,7 +13,7 @@ from localpuppet.machine.ports import LineKind
 from localpuppet.wiring.exports import ExportsWiring
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.good_run import good_run
-from localpuppet.wiring.kicks import kick_sending, warn_of_cycles
+from localpuppet.wiring.kicks import CycleWatch, kick_sending, warn_of_cycles
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -91,9 +91,11 @@ class InventoryWiring:
         from localpuppet.inventory.publishing import Publisher
 
         kicks = kick_sending(self._fleet, store, log)
+        cycles = CycleWatch(self.outbox(), self.view(), log)
 
         async def then(told: bool) -> None:
             await kicks.step(told=told)
+            await cycles.step()
 
         return Publisher(self.outbox(), self._voice(), store=store, log=log, then=then)
 
@@ -287,6 +289,12 @@ class InventoryWiring:
     def _warn_of_cycles(
         self, note: Callable[[str], None], before: "InventoryEntry | None", now: "InventoryEntry"
     ) -> None:
+        """Say which cycles a run closes, where there is no agent to look; it reads SQLite.
+
+        A child of the agent must not: SQLite does not survive a fork.
+        """
+        if self.agent_is_there():
+            return
         view = self.view()
         try:
             if self._is_current(view):

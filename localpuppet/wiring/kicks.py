@@ -1,14 +1,18 @@
-"""From the settings to kicks: what sends those that wait, and what a run says of its own."""
+"""From the settings to kicks: what sends those that wait, and what is said of cycles."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localpuppet.errors import LocalpuppetError
+from localpuppet.machine.ports import LineKind
 from localpuppet.wiring.fleet import FleetWiring
 
 if TYPE_CHECKING:
     from localpuppet.bus.key_value import KeyValue
     from localpuppet.inventory.entry import InventoryEntry
+    from localpuppet.inventory.publishing import Outbox
     from localpuppet.inventory.reading import InventoryReader
     from localpuppet.machine.ports import Log
     from localpuppet.triggers.kick_sending import KickSending
@@ -69,6 +73,43 @@ def warn_of_cycles(
     """
     from localpuppet.orchestrator.roles.closing import asks_the_same, closed_cycles
 
-    if before is None or not asks_the_same(before, now):
-        for cycle in closed_cycles(reader, now):
-            note(f"nodes make each other run: {cycle.shown} ('localpuppet kicks' says why)")
+    if not (now.kicks or now.queries) or (before is not None and asks_the_same(before, now)):
+        return
+    for cycle in closed_cycles(reader, before, now):
+        note(f"nodes make each other run: {cycle.shown} ('localpuppet kicks' says why)")
+
+
+class CycleWatch:
+    """Looks after each good run whether it closed a cycle, for as long as an agent lives.
+
+    Args:
+        outbox: What the node says.
+        reader: What the others say.
+        log: What is said.
+    """
+
+    def __init__(self, outbox: "Outbox", reader: "InventoryReader", log: "Log") -> None:
+        self._outbox = outbox
+        self._reader = reader
+        self._log = log
+        self._stamp = outbox.stamp()
+        self._before: InventoryEntry | None = None
+        self._begun = False
+
+    async def step(self) -> None:
+        """Look, if there is something new."""
+        stamp = self._outbox.stamp()
+        if self._begun and stamp == self._stamp:
+            return
+        try:
+            now = self._outbox.entry()
+            if now is not None and self._begun:
+                await asyncio.to_thread(warn_of_cycles, self._warn, self._before, now, self._reader)
+        except LocalpuppetError as error:
+            self._warn(f"nobody looked whether a run closed a cycle: {error}")
+        else:
+            self._before = now
+        self._stamp, self._begun = stamp, True
+
+    def _warn(self, text: str) -> None:
+        self._log.warning(text, kind=LineKind.KICK)

@@ -1,5 +1,7 @@
 """Cycles that a node is about to close: those that what it says now brings about."""
 
+from dataclasses import replace
+
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import InventoryReader
 from localpuppet.orchestrator.roles.cycles import Cycle
@@ -12,22 +14,26 @@ def asks_the_same(before: InventoryEntry, now: InventoryEntry) -> bool:
     return _asked(before) == _asked(now)
 
 
-def closed_cycles(reader: InventoryReader, entry: InventoryEntry) -> list[Cycle]:
+def closed_cycles(
+    reader: InventoryReader, before: InventoryEntry | None, now: InventoryEntry
+) -> list[Cycle]:
     """Return the cycles that an entry closes.
 
     Args:
-        reader: The inventory, without the entry.
-        entry: What the node says now.
+        reader: The inventory; whichever of the two entries it holds, or none.
+        before: What the node said before; `None` for nothing.
+        now: What it says now.
 
     Raises:
         StateError: The inventory cannot be read.
     """
-    mine = role_of(entry.node, entry.roles)
-    cycles = [one for one in _relations(WithEntry(reader, entry)).cycles if mine in one.path]
+    mine = role_of(now.node, now.roles)
+    cycles = [one for one in _relations(WithEntry(reader, now)).cycles if mine in one.path]
     if not cycles:
         return []
-    before = {one.path for one in _relations(reader).cycles}
-    return [one for one in cycles if one.path not in before]
+    silent = replace(now, kicks=(), queries=(), paths=())
+    known = {one.path for one in _relations(WithEntry(reader, before or silent)).cycles}
+    return [one for one in cycles if one.path not in known]
 
 
 def _relations(reader: InventoryReader) -> Relations:

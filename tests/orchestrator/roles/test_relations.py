@@ -152,11 +152,13 @@ def test_a_node_hears_of_the_cycles_that_it_closes_and_of_no_other() -> None:
             node("w", "web"),
         ]
     )
-    closing = node("lb", "haproxy", asks=(asks("web"),), kicks=(role("a"),))
-    assert closed_cycles(fleet, closing) == []
-    closing = node("w", "web", asks=(asks("haproxy"),))
-    assert [one.shown for one in closed_cycles(fleet, closing)] == ["haproxy -> web -> haproxy"]
-    again = MemoryInventory([*fleet.listed[:3], closing])
-    assert closed_cycles(again, closing) == []
-    assert asks_the_same(closing, closing)
-    assert not asks_the_same(closing, node("w", "web"))
+    _, _, lb, web = fleet.listed
+    assert closed_cycles(fleet, lb, node("lb", "haproxy", kicks=(role("a"),))) == []
+    now = node("w", "web", asks=(asks("haproxy"),))
+    for holds in (fleet, MemoryInventory([*fleet.listed[:3], now])):
+        for before in (web, None):
+            found = closed_cycles(holds, before, now)
+            assert [one.shown for one in found] == ["haproxy -> web -> haproxy"]
+        assert closed_cycles(holds, now, now) == []
+    assert asks_the_same(now, now)
+    assert not asks_the_same(now, web)
