@@ -21,6 +21,7 @@ from localpuppet.exports.recording import (
     digest_of_choice,
     note_collected,
     note_exports,
+    parts_of_choice,
     taken_refs,
 )
 from localpuppet.exports.resource import named_type
@@ -104,6 +105,7 @@ class ExportCalls:
                 revision=found.revision,
                 age=found.age,
                 resources=taken_refs(choice.taken),
+                parts=parts_of_choice(choice),
                 left_out=choice.left_out,
             ),
         )

@@ -116,24 +116,26 @@ class ExportsFollower:
         self._said.pop(node, None)
         self._held.drop(node)
 
-    async def update(self, kv: KeyValue) -> None:
+    async def update(self, kv: KeyValue) -> bool:
         """Fetch what is missing, and drop what nobody names; see `Companion`."""
         async with self._turn:
             try:
-                await self._update(kv)
+                return await self._update(kv)
             except DamagedError as error:
                 self._log.warning(f"exports are fetched anew: {error}", kind=LineKind.INVENTORY)
                 self._held.rebuild()
-                await self._update(kv)
+                return await self._update(kv)
             finally:
                 self._held.close()
 
-    async def _update(self, kv: KeyValue) -> None:
+    async def _update(self, kv: KeyValue) -> bool:
+        before = await asyncio.to_thread(self._held.digests)
         missing = await asyncio.to_thread(self._missing)
         for begin in range(0, len(missing), AT_ONCE):
             await asyncio.gather(
                 *(self._fetch(kv, node, digest) for node, digest in missing[begin:][:AT_ONCE])
             )
+        return before != await asyncio.to_thread(self._held.digests)
 
     def _missing(self) -> Sequence[tuple[str, str]]:
         """Drop what no entry names any more; return what entries name and is not held."""

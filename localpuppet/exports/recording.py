@@ -11,7 +11,7 @@ Owns: the two files (schema version 1). Refuses to know: what is done with them.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from localpuppet.exports.search import show
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.values import Json
+from localpuppet.inventory.query.parts import Parts, parts_of
 from localpuppet.machine.files import state_problem, write_json
 from localpuppet.runs.records import RunDirectory
 
@@ -60,6 +61,7 @@ class Collected:
         revision: The revision of the bus that the answer is from; `None` where there is none.
         age: For how many seconds nobody had said that the answer was current.
         resources: What was taken.
+        parts: What was taken of which node: reference → a short digest.
         left_out: What was asked for and not taken.
         reason: Why there is no answer; empty where there is one.
     """
@@ -71,6 +73,7 @@ class Collected:
     revision: int | None = None
     age: float | None = None
     resources: tuple[CollectedResource, ...] = ()
+    parts: Parts = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
     reason: str = ""
 
@@ -99,9 +102,10 @@ class Collected:
                     CollectedResource(**{**one, "dropped": tuple(one["dropped"])})
                     for one in raw["resources"]
                 ),
+                parts={node: dict(about) for node, about in raw["parts"].items()},
                 left_out=tuple(LeftOut(**one) for one in raw["left_out"]),
             )
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise StateError(f"is damaged: a collector without {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
@@ -129,6 +133,12 @@ def digest_of_choice(choice: Choice) -> str:
     said = [[one.node, one.resource.title, dict(one.resource.parameters)] for one in choice.taken]
     canonical = json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")
     return hashlib.sha256(canonical).hexdigest()
+
+
+def parts_of_choice(choice: Choice) -> dict[str, dict[str, str]]:
+    """Return what was taken of which node, so that two answers can be told apart node by node."""
+    told = ((one.node, {one.resource.ref: dict(one.resource.parameters)}) for one in choice.taken)
+    return parts_of(sorted({one.node for one in choice.taken}), told)
 
 
 def read_collected(run: RunDirectory) -> list[Collected]:

@@ -55,8 +55,12 @@ class Companion(Protocol):
         """
         ...
 
-    async def update(self, kv: KeyValue) -> None:
-        """Bring what is kept up to what the view's entries say now; raises only `StateError`."""
+    async def update(self, kv: KeyValue) -> bool:
+        """Bring what is kept up to what the view's entries say now; return whether it is another.
+
+        Raises:
+            StateError: The disk refused; a bus that does, does not matter.
+        """
         ...
 
 
@@ -269,7 +273,8 @@ class ViewFollower:
         while True:
             begun = self._clock.now().timestamp()
             await kv.get(self._sources.probe)
-            await self._sources.companion.update(kv)
+            if await self._sources.companion.update(kv):
+                self._changed()
             if self._listed >= {FORGOTTEN, INVENTORY}:
                 self._view.note(current=begun)
                 self._said, self._again = "", AGAIN

@@ -1,6 +1,8 @@
 """The parts that make a node react to what others say of themselves."""
 
 from localpuppet.agent.agent import Agent
+from localpuppet.agent.reactions.collectors import Collectors
+from localpuppet.agent.reactions.dependency import Source
 from localpuppet.agent.reactions.ended_runs import EndedRuns
 from localpuppet.agent.reactions.memory import ReactionMemory
 from localpuppet.agent.reactions.questions import Questions
@@ -8,6 +10,7 @@ from localpuppet.agent.reactions.reactor import Reactor, World
 from localpuppet.inventory.view import View
 from localpuppet.machine.ports import Log
 from localpuppet.trust.policy_file import peer_refusal
+from localpuppet.wiring.exports import ExportsWiring
 from localpuppet.wiring.node import NodeWiring
 
 
@@ -20,18 +23,20 @@ def reactor(node: NodeWiring, agent: Agent, view: View, log: Log) -> Reactor:
         view: What the others say of themselves.
         log: What is said.
     """
-    settings, clock = node.settings, node.clock
-    sources = [
-        Questions(
-            view,
-            node.records,
-            now=lambda: clock.now().timestamp(),
-            max_stale=settings.inventory.max_stale,
-        )
+    settings, clock, records = node.settings, node.clock, node.records
+    collecting = ExportsWiring(node).collecting(agent.me)
+    max_stale = settings.inventory.max_stale
+
+    def now() -> float:
+        return clock.now().timestamp()
+
+    sources: list[Source] = [
+        Questions(view, records, now=now, max_stale=max_stale),
+        Collectors(view, collecting, records, now=now, max_stale=max_stale),
     ]
     world = World(
         host=agent,
-        runs=EndedRuns(node.records, sources),
+        runs=EndedRuns(records, sources),
         sources=sources,
         peers=view,
         refusal=lambda peer: peer_refusal(settings.policy, peer, "react"),

@@ -55,5 +55,5 @@ class NoCompanion:
     def drop(self, node: str) -> None:
         self.dropped.append(node)
 
-    async def update(self, kv: KeyValue) -> None:
-        return
+    async def update(self, kv: KeyValue) -> bool:
+        return False

@@ -4,7 +4,11 @@ import json
 import time
 from pathlib import Path
 
+from localpuppet.exports.document import pack
+from localpuppet.exports.outbox import ExportsOutbox
+from localpuppet.inventory.entry import ExportsSummary
 from localpuppet.inventory.publishing import Outbox
+from tests.exports.offers import resource
 from tests.inventory.entries import entry
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
@@ -62,6 +66,32 @@ def test_a_changed_fact_starts_a_run_that_knows_it(any_fleet: Fleet) -> None:
     assert causes["paths"] == [[web.name]]
     said = Outbox(lb.root / "var").entry()
     assert said is not None
+
+
+def offer(root: Path, name: str, address: str) -> None:
+    """Leave what a good run of a server that exports itself would."""
+    packed = pack([resource("Server", "web", ipaddress=address)])
+    ExportsOutbox(root / "var").write(packed)
+    exports = ExportsSummary(count=1, digest=packed.digest, size=len(packed.data))
+    said = entry(name, at=time.time(), exports=exports, paths=((),))
+    Outbox(root / "var").offer(said, refresh=0)
+
+
+def test_another_export_starts_a_run_that_collects_it(any_fleet: Fleet) -> None:
+    (lb,) = any_fleet.add("lb", puppet=True)
+    (web,) = any_fleet.add("web")
+    any_fleet.start()
+    offer(web.root, web.name, "10.0.0.1")
+    wait_until(lambda: "10.0.0.1" in lb.run("exports", "--json").out, lambda: "no export")
+    lb.node.app("Server <<| |>>")
+    assert lb.run("apply").code == 0
+    offer(web.root, web.name, "10.0.0.2")
+    lb.wait_log(rf"accepted a change of {web.name}")
+    lb.wait_log("run [0-9TZ.a-f-]+ unchanged")
+    why = lb.run("why").out
+    assert f"Server <<| |>>\n    {web.name}: Server[web]" in why
+    taken = lb.run("why", "--json").json["collected"]
+    assert [one["ref"] for one in taken[0]["resources"]] == ["Server[web]"]
 
 
 def test_a_policy_that_does_not_say_react_does_not_mean_it(fleet: Fleet) -> None:
