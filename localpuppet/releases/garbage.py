@@ -14,6 +14,7 @@ from pathlib import Path
 
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.forge.kept_archives import KeptArchives
+from localpuppet.releases.git.kept_mirrors import KeptMirrors
 from localpuppet.releases.interfaces import Interfaces
 from localpuppet.releases.layout.links import ModuleLinks
 from localpuppet.releases.ledger import Ledger
@@ -37,6 +38,7 @@ class Removal:
         links: Directories of links to modules, for code that is used as it is.
         branches: Branches that nobody has fetched for a while.
         archives: Archives of the Forge that were unpacked a while ago.
+        mirrors: Mirrors of repositories that are not sources and brought nothing for a while.
     """
 
     releases: tuple[ReleasePath, ...]
@@ -46,6 +48,7 @@ class Removal:
     links: tuple[Path, ...]
     branches: tuple[ReleasePath, ...]
     archives: tuple[Path, ...]
+    mirrors: tuple[Path, ...]
 
 
 class Garbage:
@@ -57,6 +60,7 @@ class Garbage:
         ledger: What was applied.
         in_use: Returns release and modulepath of each run that goes on.
         interfaces: What Puppet's parser found in releases.
+        mirrors: The mirrors of repositories.
         keep_staged: For how many seconds what was staged stays, though nobody applied it yet.
     """
 
@@ -68,6 +72,7 @@ class Garbage:
         ledger: Ledger,
         in_use: Callable[[], Iterable[tuple[ReleasePath, Sequence[Path]]]],
         interfaces: Interfaces,
+        mirrors: KeptMirrors,
         keep_staged: float,
     ) -> None:
         self._staging = staging
@@ -79,6 +84,7 @@ class Garbage:
         self._links = ModuleLinks(store.directory)
         self._branches = BranchRecords(store.directory)
         self._archives = KeptArchives(store.directory)
+        self._mirrors = mirrors
 
     def plan(self, named: Iterable[ReleasePath], *, now: float) -> Removal:
         """Return what may go.
@@ -121,6 +127,7 @@ class Garbage:
             links=tuple(links),
             branches=tuple(branch.app for branch, kept_one in branches.items() if not kept_one),
             archives=tuple(self._archives.old(since=since)),
+            mirrors=tuple(self._mirrors.old(since=since)),
         )
 
     def _rolled_back(self) -> set[ReleasePath]:
@@ -157,3 +164,5 @@ class Garbage:
             self._store.remove(sha256)
         for path in removal.archives:
             self._archives.remove(path)
+        for path in removal.mirrors:
+            self._mirrors.remove(path)

@@ -84,12 +84,16 @@ class MakerWiring:
     def garbage(self) -> "Garbage":
         """Return what removes releases that nobody will go back to."""
         from localpuppet.releases.garbage import Garbage
+        from localpuppet.releases.git.kept_mirrors import KeptMirrors
 
+        settings = self._node.settings
+        sources = [source.url for source in settings.sources.values()]
         return Garbage(
             staging=self._releases.staging(self._releases.git()),
             store=self._releases.store,
             ledger=self._node.ledger,
             in_use=self._node.records.in_use,
             interfaces=self._releases.interfaces,
-            keep_staged=self._node.settings.keep_staged,
+            mirrors=KeptMirrors(settings.state, sources),
+            keep_staged=settings.keep_staged,
         )

@@ -97,11 +97,12 @@ class ReleaseWiring:
 
     def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
         """Return git, with `progress` told of fetches."""
+        from localpuppet.releases.git.mirror import PLACE
         from localpuppet.releases.git.mirrors import Git
 
         settings = self._node.settings
         return Git(
-            settings.state / "mirrors",
+            settings.state / PLACE,
             env=self._node.environment,
             allow_file=settings.allow_file_urls,
             timeout=settings.git_timeout,

@@ -4,6 +4,7 @@ import json
 import os
 import time
 
+from localpuppet.releases.git.mirror import mirror_name
 from tests.rigs.forge import Forge, applied, klass, release
 from tests.rigs.node import Node
 
@@ -88,8 +89,23 @@ def test_gc_removes_archives_of_the_forge_that_were_unpacked_a_while_ago(node: N
         os.utime(place / name, (time.time() - age * 86400,) * 2)
     planned = node.run("release", "gc", "--dry-run", "--json").json
     assert planned["archives"] == ["a" * 64 + ".tar.gz", "b" * 64 + ".part"]
-    assert "and 2 archives" in node.run("release", "gc").out
+    assert "0 trees, 2 archives; " in node.run("release", "gc").out
     assert [path.name for path in place.iterdir()] == ["c" * 64]
+
+
+def test_gc_removes_mirrors_of_modules_and_keeps_those_of_sources(site: Node, forge: Forge) -> None:
+    assert site.run("stage").code == 0
+    mirrors = {name: mirror_name(forge.repo(name).url) for name in ("web", "dist", "ntp")}
+    assert site.run("release", "gc", "--json").json["mirrors"] == [], "it was fetched just now"
+    past = time.time() - 15 * 86400
+    for path in (site.state / "mirrors").rglob("*"):
+        os.utime(path, (past, past), follow_symlinks=False)
+    for name in mirrors.values():
+        os.utime(site.state / "mirrors" / name, (past, past))
+    assert site.run("release", "gc", "--json").json["mirrors"] == [mirrors["ntp"]]
+    left = sorted(path.name for path in (site.state / "mirrors").iterdir())
+    assert left == sorted([mirrors["web"], mirrors["dist"]])
+    assert site.run("release", "verify").code == 0
 
 
 def test_gc_spares_what_a_run_was_given_before_its_tag_was_accepted_as_moved(

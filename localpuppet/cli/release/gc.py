@@ -24,7 +24,7 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
 
     Kept are what runs, what input.yaml and inputs/ name, what was rolled back to, the newest two
     applied releases of each source, and for gc.keep_staged (14 days) what was staged ahead, the
-    modules of work trees and trunk, and archives of the Forge.
+    modules of work trees and trunk, archives of the Forge, and mirrors of single modules.
     """
     from localpuppet.wiring.makers import MakerWiring
     from localpuppet.wiring.releases import ReleaseWiring
@@ -47,6 +47,7 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
                 "compositions": list(removal.compositions),
                 "trees": list(removal.trees),
                 "archives": [path.name for path in removal.archives],
+                "mirrors": [path.name for path in removal.mirrors],
                 "kept": list(removal.kept),
             }
         )
@@ -55,8 +56,8 @@ def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
     for app in removal.releases:
         render.emit(f"{verb} {app}")
     trees = render.counted(len(removal.trees), "tree")
-    if removal.archives:
-        trees += f" and {render.counted(len(removal.archives), 'archive')}"
+    fetched = (("archive", removal.archives), ("mirror", removal.mirrors))
+    trees += "".join(f", {render.counted(len(gone), what)}" for what, gone in fetched if gone)
     kept = len(removal.kept)
     stay = "stays" if kept == 1 else "stay"
     render.emit(f"{verb} {trees}; {render.counted(kept, 'release')} {stay}")

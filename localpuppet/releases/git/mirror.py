@@ -4,6 +4,7 @@ Owns: how a mirror is made, what a git that was killed left in one, fetching ref
 it. Refuses to know: what the refs are for. Commits are kept by refs of ours, `refs/commits/ID`.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,8 +13,15 @@ from localpuppet.errors import LocalpuppetError, UnavailableError
 from localpuppet.machine.files import make_private
 from localpuppet.releases.git.program import GitProgram, make_bare
 
+# Below the state directory.
+PLACE = "mirrors"
 # Returns the error for what git said.
 Failure = Callable[[str], LocalpuppetError]
+
+
+def mirror_name(url: str) -> str:
+    """Return what the directory of a repository's mirror is called."""
+    return hashlib.sha256(url.encode()).hexdigest()[:32]
 
 
 def fetch(

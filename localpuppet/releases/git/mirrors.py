@@ -8,7 +8,6 @@ starts nothing, so what starts or writes is imported where that is done. GitPyth
 same program for each step (ADR 9).
 """
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -187,7 +186,7 @@ class Git:
         return [(name, commit) for commit, _, name in (line.partition("\t") for line in lines)]
 
     def _mirror(self, url: str) -> Path:
-        return self._mirrors / hashlib.sha256(url.encode()).hexdigest()[:32]
+        return self._mirrors / mirror.mirror_name(url)
 
     def _ref(self, url: str, tag: str) -> str | None:
         """Return what a tag's ref in the mirror holds; nothing ever packs refs there."""
