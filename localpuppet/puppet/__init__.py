@@ -1,6 +1,6 @@
 """Puppet as a program: where it is, how it is called, what it leaves behind.
 
-decides: `log_lines`, `resources`, `types`.
-acts: `command`, `facts`, `installation`, `kicks`, `report`, `run_lock`.
+acts: `command`, `compiled_ruby`, `environment`, `facts`, `installation`, `kicks`, `log_lines`,
+`report`, `resources`, `run_lock`, `types`.
 touches the world: `probe`.
 """

@@ -1,7 +1,7 @@
 """Puppet as a program: how it is called, what it leaves behind. Nothing is executed here.
 
-Owns: argument vector, environment, what the probe of an installation asks and keeps, reading a
-report. The facts about Puppet that the choices rest on are in docs/reference.md.
+Owns: the argument vector, what Puppet says of its end. The facts about Puppet that the choices rest
+on are in docs/reference.md.
 """
 
 import re
@@ -68,12 +68,6 @@ CLASSES = "classes.txt"
 NODE_DOCUMENT = "LOCALPUPPET_NODE_DOCUMENT"
 INSTANCE_FACTS = "LOCALPUPPET_INSTANCE_FACTS"
 _SHORT = re.compile("-[dtv]+")
-_GC = {
-    "RUBY_GC_HEAP_INIT_SLOTS": "600000",
-    "RUBY_GC_MALLOC_LIMIT": "134217728",
-    "RUBY_GC_MALLOC_LIMIT_MAX": "268435456",
-    "RUBY_GC_OLDMALLOC_LIMIT": "268435456",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,48 +245,3 @@ def check_extra(extra: Sequence[str]) -> None:
                 " localpuppet sets it itself, or it is an abbreviation",
                 hint="see 'localpuppet apply --help' and localpuppet.yaml",
             )
-
-
-def utf8(base: Mapping[str, str]) -> dict[str, str]:
-    """Return what makes Puppet read and write UTF-8 where the caller (cron, say) says C."""
-    locale = base.get("LC_ALL") or base.get("LC_CTYPE") or base.get("LANG") or "C"
-    return {"LC_ALL": "C.UTF-8"} if locale in ("C", "POSIX") else {}
-
-
-def environment(
-    base: Mapping[str, str],
-    *,
-    lean: Sequence[str],
-    lean_start: Path,
-    more: Mapping[str, str],
-    lock: int | None = None,
-) -> dict[str, str]:
-    """Return the environment for Puppet: the caller's, and a leaner start of Ruby.
-
-    `lean_start` is loaded first and takes the tuning out again, so that Puppet's own children see
-    what the caller had.
-
-    Args:
-        base: The caller's.
-        lean: Flags for Ruby; empty where the interpreter does not honour RUBYOPT.
-        lean_start: The file that Ruby loads first.
-        more: What Puppet and its children are to see besides.
-        lock: The descriptor that Puppet inherits and its children do not: `lean_start` sets
-            close-on-exec.
-    """
-    env = {**base, **more, **utf8(base)}
-    if not lean or any(character.isspace() for character in str(lean_start)):
-        return env
-    ours = {name: value for name, value in _GC.items() if name not in base}
-    options = [*lean, f"-r{lean_start}"]
-    if "RUBYOPT" in base:
-        options.append(base["RUBYOPT"])
-        ours["LOCALPUPPET_RUBYOPT"] = base["RUBYOPT"]
-    if "LC_ALL" in utf8(base):
-        ours["LOCALPUPPET_LC_ALL"] = base.get("LC_ALL", "")
-    if lock is not None:
-        ours["LOCALPUPPET_LOCK"] = str(lock)
-    env.update(ours)
-    env["RUBYOPT"] = " ".join(options)
-    env["LOCALPUPPET_UNSET"] = " ".join(ours)
-    return env

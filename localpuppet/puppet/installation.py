@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from localpuppet.puppet.command import environment
+from localpuppet.puppet.environment import LeanStart, environment
 
 # What a probe asks Puppet for.
 ASKED = (
@@ -76,9 +76,8 @@ def probe_environment(
     base: Mapping[str, str], *, lean: Sequence[str], lean_start: Path
 ) -> dict[str, str]:
     """Return an environment in which Ruby says on standard error that `lean` was taken."""
-    return environment(
-        base, lean=lean, lean_start=lean_start, more={"LOCALPUPPET_PROBE": "1"} if lean else {}
-    )
+    start = LeanStart(flags=lean, file=lean_start)
+    return environment(base, lean=start, more={"LOCALPUPPET_PROBE": "1"} if lean else {})
 
 
 def probe_took(stderr: bytes) -> bool:

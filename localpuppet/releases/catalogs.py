@@ -19,7 +19,8 @@ from localpuppet.formats.text import joined
 from localpuppet.formats.values import Json
 from localpuppet.machine.files import make_private, write_durably
 from localpuppet.machine.ports import Output, Processes
-from localpuppet.puppet.command import Compilation, error_lines, utf8, variables
+from localpuppet.puppet.command import Compilation, error_lines, variables
+from localpuppet.puppet.environment import utf8
 from localpuppet.puppet.installation import Installation
 from localpuppet.releases.difference import resources
 from localpuppet.releases.release import Release

@@ -18,7 +18,8 @@ from localpuppet.formats.names import NodeName, ReleasePath, RunId
 from localpuppet.formats.times import show_time
 from localpuppet.machine.files import make_private
 from localpuppet.machine.ports import Child, Clock, Ended, Processes
-from localpuppet.puppet.command import ApplyCommand, environment
+from localpuppet.puppet.command import ApplyCommand
+from localpuppet.puppet.environment import LeanStart, environment
 from localpuppet.puppet.installation import Installation
 from localpuppet.puppet.report import read_report
 from localpuppet.puppet.run_lock import PuppetRunLock
@@ -45,7 +46,7 @@ class Node:
         installation: Puppet, or why it cannot be used.
         call: Everything of `puppet apply` that does not depend on the input.
         reports: Report processors that Puppet is to run.
-        lean_start, route_file: What Ruby loads first; Puppet's routes.
+        lean_start, route_file: How Ruby starts; Puppet's routes.
         env: The environment that Puppet gets.
         enc_command: The site's own ENC, if there is one.
         grace: Seconds between TERM and KILL.
@@ -62,7 +63,7 @@ class Node:
     installation: Installation | PuppetMissingError
     call: Callable[[Installation, Release, str, RunOptions], ApplyCommand]
     reports: tuple[str, ...]
-    lean_start: Path
+    lean_start: LeanStart
     route_file: Path
     env: Mapping[str, str]
     enc_command: EncCommand | None
@@ -329,11 +330,9 @@ class Supervisor:
         self, run: RunDirectory, request: RunRequest, call: ApplyCommand, lock: NodeLock
     ) -> Child:
         node = self._node
-        installation = self._installation()
         env = environment(
             node.env,
-            lean=installation.lean,
-            lean_start=node.lean_start,
+            lean=node.lean_start,
             more={
                 **node.telling,
                 "LOCALPUPPET_RUN": run.id,

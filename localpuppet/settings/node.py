@@ -77,6 +77,7 @@ class Settings:
     puppet_directories: Mapping[str, Path]
     reports: tuple[str, ...]
     kick_always: bool
+    compiled_ruby: bool
     run_timeout: float
     grace: float
     enc_timeout: float
@@ -171,6 +172,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         },
         reports=tuple(puppet.get("reports", ())),
         kick_always=raw.get("kick") == "always",
+        compiled_ruby=puppet.get("compiled_ruby", True),
         run_timeout=timeouts.get("run", 3600),
         grace=timeouts.get("grace", 30),
         enc_timeout=timeouts.get("enc", 15),

@@ -12,6 +12,12 @@ begin
 rescue Errno::EBADF
   nil # a wrapper around Puppet closed it: then nobody inherits it
 end
+require_relative 'feature_index' if RUBY_ENGINE == 'ruby' && RUBY_VERSION.start_with?('3.1.')
+compiled = ENV['LOCALPUPPET_COMPILED']
+if compiled && RUBY_ENGINE == 'ruby'
+  require_relative 'compiled_ruby'
+  LocalpuppetCompiledRuby.start(compiled)
+end
 original = ENV['LOCALPUPPET_RUBYOPT']
 ENV.delete('LOCALPUPPET_UNSET').to_s.split.each { |name| ENV.delete(name) }
 ENV['RUBYOPT'] = original

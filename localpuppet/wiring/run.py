@@ -1,6 +1,7 @@
 """From the settings to a run: what prepares it, and what supervises it."""
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import PuppetMissingError
@@ -12,11 +13,11 @@ from localpuppet.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from localpuppet.enc.command import EncCommand
     from localpuppet.formats.names import ReleasePath
     from localpuppet.puppet.command import ApplyCommand, Compilation
+    from localpuppet.puppet.compiled_ruby import CompiledRuby
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.catalogs import CatalogCompiler
     from localpuppet.releases.classifier import Classifier
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from localpuppet.runs.observer import Observer
     from localpuppet.runs.options import RunOptions
     from localpuppet.runs.preparing import RunPreparation
+    from localpuppet.runs.records import RunDirectory
+    from localpuppet.runs.run import Status
     from localpuppet.runs.supervisor import Supervisor
     from localpuppet.runs.trying import TrialPreparation
 
@@ -120,6 +123,7 @@ class RunWiring:
         Raises:
             InvalidInputError: A setting is refused.
         """
+        from localpuppet.puppet.environment import LeanStart
         from localpuppet.releases.interfaces import check_kept
         from localpuppet.runs.supervisor import Node, Supervisor
         from localpuppet.wiring.inventory import InventoryWiring
@@ -128,12 +132,25 @@ class RunWiring:
         settings = self._node.settings
         for script in (settings.enc_script, settings.site_manifest):
             refuse_foreign(script)
+        installation = self._installation_or_problem()
+        compiled = self._compiled_ruby()
+        inventory = InventoryWiring(self._node)
+
+        def after_run(run: "RunDirectory", status: "Status") -> None:
+            inventory.after_run(observer.note, run, status)
+            if compiled is not None:
+                compiled.after_run(observer.note)
+
         node = Node(
             state=settings.state,
-            installation=self._installation_or_problem(),
+            installation=installation,
             call=self._call,
             reports=settings.reports,
-            lean_start=shared_file("lean_start.rb"),
+            lean_start=LeanStart(
+                flags=() if isinstance(installation, PuppetMissingError) else installation.lean,
+                file=shared_file("lean_start.rb"),
+                compiled=None if compiled is None else compiled.directory,
+            ),
             route_file=shared_file("routes.yaml"),
             env=self._node.environment,
             enc_command=enc_command(self._node),
@@ -145,7 +162,7 @@ class RunWiring:
             rollback=self._node.rollback,
             fits=partial(check_kept, self._releases.interfaces, partial(elsewhere, self._node)),
             telling=own_variables(settings),
-            after_run=partial(InventoryWiring(self._node).after_run, observer.note),
+            after_run=after_run,
         )
         return Supervisor(
             node,
@@ -153,6 +170,20 @@ class RunWiring:
             processes=self._node.processes,
             documents=self._node.documents,
             observer=observer,
+        )
+
+    def _compiled_ruby(self) -> "CompiledRuby | None":
+        """Return what keeps compiled Ruby from run to run, where the site wants it."""
+        from localpuppet.puppet.compiled_ruby import CompiledRuby
+
+        node = self._node
+        if not node.settings.compiled_ruby:
+            return None
+        return CompiledRuby(
+            node.settings.state / "cache" / "ruby",
+            script=shared_file("compile_ruby.rb"),
+            command=lambda: Path(node.installed().command),
+            env=node.environment,
         )
 
     def _installation_or_problem(self) -> "Installation | PuppetMissingError":

@@ -1,15 +1,18 @@
 """A node for each test: its own root, its own Puppet directories, the real Puppet."""
 
+import atexit
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +75,15 @@ class Node:
         path.chmod(mode)
         return path
 
+    @property
+    def compiled(self) -> Path:
+        """Where compiled Ruby is kept."""
+        return self.state / "cache" / "ruby"
+
+    def has_compiled(self) -> bool:
+        """Return whether all is compiled that the last run was made of."""
+        return (self.compiled / "pack").exists() and not (self.compiled / "wanted").exists()
+
     def settings(self, **more: Any) -> None:
         puppet = {
             "confdir": "puppet/conf",
@@ -130,10 +142,11 @@ class Node:
         for started in self.running:
             started.kill()
             started.communicate()
-        for process in processes_with(str(self.root)):
+        apart = [str(self.root), str(self.compiled)]
+        for process in processes_with(*apart):
             with suppress(ProcessLookupError):
                 os.kill(int(process.name), signal.SIGKILL)
-        self.wait_until(lambda: not processes_with(str(self.root)))
+        self.wait_until(lambda: not processes_with(*apart))
 
     def wait_until(self, condition: Callable[[], Any]) -> Any:
         """Return the first true value of `condition`, looking again and again."""
@@ -162,21 +175,38 @@ class Node:
         return found
 
 
-def processes_with(word: str) -> list[Path]:
-    """Return those of /proc that have this word in their command line."""
+def processes_with(*wanted: str) -> list[Path]:
+    """Return those of /proc that have one of these words in their command line."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # it has ended
-        if word.encode() in words:
+        if not {word.encode() for word in wanted}.isdisjoint(words):
             found.append(process)
     return found
 
 
+@cache
+def _pack(probe: str) -> Path:
+    """Make what Ruby need not compile again in each test: what most of their catalogs are of."""
+    top = Path(tempfile.mkdtemp(prefix="lp-compiled-", dir="/tmp"))
+    atexit.register(shutil.rmtree, top)
+    node = make_node(top, None)
+    node.write("var/cache/puppet.json", probe.replace("@ROOT@", str(top)), 0o600)
+    node.app(
+        "file { '/tmp/x': content => 'x' } -> exec { '/bin/true': } ~> service { 'x': }\n"
+        "trigger { 'x': } -> package { 'x': } -> user { 'x': }"
+    )
+    done = node.run("apply", "--noop")
+    assert done.code in (0, 1), done.err
+    node.wait_until(node.has_compiled)
+    return node.compiled / "pack"
+
+
 def make_node(root: Path, probe: str | None) -> Node:
-    """Make a node with the sample modules; `probe` is what is known of Puppet."""
+    """Make a node with the sample modules; `probe` is what is known of Puppet, if anything is."""
     node = Node(root)
     for name in ("modules/foo", "modules/dist", "enc", "manifests"):
         shutil.copytree(REPOSITORY / name, root / name)
@@ -187,4 +217,6 @@ def make_node(root: Path, probe: str | None) -> Node:
     if probe is not None:
         (root / "var" / "cache").mkdir(parents=True, mode=0o700)
         node.write("var/cache/puppet.json", probe.replace("@ROOT@", str(root)), 0o600)
+        node.compiled.mkdir(mode=0o700)
+        (node.compiled / "pack").hardlink_to(_pack(probe))
     return node

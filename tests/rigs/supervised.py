@@ -15,6 +15,7 @@ from localpuppet.formats.times import show_time
 from localpuppet.machine.flock import Flock
 from localpuppet.machine.ports import Ended
 from localpuppet.puppet.command import ApplyCommand, Compilation
+from localpuppet.puppet.environment import LeanStart
 from localpuppet.puppet.installation import Installation
 from localpuppet.releases.ledger import Ledger
 from localpuppet.releases.release import Release
@@ -81,7 +82,7 @@ class Site:
             installation=self.installation,
             call=self._call,
             reports=("store",),
-            lean_start=root / "lean.rb",
+            lean_start=LeanStart(flags=(), file=root / "lean.rb"),
             route_file=root / "routes.yaml",
             env={"PATH": "/bin"},
             enc_command=None,
