@@ -81,7 +81,7 @@ def middle(times: list[Took]) -> float:
 
 def make_root(directory: Path, *, real: bool, compiled: bool) -> Path:
     """Return a root with the sample app, or with an app of Debian's modules."""
-    root = directory / (("real" if real else "trivial") + ("" if compiled else ", all Ruby read"))
+    root = directory / (("real" if real else "trivial") + ("" if compiled else "-all-read"))
     for name in ("modules", "enc", "manifests"):
         shutil.copytree(REPOSITORY / name, root / name)
     (root / "puppet" / "var").mkdir(parents=True)
