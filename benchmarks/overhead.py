@@ -116,13 +116,20 @@ def peak_memory(command: list[str], env: dict[str, str]) -> float:
     return peak / 1024
 
 
-def bare_command(root: Path, directory: Path) -> list[str]:
-    """Return the command of the newest run, with a directory of its own for what it leaves."""
+def bare_run(root: Path, directory: Path, env: dict[str, str]) -> Callable[[], Took]:
+    """Return what does the newest run's command without us.
+
+    Each time with a directory of its own for what it leaves: Puppet would take the facts of the run
+    before from there, and ask no Facter.
+    """
     newest = max((root / "var" / "runs").iterdir())
     command: list[str] = json.loads((newest / "request.json").read_text())["command"]
-    own = directory / f"bare-{root.name}"
-    own.mkdir()
-    return [word.replace(str(newest), str(own)) for word in command]
+
+    def run() -> Took:
+        own = Path(tempfile.mkdtemp(prefix="bare-", dir=directory))
+        return timed([word.replace(str(newest), str(own)) for word in command], env, (0, 2))
+
+    return run
 
 
 def apply_row(root: Path, directory: Path, pairs: int, options: list[str]) -> str:
@@ -131,8 +138,8 @@ def apply_row(root: Path, directory: Path, pairs: int, options: list[str]) -> st
     ours = [str(VENV / "localpuppet"), "apply", *options]
     timed(ours, env, (0,))
     settle(root)
-    bare = bare_command(root, directory)
-    left, right = alternate(pairs, lambda: timed(ours, env, (0,)), lambda: timed(bare, env, (0, 2)))
+    bare = bare_run(root, directory, env)
+    left, right = alternate(pairs, lambda: timed(ours, env, (0,)), bare)
     both = list(zip(left, right, strict=True))
     wall = statistics.median(a.wall / b.wall for a, b in both)
     cpu = statistics.median(a.cpu / b.cpu for a, b in both)

@@ -1,6 +1,7 @@
 """Puppet as a program: where it is, how it is called, what it leaves behind.
 
-acts: `command`, `compiled_ruby`, `environment`, `facts`, `installation`, `kicks`, `log_lines`,
-`report`, `resources`, `run_lock`, `types`.
+decides: `log_lines`, `resources`, `types`.
+acts: `command`, `compiled_ruby`, `environment`, `facts`, `installation`, `kicks`, `report`,
+`run_lock`.
 touches the world: `probe`.
 """
