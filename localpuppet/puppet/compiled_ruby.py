@@ -4,11 +4,10 @@ Owns: when it is made. The run says what it missed; it is made once the run has 
 of its own, so that no run waits for it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from localpuppet.errors import LocalpuppetError
-from localpuppet.machine.processes import start_apart
 from localpuppet.puppet.installation import find_ruby
 
 
@@ -19,7 +18,8 @@ class CompiledRuby:
         directory: Where; a run makes it when it first has something to say.
         script: The Ruby file that compiles.
         command: Returns Puppet's command, whose interpreter is to compile.
-        env: The environment to compile in: that of runs.
+        start: Starts a command that goes on by itself, in the environment of runs.
+        path: The directories in which an interpreter may be, as `PATH` has them.
 
     Attributes:
         directory: See above.
@@ -31,12 +31,14 @@ class CompiledRuby:
         *,
         script: Path,
         command: Callable[[], Path],
-        env: Mapping[str, str],
+        start: Callable[[Sequence[str]], None],
+        path: str,
     ) -> None:
         self.directory = directory
         self._script = script
         self._command = command
-        self._env = env
+        self._start = start
+        self._path = path
 
     def after_run(self, note: Callable[[str], None]) -> None:
         """Have compiled what a run missed, if it did.
@@ -47,8 +49,8 @@ class CompiledRuby:
         if not (self.directory / "wanted").exists():
             return
         try:
-            ruby = find_ruby(self._command(), self._env.get("PATH", ""))
+            ruby = find_ruby(self._command(), self._path)
             if ruby is not None:
-                start_apart([str(ruby), str(self._script), str(self.directory)], env=self._env)
+                self._start([str(ruby), str(self._script), str(self.directory)])
         except LocalpuppetError as error:
             note(f"Ruby is not compiled for the next run: {error}")

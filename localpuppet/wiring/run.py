@@ -174,6 +174,7 @@ class RunWiring:
 
     def _compiled_ruby(self) -> "CompiledRuby | None":
         """Return what keeps compiled Ruby from run to run, where the site wants it."""
+        from localpuppet.machine.processes import start_apart
         from localpuppet.puppet.compiled_ruby import CompiledRuby
 
         node = self._node
@@ -183,7 +184,8 @@ class RunWiring:
             node.settings.state / "cache" / "ruby",
             script=shared_file("compile_ruby.rb"),
             command=lambda: Path(node.installed().command),
-            env=node.environment,
+            start=partial(start_apart, env=node.environment),
+            path=node.environment.get("PATH", ""),
         )
 
     def _installation_or_problem(self) -> "Installation | PuppetMissingError":
