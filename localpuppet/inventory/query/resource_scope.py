@@ -6,6 +6,7 @@ and the message names the type.
 """
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.text import one_line
 from localpuppet.inventory.query.rows import CLASS
 from localpuppet.inventory.query.tree import (
     And,
@@ -33,7 +34,9 @@ def check_resources(condition: Condition) -> None:
     if _only_classes(condition):
         return
     types = sorted(set(_types(condition)) - {CLASS})
-    named = f"resources of type {types[0][:60]} are" if types else "a query for all types is"
+    named = (
+        f"resources of type {one_line(types[0])[:60]} are" if types else "a query for all types is"
+    )
     raise InvalidInputError(
         f"{named} not answered: the inventory has classes only",
         where="resources",
@@ -47,7 +50,7 @@ def _only_classes(condition: Condition) -> bool:
     if isinstance(condition, Or):
         return all(map(_only_classes, condition.parts))
     if isinstance(condition, OneOf):
-        return condition.field.column == "type" and set(condition.values) <= {CLASS}
+        return condition.field.column == "type" and all(one == CLASS for one in condition.values)
     return (
         isinstance(condition, Compare)
         and condition.field.column == "type"

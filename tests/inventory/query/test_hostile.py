@@ -50,6 +50,7 @@ HOSTILE = {
     "['offset', 2 ** 63 - 1]])",
     "lone surrogate": "refused('query_nodes', 'a~\"\\ud800\"')",
     "lone surrogate of PQL": "refused('puppetdb_query', 'nodes { certname ~ \"\\\\ud800\" }')",
+    "lists among types": "refused('query_resources', '', ['in', 'type', ['array', [[], 'Class']]])",
     "spaces before the end": "refused('servers_with_facts', 'a=x' + ' ' * 65000 + 'x')",
     "indexes": "refused('puppetdb_query', 'inventory { facts.a' + '[1]' * 20000 + ' = 1 }')",
 }
