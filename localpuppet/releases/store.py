@@ -39,6 +39,7 @@ class Store:
         self._index = directory / "index"
         self._staging = directory / "staging"
         self._quarantine = directory / "quarantine"
+        self._weights: dict[str, tuple[int, int]] = {}  # as they were when they were last looked at
 
     def path(self, sha256: str) -> Path:
         """Return where the tree `sha256` is, or would be."""
@@ -200,11 +201,11 @@ class Store:
             if full:
                 real = digest(entries(path, where=sha256))
                 return "" if real == sha256 else f"has the bytes of {real}"
-            return (
-                ""
-                if _metadata(_line(name, os.lstat(file)) for name, file in _walk(path)) == expected
-                else "was changed (names, sizes, times or modes)"
-            )
+            found = [(name, os.lstat(file)) for name, file in _walk(path)]
+            if _metadata(_line(name, status) for name, status in found) != expected:
+                return "was changed (names, sizes, times or modes)"
+            self._weights[sha256] = (len(found), sum(status.st_size for _, status in found))
+            return ""
         except FileNotFoundError:
             return "is missing or incomplete"
         except IntegrityError as error:
@@ -228,9 +229,13 @@ class Store:
     def weight(self, sha256: str) -> tuple[int, int]:
         """Return how many files and links a tree here has, and how many bytes they are.
 
+        What `problem` or `sound` saw a moment ago is not looked at again.
+
         Raises:
             StateError: It cannot be read.
         """
+        if sha256 in self._weights:
+            return self._weights[sha256]
         path = self.path(sha256)
         try:
             sizes = [os.lstat(file).st_size for _, file in _walk(path)]
@@ -245,6 +250,7 @@ class Store:
             StateError: The disk refused.
         """
         make_private(self._quarantine)
+        self._weights.pop(sha256, None)
         aside = self._quarantine / f"{sha256}-{os.urandom(4).hex()}"
         try:
             (self._index / sha256).unlink(missing_ok=True)
@@ -260,6 +266,7 @@ class Store:
         Raises:
             StateError: The disk refused.
         """
+        self._weights.pop(sha256, None)
         try:
             (self._index / sha256).unlink(missing_ok=True)
             remove_tree(self.path(sha256))

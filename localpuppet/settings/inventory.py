@@ -12,11 +12,14 @@ policy: policies/inventory.policy        # who may claim which roles and address
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.times import parse_duration
-from localpuppet.inventory.facts import Selection
+
+if TYPE_CHECKING:
+    # Every verb reads the settings; only those that publish select facts.
+    from localpuppet.inventory.facts import Selection
 
 REFRESH = "12h"
 MAX_STALE = "15m"
@@ -28,18 +31,27 @@ class InventorySettings:
     """What a node tells of itself, and what it believes of others.
 
     Attributes:
-        selection: Which facts leave the node.
+        facts: Patterns of the facts that leave the node; empty for all.
+        hide: Patterns of those that do not.
         refresh: Seconds after which what has not changed is told again.
         max_stale: Seconds for which a view counts after it was last current.
         expire: Seconds after which an entry does not count any more; `None` for never.
         policy: The file that says who may claim what.
     """
 
-    selection: Selection
+    facts: tuple[str, ...]
+    hide: tuple[str, ...]
     refresh: float
     max_stale: float
     expire: float | None
     policy: Path
+
+    @property
+    def selection(self) -> "Selection":
+        """Which facts leave the node."""
+        from localpuppet.inventory.facts import Selection
+
+        return Selection(facts=self.facts, hide=self.hide)
 
 
 def inventory_settings(raw: Mapping[str, Any], root: Path, file: Path) -> InventorySettings:
@@ -65,10 +77,8 @@ def inventory_settings(raw: Mapping[str, Any], root: Path, file: Path) -> Invent
             hint="or nodes that are well would be left out",
         )
     return InventorySettings(
-        selection=Selection(
-            facts=tuple(body.get("facts", ())),
-            hide=tuple(body.get("hide", ())),
-        ),
+        facts=tuple(body.get("facts", ())),
+        hide=tuple(body.get("hide", ())),
         refresh=refresh,
         max_stale=seconds("max_stale", MAX_STALE),
         expire=expire,

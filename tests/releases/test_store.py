@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.errors import BusyError, IntegrityError
+from localpuppet.errors import BusyError, IntegrityError, StateError
 from localpuppet.releases.store import Store, tree_digest
 from tests.rigs.staged import tree_of
 
@@ -261,3 +261,14 @@ def test_a_file_of_exactly_one_read_is_read_to_its_end(tmp_path: Path) -> None:
         tree = plant(tmp_path / str(size), {"a": data})
         line = f"F {hashlib.sha256(data).hexdigest()} a\n".encode()
         assert tree_digest(tree, where="a") == hashlib.sha256(line).hexdigest()
+
+
+def test_a_weight_is_that_of_the_tree_as_it_was_last_looked_at(store: Store) -> None:
+    sha256 = add(store)
+    counted = store.weight(sha256)
+    assert counted[1] > 0
+    assert store.sound(sha256)
+    assert store.weight(sha256) == counted
+    store.remove(sha256)
+    with pytest.raises(StateError):
+        store.weight(sha256)
