@@ -2,7 +2,7 @@
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -106,11 +106,13 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     for name, seconds in {"LOOK": 0.01, "BEAT": 0.01, "AGAIN": 0.01, "REFUSED": 0.01}.items():
         monkeypatch.setattr(following, name, seconds)
     monkeypatch.setattr(following, "SETTLE", 0.02)
-    return Node(tmp_path)
+    made = Node(tmp_path)
+    yield made
+    made.view.close()
 
 
 async def test_whoever_waits_for_changes_hears_of_each(node: Node) -> None:

@@ -3,6 +3,7 @@
 import sqlite3
 import weakref
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def view(tmp_path: Path, clock: Clock) -> View:
-    return View(tmp_path / "state" / "view.sqlite", now=clock, expire=1000.0)
+def view(tmp_path: Path, clock: Clock) -> Iterator[View]:
+    with closing(View(tmp_path / "state" / "view.sqlite", now=clock, expire=1000.0)) as made:
+        yield made
 
 
 def _take(view: View, *entries: InventoryEntry) -> None:
@@ -171,7 +173,8 @@ def test_an_entry_expires_where_the_site_says_so(view: View, clock: Clock, tmp_p
     assert _nodes(view) == []
     assert view.entry(NodeName(WEB.name)) is None
     view.close()
-    assert _nodes(View(tmp_path / "state" / "view.sqlite", now=clock)) == [WEB.name]
+    with closing(View(tmp_path / "state" / "view.sqlite", now=clock)) as again:
+        assert _nodes(again) == [WEB.name]
 
 
 def test_a_reader_sees_one_moment_whoever_writes(view: View) -> None:
@@ -238,8 +241,8 @@ def test_a_damaged_file_is_an_error_and_can_be_made_anew(view: View, tmp_path: P
 
 def test_a_damaged_entry_is_an_error_and_never_nobody(view: View, tmp_path: Path) -> None:
     _take(view, entry(WEB.name, at=NOW))
-    with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
-        connection.execute("UPDATE entries SET token = CAST('a.YQ.b' AS BLOB)")
+    with closing(sqlite3.connect(tmp_path / "state" / "view.sqlite")) as file, file:
+        file.execute("UPDATE entries SET token = CAST('a.YQ.b' AS BLOB)")
     with pytest.raises(StateError, match="damaged entry"):
         list(view.entries())
 

@@ -26,7 +26,8 @@ CANARY = "canary-7e1f"
 USER_DATA = f"#!/bin/sh\n#role=web\nGREETING={CANARY}\nkernel=evil\nec2_metadata=evil\n"
 MANIFEST = "modules/app/trunk/app/manifests/init.pp"
 SHOWS = """
-  notify { "role ${facts['role']}, ${facts['kernel']}, ${facts['ec2_metadata']}, ${role}": }
+  $top = getvar('role')  # Puppet 8 takes a name that is not there for an error
+  notify { "role ${facts['role']}, ${facts['kernel']}, ${facts['ec2_metadata']}, ${top}": }
   notify { "id ${facts['instance_id']}": }
 """
 INPUT = "#localpuppet-input\n" + json.dumps({"app": "app/trunk", "classes": ["app"]})

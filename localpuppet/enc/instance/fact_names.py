@@ -21,8 +21,8 @@ kernelrelease kernelversion ldom ldom_* load_averages lsb* macaddress macaddress
 manufacturer memory memoryfree* memorysize* mountpoints mtu_* netmask netmask6 netmask6_* netmask_*
 network network6 network6_* network_* networking nim_type operatingsystem*
 os osfamily partitions path physicalprocessorcount processor processor[0-9]* processorcount
-processors productname ps ruby rubyplatform rubysitedir rubyversion scope6 scope6_* selinux
-selinux_* serialnumber solaris_zones sp_* ssh ssh*key sshfp_* swap* system32 system_profiler
+processors productname productversion ps ruby rubyplatform rubysitedir rubyversion scope6 scope6_*
+selinux selinux_* serialnumber solaris_zones sp_* ssh ssh*key sshfp_* swap* system32 system_profiler
 system_uptime timezone uptime uptime_* uuid virtual windows_* xen xendomains zfs_* zone_* zonename
 zones zpool_*
 """
