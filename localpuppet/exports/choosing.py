@@ -6,15 +6,17 @@ how a collector asks (`search`), how a policy is written (`policy`).
 - A type that no line names stops the run, with the line that would allow it: nobody has decided.
 - Where lines name the type, a resource of a signer that no line is about is left out, and named,
   before titles are compared: one peer stops nobody.
-- Guarded, the parameters in `GUARDED` do not count: they say what is written where, as whom, or
-  what else in the catalog is touched. The collector's own block may set them. A newline or `..` in
-  the title, or in what is left of the values, leaves the resource out.
+- Guarded, the parameters in `GUARDED` do not count: they say what is written where, as whom, which
+  program runs, or what else in the catalog is touched; nor do those of Puppet's own types that are
+  such (`OF_TYPES`). The collector's own block may set them. A newline or `..` in the title, or in
+  what is left of the values, leaves the resource out, and so does a path as `ensure` of a `File`:
+  that makes a link, and what is below the link is elsewhere.
 - Two resources with one title, of two nodes whose lines allow them, stop the run, with both places.
 """
 
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from localpuppet.errors import InvalidInputError
@@ -39,6 +41,7 @@ GUARDED = (
     "unless",
     "refresh",
     "user",
+    "*_cmd",
     # Puppet's own, which every resource has.
     "alias",
     "audit",
@@ -54,6 +57,16 @@ GUARDED = (
     "subscribe",
     "tag",
 )
+# Types of Puppet's → more of theirs, by names that are harmless elsewhere.
+OF_TYPES: Mapping[str, frozenset[str]] = {
+    "Cron": frozenset(("environment",)),
+    "Exec": frozenset(("cwd", "environment")),
+    "File": frozenset(("staging_location",)),
+    "Package": frozenset(
+        ("adminfile", "configfiles", "install_options", "responsefile", "uninstall_options")
+    ),
+    "Service": frozenset(("binary", "control", "manifest", "restart", "start", "status", "stop")),
+}
 _GUARDED = re.compile("|".join(map(fnmatch.translate, GUARDED)))
 _ESCAPES = re.compile(r"\n|\r|\.\.")
 _SHOWN = 80
@@ -148,10 +161,13 @@ def _taken(offer: Offer, policy: CollectPolicy) -> Taken | LeftOut:
         return LeftOut(node=node, ref=resource.ref, reason="no line is about this signer and title")
     if how is How.AS_IS:
         return Taken(node=node, resource=resource, how=how, dropped=())
-    dropped = tuple(sorted(name for name in resource.parameters if is_guarded(name)))
+    own = OF_TYPES.get(resource.type, frozenset())
+    dropped = tuple(sorted(one for one in resource.parameters if one in own or is_guarded(one)))
     kept = {name: one for name, one in resource.parameters.items() if name not in dropped}
     if _ESCAPES.search(resource.title):
         return LeftOut(node=node, ref=resource.ref, reason="its title has '..'")
+    if resource.type == "File" and any("/" in text for text in texts_in(kept.get("ensure"))):
+        return LeftOut(node=node, ref=resource.ref, reason="its ensure is a path")
     for name, value in kept.items():
         if any(_ESCAPES.search(text) for text in texts_in(value)):
             return LeftOut(node=node, ref=resource.ref, reason=f"its {name} has a newline or '..'")
@@ -159,7 +175,7 @@ def _taken(offer: Offer, policy: CollectPolicy) -> Taken | LeftOut:
 
 
 def is_guarded(parameter: str) -> bool:
-    """Return whether, guarded, a parameter counts only where a collector sets it."""
+    """Return whether, guarded, a parameter of any type counts only where a collector sets it."""
     return _GUARDED.match(parameter) is not None
 
 

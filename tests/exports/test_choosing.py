@@ -117,6 +117,40 @@ def test_a_guarded_parameter_may_hold_anything_for_it_does_not_count() -> None:
     assert len(choice.taken) == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("File", "validate_cmd"),
+        ("Concat", "validate_cmd"),
+        ("Service", "start"),
+        ("Package", "install_options"),
+        ("Exec", "environment"),
+    ],
+)
+def test_guarded_resources_run_no_program_of_their_exporter(kind: str, name: str) -> None:
+    evil = offer(EVIL, kind, "/srv/x", content="a", **{name: "/bin/sh -c evil"})
+    (taken,) = chosen(evil, kind=kind, lines=f"*\t{kind}\t/srv/*").taken
+    assert taken.dropped == (name,)
+    assert dict(taken.resource.parameters) == {"content": "a"}
+
+
+def test_what_another_type_calls_so_counts() -> None:
+    service = offer("web01", "Nagios_service", "x", status="1", environment="a")
+    (taken,) = chosen(service, kind="Nagios_service", lines="*\tNagios_service\t*").taken
+    assert taken.dropped == ()
+
+
+@pytest.mark.parametrize("ensure", ["/etc/cron.d", "sub/dir", ["/etc"]])
+def test_a_guarded_file_is_no_link_to_elsewhere(ensure: Any) -> None:
+    """With one at /srv/d, the title /srv/d/evil would be within the line and not below /srv."""
+    evil = offer(EVIL, "File", "/srv/d", ensure=ensure)
+    choice = chosen(evil, kind="File", lines="*\tFile\t/srv/*")
+    assert choice.taken == ()
+    assert choice.left_out[0].reason == "its ensure is a path"
+    good = offer("web01", "File", "/srv/d", ensure="directory")
+    assert len(chosen(good, kind="File", lines="*\tFile\t/srv/*").taken) == 1
+
+
 @pytest.mark.parametrize("name", ["path", "mode", "conf_dir", "subscribe", "command", "onlyif"])
 def test_guarded(name: str) -> None:
     assert is_guarded(name)
