@@ -3,11 +3,18 @@
 Owns: the drawing; a browser shows it as it stands.
 """
 
-from dataclasses import dataclass
 from html import escape
 
 from localpuppet.orchestrator.picture import Box, Edge, Picture
-from localpuppet.orchestrator.svg_parts import LETTER, LINE, LONGEST, MARGIN, document, text
+from localpuppet.orchestrator.svg_parts import (
+    LETTER,
+    LINE,
+    LONGEST,
+    MARGIN,
+    Place,
+    document,
+    text,
+)
 
 LABELLED = 40  # edges have labels in pictures with at most so many
 TOP, GAP, BETWEEN = 74, 16, 150
@@ -22,20 +29,6 @@ _STYLE = """\
   paint-order: stroke; }
 """
 _ARROWS = {"to": "#7b8794", "chain-to": "#c0392b", "same-to": "#b7791f"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where a box stands; pixels."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-    @property
-    def middle(self) -> float:
-        return self.y + self.height / 2
 
 
 def draw(picture: Picture) -> str:
@@ -59,7 +52,7 @@ def draw(picture: Picture) -> str:
     return document(picture.title, (width, height), _STYLE, _ARROWS, body)
 
 
-def _places(picture: Picture) -> list[_Place]:
+def _places(picture: Picture) -> list[Place]:
     """Return where each box stands: a column a group, each column in the middle."""
     columns: dict[int, list[Box]] = {}
     for box in picture.boxes:
@@ -75,7 +68,7 @@ def _places(picture: Picture) -> list[_Place]:
         width = min(letters, LONGEST) * LETTER + 20
         y = TOP + (tallest - heights[group]) / 2
         for box in boxes:
-            places.append(_Place(x=x, y=y, width=width, height=_height(box)))
+            places.append(Place(x=x, y=y, width=width, height=_height(box)))
             y += _height(box) + GAP
         x += width + BETWEEN
     return places
@@ -85,8 +78,8 @@ def _height(box: Box) -> int:
     return HEAD + LINE * len(box.lines) + FOOT
 
 
-def _heads(picture: Picture, places: list[_Place]) -> list[str]:
-    seen: dict[int, _Place] = {}
+def _heads(picture: Picture, places: list[Place]) -> list[str]:
+    seen: dict[int, Place] = {}
     for box, place in zip(picture.boxes, places, strict=True):
         seen.setdefault(box.group, place)
     return [
@@ -95,7 +88,7 @@ def _heads(picture: Picture, places: list[_Place]) -> list[str]:
     ]
 
 
-def _box(box: Box, place: _Place) -> str:
+def _box(box: Box, place: Place) -> str:
     kind = " ".join(["box", *["again"] * box.again, *["chain"] * box.critical])
     title = "\n".join((box.title, *box.lines))
     lines = [
@@ -110,7 +103,7 @@ def _box(box: Box, place: _Place) -> str:
     return "".join([*lines, "</g>"])
 
 
-def _edge(edge: Edge, places: list[_Place]) -> str:
+def _edge(edge: Edge, places: list[Place]) -> str:
     start, end = places[edge.start], places[edge.end]
     kind = "chain" if edge.critical else "" if edge.label else "same"
     marker = f"{kind}-to" if kind else "to"
@@ -123,7 +116,7 @@ def _edge(edge: Edge, places: list[_Place]) -> str:
     )
 
 
-def _label(edge: Edge, places: list[_Place]) -> str:
+def _label(edge: Edge, places: list[Place]) -> str:
     start, end = places[edge.start], places[edge.end]
     # A point of the curve nearer to its end: there the edges of one producer have parted.
     x = start.x + start.width + 0.59 * (end.x - start.x - start.width)

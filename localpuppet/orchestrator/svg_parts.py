@@ -5,6 +5,7 @@ that text is escaped. Refuses to know: what is drawn.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from html import escape
 
 LETTER = 7.2  # the width of a letter of 11 pixels, about
@@ -18,6 +19,21 @@ text { font: 11px sans-serif; fill: #1f2933; }
 .box { fill: #f4f6f8; stroke: #5b6b7b; }
 .edge { fill: none; stroke: #7b8794; }
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a box or a bend stands; pixels."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    @property
+    def middle(self) -> float:
+        """The height at which arrows begin and end."""
+        return self.y + self.height / 2
 
 
 def document(

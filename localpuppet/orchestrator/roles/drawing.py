@@ -4,7 +4,6 @@ Owns: the drawing, and what is left out so that people can read it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
@@ -12,7 +11,15 @@ from localpuppet.formats.text import one_line
 from localpuppet.orchestrator.roles.layout import Layout, arrange
 from localpuppet.orchestrator.roles.links import By
 from localpuppet.orchestrator.roles.relations import NOBODY, Edge, Relations, Role
-from localpuppet.orchestrator.svg_parts import LETTER, LINE, LONGEST, MARGIN, document, text
+from localpuppet.orchestrator.svg_parts import (
+    LETTER,
+    LINE,
+    LONGEST,
+    MARGIN,
+    Place,
+    document,
+    text,
+)
 
 MOST_BOXES = 60
 MOST_EDGES = 200
@@ -39,20 +46,6 @@ _STYLE = (
 .red {{ fill: {_CYCLE}; }}
 """
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where a box or a bend stands; pixels."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-    @property
-    def middle(self) -> float:
-        return self.y + self.height / 2
 
 
 def draw(found: Relations) -> str:
@@ -93,7 +86,7 @@ def _title(found: Relations) -> str:
     return f"Who makes whom run: {len(held)} roles, {sum(held)} nodes"
 
 
-def _places(layout: Layout, roles: Sequence[Role]) -> dict[int, _Place]:
+def _places(layout: Layout, roles: Sequence[Role]) -> dict[int, Place]:
     """Return where boxes and bends stand: each column in the middle."""
     heights = {
         vertex: HEAD + LINE * len(_lines(roles[vertex])) + FOOT if vertex < len(roles) else LANE
@@ -114,7 +107,7 @@ def _places(layout: Layout, roles: Sequence[Role]) -> dict[int, _Place]:
         width = min(max(widest, boldest * BOLD), LONGEST) * LETTER + 20
         y = TOP + (tallest - height) / 2
         for vertex in column:
-            places[vertex] = _Place(x=x, y=y, width=width, height=heights[vertex])
+            places[vertex] = Place(x=x, y=y, width=width, height=heights[vertex])
             y += heights[vertex] + GAP
         x += width + BETWEEN
     return places
@@ -134,7 +127,7 @@ def _lines(role: Role) -> list[str]:
 
 
 def _ways(
-    layout: Layout, edges: Sequence[Edge], index: Mapping[str, int], places: Mapping[int, _Place]
+    layout: Layout, edges: Sequence[Edge], index: Mapping[str, int], places: Mapping[int, Place]
 ) -> Iterator[tuple[Edge, list[tuple[float, float]]]]:
     """Yield each edge with its points; between each second pair of them it is straight.
 
@@ -188,7 +181,7 @@ def _path(edge: Edge, way: list[tuple[float, float]], cycle: bool) -> str:
     return _line(edge, drawn, cycle)
 
 
-def _loop(edge: Edge, place: _Place, cycle: bool) -> str:
+def _loop(edge: Edge, place: Place, cycle: bool) -> str:
     """Return an arrow from a box to itself, above it."""
     x, y = place.x + place.width - 34, place.y
     return _line(edge, f"M{x:.0f} {y:.0f}c-6 -24 30 -24 24 0", cycle)
@@ -204,7 +197,7 @@ def _line(edge: Edge, drawn: str, cycle: bool) -> str:
     )
 
 
-def _box(role: Role, place: _Place, red: bool) -> str:
+def _box(role: Role, place: Place, red: bool) -> str:
     kind = f"box{' nobody' * (not role.nodes)}{' cycle' * red}"
     title = "\n".join((_name(role), *map(str, role.nodes[:LONGEST])))
     parts = [

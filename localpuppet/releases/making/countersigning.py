@@ -16,34 +16,19 @@ from localpuppet.formats.text import one_line
 from localpuppet.releases.git.names import TRAILER, Tag
 from localpuppet.releases.git.signatures import signature_kind
 from localpuppet.releases.git.tags import sources_of
+from localpuppet.releases.making.signing_tree import SigningTree
 from localpuppet.releases.making.tagging import not_signed
 
 
-class TaggedTree(Protocol):
+class TaggedTree(SigningTree, Protocol):
     """The work tree of somebody who signs; `releases.git.work_tree` implements it."""
 
     def tag_object(self, tag: Tag) -> tuple[str, bytes] | None:
         """Return id and bytes of the object of an annotated tag; `None` where there is none."""
         ...
 
-    def remote_tag(self, tag: Tag) -> str:
-        """Return the id that the remote has for a tag; empty where it has no such tag."""
-        ...
-
     def countersign(self, tag: Tag, tag_object: str, *, message: str) -> str:
         """Sign the object of a tag; return the ref of the countersignature."""
-        ...
-
-    def is_signed(self, ref: str) -> bool:
-        """Return whether a tag object carries a signature."""
-        ...
-
-    def remove_ref(self, ref: str) -> None:
-        """Remove a ref that was just made."""
-        ...
-
-    def push_ref(self, ref: str) -> None:
-        """Push a ref; one that is there already is not moved."""
         ...
 
 

@@ -16,6 +16,7 @@ from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.git.names import TRAILER, Tag
 from localpuppet.releases.lockfile import LOCK, MANIFEST
 from localpuppet.releases.making.checking import Checked
+from localpuppet.releases.making.signing_tree import SigningTree
 from localpuppet.releases.source import Source
 
 # What Puppet would read here, and nodes would not get, if git ignores it.
@@ -28,7 +29,7 @@ _MATTERS = (
 )
 
 
-class WorkTree(Protocol):
+class WorkTree(SigningTree, Protocol):
     """The git work tree of somebody who makes a release; `releases.git.work_tree` implements it."""
 
     @property
@@ -52,28 +53,12 @@ class WorkTree(Protocol):
         """Return whether there is such a tag here."""
         ...
 
-    def remote_tag(self, tag: Tag) -> str:
-        """Return the id that the remote has for a tag; empty where it has no such tag."""
-        ...
-
     def remote_url(self) -> str:
         """Return the URL of the remote; empty when there is none."""
         ...
 
     def make_tag(self, tag: Tag, *, commit: str, message: str, sign: bool) -> None:
         """Make an annotated tag at a commit."""
-        ...
-
-    def is_signed(self, ref: str) -> bool:
-        """Return whether a tag object carries a signature."""
-        ...
-
-    def remove_ref(self, ref: str) -> None:
-        """Remove a ref that was just made."""
-        ...
-
-    def push_ref(self, ref: str) -> None:
-        """Push a ref; one that is there already is not moved."""
         ...
 
 
