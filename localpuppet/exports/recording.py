@@ -20,6 +20,7 @@ from localpuppet.exports.choosing import Choice, LeftOut, Taken
 from localpuppet.exports.document import SCHEMA, pack, parse_resources, read
 from localpuppet.exports.resource import ExportedResource
 from localpuppet.exports.search import show
+from localpuppet.exports.servers import servers_of
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.values import Json
@@ -189,7 +190,9 @@ def note_exports(run: RunDirectory) -> int:
     except OSError as error:
         raise state_problem(error, path) from error
     resources = read(data)
-    pack(resources)  # whoever exports must hear at once of what nobody would take
+    # Whoever exports must hear at once of what nobody would take.
+    pack(resources)
+    servers_of(resources)
     write_json(_exports(run), {"schema": SCHEMA, "resources": [one.to_dict() for one in resources]})
     return len(resources)
 

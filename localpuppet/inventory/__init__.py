@@ -1,6 +1,6 @@
 """Who is there, and what the nodes say of themselves.
 
-decides: `claims`, `entry`, `facts`, `index`, `presence`, `reading`,
+decides: `claims`, `entry`, `facts`, `index`, `presence`, `reading`, `server`,
     `summary`, `tombstone`.
 acts: `admission`, `following`, `publishing`.
 touches the world: `view`.

@@ -76,7 +76,7 @@ class ClaimPolicy:
     def refusal(self, entry: InventoryEntry) -> str | None:
         """Return which claim of an entry no line allows; `None` if each is allowed."""
         lines = [line for line in self.lines if line.signers.include(entry.node)]
-        for role in entry.roles:
+        for role in (*entry.roles, *(server.role for server in entry.servers)):
             if not any(line.roles is None or role in line.roles for line in lines):
                 return f"{entry.node} may not claim the role {one_line(role)[:60]!r}"
         if any(line.addresses is None for line in lines):
@@ -135,6 +135,7 @@ def _other_names(entry: InventoryEntry) -> Iterator[str]:
 def _said_as_addresses(entry: InventoryEntry) -> Iterator[tuple[str, Json]]:
     """Yield what stands where addresses do, with its place; none and "" are not said."""
     waiting: list[tuple[str, str, Json]] = [("networking", "", entry.facts.get("networking"))]
+    waiting += [("an exported server", "ip", one.ipaddress) for one in entry.servers]
     waiting += [(key, "ip", value) for key, value in entry.facts.items() if _FLAT.match(key)]
     while waiting:
         place, key, value = waiting.pop()

@@ -27,6 +27,7 @@ from localpuppet.formats.names import ClassName, Environment, NodeName, RunId
 from localpuppet.formats.strict_json import loads_again, parse_object
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.values import Json
+from localpuppet.inventory.server import MAX_SERVERS, ExportedServer
 
 # What a signature is over; base64 and the signature make up to 512 KiB of it on the bus.
 MAX_PACKED = 360 * 1024
@@ -112,6 +113,7 @@ class InventoryEntry:
         kicks: The roles and queries that its catalog kicks.
         queries: What its catalog asked.
         exports: What it exports.
+        servers: The servers among that.
         paths: The chains of nodes that led to the run, each with the first cause first; an empty
             one where the run began on the node itself. At most `MAX_PATHS`.
         tagged_at: When the tag of the release says that it was made, in seconds since 1970; `None`
@@ -132,6 +134,7 @@ class InventoryEntry:
     queries: tuple[AskedQuery, ...] = ()
     exports: ExportsSummary = NO_EXPORTS
     paths: tuple[tuple[NodeName, ...], ...] = ()
+    servers: tuple[ExportedServer, ...] = ()
     tagged_at: int | None = None
     digest: str = ""
 
@@ -180,6 +183,7 @@ class InventoryEntry:
                     size=exports.get("size", 0),
                 ),
                 paths=tuple(tuple(map(NodeName, one["nodes"])) for one in raw["paths"]),
+                servers=tuple(map(ExportedServer.parse_again, raw.get("servers", ()))),
                 tagged_at=raw.get("tagged_at"),
                 digest=raw["digest"],
             )
@@ -224,6 +228,7 @@ class InventoryEntry:
                 one.parsed_list("nodes", NodeName.parse, maximum=MAX_STEPS)
                 for one in fields.inner_list("paths", maximum=MAX_PATHS)
             ),
+            servers=tuple(map(ExportedServer.parse, _servers(fields))),
             tagged_at=fields.integer_or_none("tagged_at", minimum=0),
             digest=fields.text("digest"),
         )
@@ -250,6 +255,7 @@ class InventoryEntry:
                 "digest": self.exports.digest,
                 "size": self.exports.size,
             },
+            "servers": [one.to_dict() for one in self.servers],
             "tagged_at": self.tagged_at,
             "paths": [{"nodes": [str(name) for name in path]} for path in self.paths],
             "digest": self.digest,
@@ -315,6 +321,11 @@ def parse_role(text: str) -> str:
         InvalidInputError: The text is empty, longer than 1 KiB, or has a control character.
     """
     return parse_line(text, what="role")
+
+
+def _servers(fields: Fields) -> tuple[Fields, ...]:
+    # Older versions say nothing of servers.
+    return fields.inner_list("servers", maximum=MAX_SERVERS) if "servers" in fields else ()
 
 
 def _text(text: str) -> str:

@@ -33,6 +33,7 @@ from localpuppet.inventory.entry import (
     InventoryEntry,
     parse_role,
 )
+from localpuppet.inventory.server import ExportedServer
 
 # Facts that are another each time somebody looks: with them every run would be news.
 VOLATILE = (
@@ -219,6 +220,7 @@ class GoodRun:
         tagged_at: When the release's tag says that it was made, in seconds since 1970; `None` where
             that is not known.
         exports: What its catalog exports.
+        servers: The servers among that.
     """
 
     node: NodeName
@@ -235,6 +237,7 @@ class GoodRun:
     kicks: tuple[str, ...] = ()
     tagged_at: int | None = None
     exports: ExportsSummary = NO_EXPORTS
+    servers: tuple[ExportedServer, ...] = ()
 
 
 def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
@@ -262,6 +265,7 @@ def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
         kicks=run.kicks[:MAX_KICKS],
         queries=run.queries[:MAX_QUERIES],
         exports=run.exports,
+        servers=run.servers,
         paths=run.paths[:MAX_PATHS],
         tagged_at=run.tagged_at,
     ).digested()

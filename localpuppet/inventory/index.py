@@ -13,8 +13,9 @@ from localpuppet.inventory.entry import InventoryEntry
 
 ROLE = "role"
 NODE = "node"
-# Not a path of facts: the digest of what a node exports.
+# Not paths of facts: the digest of what a node exports, and the roles of its exported servers.
 EXPORTS = "(exports)"
+SERVER = "(server)"
 # Facts that people ask for; `role` and `node` besides.
 PATHS = (
     "datacenter",
@@ -51,6 +52,8 @@ def words_of(entry: InventoryEntry) -> Iterator[tuple[str, str]]:
         yield ROLE, str(word(role))
     if entry.exports.digest is not None:
         yield EXPORTS, entry.exports.digest
+    for server in entry.servers:
+        yield SERVER, str(word(server.role))
     for path in PATHS:
         found = word(at_path(entry.facts, path))
         if found is not None:

@@ -24,7 +24,7 @@ from localpuppet.errors import IntegrityError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.admission import Refusal
 from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.index import EXPORTS, NODE, PATHS, ROLE, word, words_of
+from localpuppet.inventory.index import EXPORTS, NODE, PATHS, ROLE, SERVER, word, words_of
 from localpuppet.inventory.reading import Equal
 from localpuppet.inventory.tombstone import Tombstone
 from localpuppet.machine.database import DamagedError, Database
@@ -378,7 +378,7 @@ def _narrowed(equal: Equal) -> tuple[str, list[str]]:
         if path == NODE:
             where += f" AND node IN ({marks})"
             values += [str(value) for value in wanted]
-        elif path == ROLE or path in PATHS:
+        elif path in (ROLE, SERVER, *PATHS):
             found = f"SELECT node FROM words WHERE path = ? AND word IN ({marks})"  # noqa: S608
             where += f" AND node IN ({found})"
             values += [path, *words]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from localpuppet.exports.resource import ExportedResource
     from localpuppet.formats.names import NodeName
     from localpuppet.inventory.entry import ExportsSummary, InventoryEntry
+    from localpuppet.inventory.server import ExportedServer
     from localpuppet.inventory.view import View
     from localpuppet.machine.ports import Log
     from localpuppet.runs.records import RunDirectory
@@ -59,7 +60,7 @@ class ExportsWiring:
 
     def offered(
         self, run: "RunDirectory", before: "InventoryEntry | None", *, now: float
-    ) -> "ExportsSummary":
+    ) -> "tuple[ExportsSummary, tuple[ExportedServer, ...]]":
         """Write down what a good run exports, for the bus; return what its entry says of it.
 
         Args:
@@ -73,13 +74,16 @@ class ExportsWiring:
         """
         from localpuppet.exports.document import aged, pack
         from localpuppet.exports.recording import read_exports
+        from localpuppet.exports.servers import servers_of
         from localpuppet.inventory.entry import ExportsSummary
 
-        packed = pack(aged(read_exports(run), self._exported(before), now=now))
+        resources = aged(read_exports(run), self._exported(before), now=now)
+        packed = pack(resources)
         self._outbox().write(packed)
-        return ExportsSummary(
+        summary = ExportsSummary(
             count=packed.count, digest=packed.digest or None, size=len(packed.data)
         )
+        return summary, servers_of(resources)
 
     def keep(self, *entries: "InventoryEntry | None") -> None:
         """Remove what none of some entries names.

@@ -278,8 +278,8 @@ class InventoryWiring:
         settings, outbox = self._node.settings.inventory, self.outbox()
         before = outbox.entry()
         found = good_run(self._fleet, run, status)
-        exports = self._exports.offered(run, before, now=found.at)
-        entry = entry_of(replace(found, exports=exports), settings.selection)
+        exports, servers = self._exports.offered(run, before, now=found.at)
+        entry = entry_of(replace(found, exports=exports, servers=servers), settings.selection)
         if entry.kicks or entry.queries:
             self._warn_of_cycles(note, before, entry)
         outbox.offer(entry, refresh=settings.refresh)

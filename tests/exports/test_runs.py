@@ -107,8 +107,16 @@ def test_who_is_forgotten_exports_nothing_any_more(fleet: Fleet) -> None:
 
 def test_a_key_that_is_revoked_takes_exports_away(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b", puppet=True)
-    exporting(a, '@@server { "web": hostname => "a" }')
+    exporting(a, '@@server { "web": ipaddress => "10.0.0.1", ports => 8080 }')
     applied(a)
     assert exports(b) == ["a Server[web]"]
+    b.node.app(
+        """
+        $web = servers_with_role('web')
+        notify { "to ${web[0]['hostname']} ${web[0]['ipaddress']}:${web[0]['ports'][0]}": }
+        Server <<| |>>
+        """
+    )
+    assert "to a 10.0.0.1:8080" in applied(b).out
     assert b.run("keys", "revoke", str(a.name)).code == 0
     assert exports(b) == []

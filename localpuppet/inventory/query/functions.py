@@ -15,6 +15,7 @@ from operator import itemgetter
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.values import Json, type_names
+from localpuppet.inventory.index import SERVER
 from localpuppet.inventory.query import puppetdb
 from localpuppet.inventory.query.discovery import parse_nodes, parse_resources
 from localpuppet.inventory.query.evaluating import Answer, Evaluation, Room, canonical
@@ -167,7 +168,26 @@ def _told(answer: Answer) -> list[tuple[str, Mapping[str, Json]]]:
 
 
 def _servers_with_role(reader: InventoryReader, arguments: Arguments) -> _Found:
-    return _servers(reader, _any_role(_texts(arguments, "a role")))
+    roles = _texts(arguments, "a role")
+    found = _servers(reader, _any_role(roles))
+    known = set(found.names)
+    # Who exported first comes first: puppet-kicker asked its database so.
+    exported = [
+        (server.since, str(entry.node), server.facts(entry.node))
+        for entry in reader.entries({SERVER: roles})
+        for server in entry.servers
+        if server.role in roles and entry.node not in known
+    ]
+    exported.sort(key=lambda one: one[:2])
+    if not exported or not isinstance(found.result, list) or not isinstance(found.watched, list):
+        return found
+    facts: list[Json] = [about for _, _, about in exported]
+    return _Found(
+        result=[*found.result, *facts],
+        names=sorted({*known, *(node for _, node, _ in exported)}),
+        watched=[*found.watched, *facts],
+        told=[*found.told, *((node, about) for _, node, about in exported)],
+    )
 
 
 def _any_role(names: Sequence[str]) -> Condition:
@@ -184,7 +204,7 @@ def _server_with_role(reader: InventoryReader, arguments: Arguments) -> _Found:
     servers = found.result if isinstance(found.result, list) else []
     return _Found(
         result=servers[0] if servers else fallback,
-        names=found.names[:1],
+        names=[name for name, _ in found.told[:1]],
         watched=found.watched[:1] if isinstance(found.watched, list) else None,
         told=found.told[:1],
     )
