@@ -10,7 +10,6 @@ Refuses to know: who is asked for receivers, and how a run ends.
 - A kick that is sent again, as nobody knows whether it arrived, has the same id: it counts once.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -129,7 +128,7 @@ class HeldKicks:
     @property
     def are_there(self) -> bool:
         """Whether a kick waits, of whichever run."""
-        return any(self._directory.glob("*.json"))
+        return bool(self.runs())
 
     def is_on(self, run: str) -> bool:
         """Return whether a run's record is open, so that somebody will release its kicks."""
@@ -168,20 +167,34 @@ class HeldKicks:
         write_json(self._file(run), replace(kick, released=self._now()).to_dict())
         return True
 
-    def due(self) -> Iterator[HeldKick]:
-        """Yield the kicks of runs that are over, the oldest run first.
+    def runs(self) -> list[RunId]:
+        """Return the runs whose kicks wait, the oldest first.
 
         Raises:
-            StateError: One cannot be read.
+            StateError: The directory cannot be read.
         """
+        found = []
         try:
-            names = sorted(path.stem for path in self._directory.glob("*.json"))
+            names = [path.stem for path in self._directory.glob("*.json")]
         except OSError as error:
             raise state_problem(error, self._directory) from error
         for name in names:
-            kick = self._read(RunId.parse(name))
-            if kick is not None and (kick.released is not None or self._is_dead(kick.run)):
-                yield kick
+            try:
+                found.append(RunId.parse(name))
+            except InvalidInputError:
+                continue  # not ours
+        return sorted(found)
+
+    def due(self, run: RunId) -> HeldKick | None:
+        """Return the kicks of a run that is over; `None` while it goes on, and where it has none.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        kick = self._read(run)
+        if kick is None or (kick.released is None and not self._is_dead(run)):
+            return None
+        return kick
 
     def drop(self, kick: HeldKick) -> None:
         """Take a kick away: it was sent, or is too old.

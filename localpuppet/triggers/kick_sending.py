@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.bus.outage import ours
-from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError
+from localpuppet.formats.names import RunId
 from localpuppet.formats.text import shown_names
 from localpuppet.machine.ports import Clock, LineKind, Log
 from localpuppet.triggers.held_kicks import HeldKick, HeldKicks
@@ -52,19 +53,29 @@ class KickSending:
         Args:
             told: Whether the bus holds what this node has to tell.
         """
+        problems = []
         try:
-            for kick in list(self._held.due()):
-                if self._held.is_too_old(kick):
-                    self._held.drop(kick)
-                    self._warn(f"{_who(kick)} not kicked: the bus was away for too long")
-                elif told or self._held.waited(kick) > PATIENCE:
-                    await self._send(kick)
+            for run in self._held.runs():
+                try:
+                    await self._step(run, told=told)
+                except StateError as error:
+                    problems.append(str(error))  # of one file; the others are not to wait for it
         except LocalpuppetError as error:
-            if str(error) != self._said:
-                self._warn(f"kicks wait: {error}")
-            self._said = str(error)
-        else:
-            self._said = ""
+            problems.append(str(error))
+        said = "; ".join(problems)
+        if said and said != self._said:
+            self._warn(f"kicks wait: {said}")
+        self._said = said
+
+    async def _step(self, run: RunId, *, told: bool) -> None:
+        kick = self._held.due(run)
+        if kick is None:
+            return
+        if self._held.is_too_old(kick):
+            self._held.drop(kick)
+            self._warn(f"{_who(kick)} not kicked: the bus was away for too long")
+        elif told or self._held.waited(kick) > PATIENCE:
+            await self._send(kick)
 
     async def _send(self, kick: HeldKick) -> None:
         try:

@@ -1,6 +1,7 @@
 """From the settings to kicks: what sends those that wait, and what is said of cycles."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from localpuppet.inventory.reading import InventoryReader
     from localpuppet.machine.ports import Log
     from localpuppet.triggers.kick_sending import KickSending
+
+# Seconds for which a run that kicks or asks others than before is looked at for cycles.
+LOOK = 5.0
 
 
 def kick_sending(
@@ -75,7 +79,8 @@ def warn_of_cycles(
 
     if not (now.kicks or now.queries) or (before is not None and asks_the_same(before, now)):
         return
-    for cycle in closed_cycles(reader, before, now):
+    end = time.monotonic() + LOOK
+    for cycle in closed_cycles(reader, before, now, lambda: time.monotonic() > end):
         note(f"nodes make each other run: {cycle.shown} ('localpuppet kicks' says why)")
 
 

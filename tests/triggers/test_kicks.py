@@ -190,6 +190,21 @@ async def test_the_kicks_of_a_run_that_died_are_sent(rig: Rig) -> None:
     assert len(rig.sent()) == 1
 
 
+async def test_a_file_that_is_damaged_holds_up_no_other(rig: Rig) -> None:
+    for run in (RUN, NEXT):
+        rig.record(run, over=True)
+        rig.held.hold(run, CALL, uuid=UUID)
+        rig.held.release(run)
+    rig.held._file(RUN).write_text('{"schema": 1}')
+    rig.held._file(RUN).with_name("notes.json").write_text("")
+    for _ in range(2):
+        await rig.sending.step(told=True)
+    assert len(rig.sent()) == 1
+    (warning,) = [text for level, text in rig.log.lines if level == "warning"]
+    assert warning.startswith("kicks wait: ")
+    assert str(RUN) in warning
+
+
 def test_what_cannot_be_kept_is_refused(rig: Rig) -> None:
     many = tuple(NodeName(f"n{number}.example.com") for number in range(MAX_RECEIVERS))
     rig.held.hold(RUN, CALL, uuid=UUID)

@@ -1,5 +1,6 @@
 """`localpuppet kicks`: which roles make which others run, and the cycles among them."""
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from localpuppet.orchestrator.roles.relations import Relations
     from localpuppet.wiring.inventory import InventoryWiring
 
+# Seconds after which no more questions of others are asked; what is left is counted.
+LOOK = 60.0
 REASONS = ("kick", "query", "trigger")
 _WORDS = {"kick": "is kicked", "query": "asks about it", "trigger": "was triggered"}
 
@@ -70,8 +73,11 @@ async def _found(inventory: "InventoryWiring", reasons: Sequence[str]) -> "Relat
     from localpuppet.orchestrator.roles.links import By, links_of
     from localpuppet.orchestrator.roles.relations import relations
 
+    end = time.monotonic() + LOOK
     async with inventory.reader(render.Silent().note) as view:
-        links = inventory.ask(view, links_of).answer
+        links = inventory.ask(
+            view, lambda reader: links_of(reader, lambda: time.monotonic() > end)
+        ).answer
     return relations(links, by=tuple(map(By, reasons)))
 
 

@@ -12,7 +12,7 @@ pictures.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
@@ -125,20 +125,22 @@ class _Said:
     steps: set[tuple[NodeName, NodeName]]
 
 
-def links_of(reader: InventoryReader) -> Links:
+def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False) -> Links:
     """Return the links of an inventory.
 
     Args:
         reader: The entries.
+        enough: Whether no more questions are to be asked: what others ask may take long.
 
     Raises:
         StateError: They cannot be read.
     """
     said = _said(reader.entries())
     found, lost, notes = [], [], []
-    if len(said.questions) > MAX_QUESTIONS:
-        notes.append(f"{len(said.questions) - MAX_QUESTIONS} more questions are not looked at")
-    for (by, text), asking in sorted(said.questions.items())[:MAX_QUESTIONS]:
+    for looked, ((by, text), asking) in enumerate(sorted(said.questions.items())):
+        if looked == MAX_QUESTIONS or enough():
+            notes.append(f"{len(said.questions) - looked} more questions are not looked at")
+            break
         try:
             answer = _names(by, text, reader)
         except InvalidInputError as error:

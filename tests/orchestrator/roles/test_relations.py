@@ -134,6 +134,17 @@ def test_what_cannot_be_understood_and_whom_nobody_finds_is_said() -> None:
     assert all("of a.example.com is not understood" in note for note in found.notes)
 
 
+def test_questions_that_take_too_long_are_counted_and_no_cycle_passes_for_new() -> None:
+    fleet = MemoryInventory(
+        [node("a", "a", kicks=(role("b"), role("c"))), node("b", "b", kicks=(role("a"),))]
+    )
+    found = links_of(fleet, lambda: True)
+    assert found.notes == ("3 more questions are not looked at",)
+    asked = iter([False] * 4)
+    now = fleet.listed[1]
+    assert closed_cycles(fleet, None, now, lambda: next(asked, True)) == []
+
+
 @pytest.mark.parametrize("name", ["a", "m", "z"])
 def test_another_entry_stands_in_the_place_of_a_nodes_own(name: str) -> None:
     before = MemoryInventory([node("b"), node("m")])
