@@ -65,6 +65,7 @@ class ModuleForge:
         cut: Archives whose first answer breaks off in the middle.
         elsewhere: A URL that archives are redirected to; empty for none.
         lies: Archives → the digest that the API says instead of theirs.
+        said: How many megabytes a redirect says besides where it leads.
         silent: Whether the API says no SHA-256.
         token: What it wants as `Authorization: Bearer …`; empty for nothing.
         slow: What goes on for ever, a byte at a time: "headers", "body", or nothing.
@@ -75,6 +76,7 @@ class ModuleForge:
     cut: set[str] = field(default_factory=set)
     elsewhere: str = ""
     lies: dict[str, str] = field(default_factory=dict)
+    said: int = 0
     silent: bool = False
     token: str = ""
     slow: str = ""
@@ -155,12 +157,21 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         if path.startswith("/v3/files/") and name in forge.files:
             if forge.elsewhere:
-                self._answer(302, b"", Location=f"{forge.elsewhere}{path}")
+                self._redirect(f"{forge.elsewhere}{path}", forge.said)
             else:
                 self._file(name, forge.files[name])
             return
         found = forge.document(path)
         self._answer(200 if found else 404, json.dumps(found or {"message": "no"}).encode())
+
+    def _redirect(self, place: str, megabytes: int) -> None:
+        self.send_response(302)
+        self.send_header("Location", place)
+        self.send_header("Content-Length", str(megabytes * 1024 * 1024))
+        self.end_headers()
+        with suppress(OSError):  # whoever asked has left
+            for _ in range(megabytes):
+                self.wfile.write(bytes(1024 * 1024))
 
     def _file(self, name: str, data: bytes) -> None:
         start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))

@@ -144,16 +144,11 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def http_error_302(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
     ) -> object:
-        followed = False
+        fp.close()  # urllib would read the body to its end, and it need not have one
         try:
-            answer = super().http_error_302(req, fp, code, msg, headers)
-            followed = True
+            return super().http_error_302(req, fp, code, msg, headers)
         except ValueError as error:  # a host without an end
             raise urllib.error.URLError("it redirects to a URL that is malformed") from error
-        finally:
-            if not followed:
-                fp.close()
-        return answer
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 

@@ -1,6 +1,7 @@
 """Transfers from a forge whose server, or whoever stands before it, is not to be trusted."""
 
 import hashlib
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from localpuppet.releases.forge.client import Forge
 from localpuppet.releases.forge.directory import DirectoryForge
 from localpuppet.releases.forge.names import Slug
 from localpuppet.releases.forge.ports import ForgeRelease
-from localpuppet.releases.forge.transfer import Access, Transfer
+from localpuppet.releases.forge.transfer import Access, MissingError, Transfer
 from localpuppet.releases.forge.versions import Version
 from tests.rigs.module_forge import ModuleForge, serve
 from tests.rigs.tls import Authority
@@ -50,6 +51,19 @@ def test_a_redirect_to_an_address_that_is_not_one_is_an_answer_of_the_forge(
     with pytest.raises(UnavailableError, match=r"cannot be fetched|answered 302") as refused:
         transfer(url, tmp_path, token).file(f"{url}/v3/files/{NTP}", tmp_path / "part")
     assert "s3cret" not in str(refused.value)
+
+
+def test_what_a_redirect_says_besides_is_not_read(
+    modules: ModuleForge, url: str, tmp_path: Path
+) -> None:
+    modules.elsewhere, modules.said = f"{url}/nowhere", 64
+    tracemalloc.start()
+    try:
+        with pytest.raises(MissingError):
+            transfer(url, tmp_path).file(f"{url}/v3/files/{NTP}", tmp_path / "part")
+        assert tracemalloc.get_traced_memory()[1] < 16 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("port", ["99999", "port"])
