@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.cli import render
+from localpuppet.errors import UnavailableError
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ Examples:
   localpuppet kicks --svg > kicks.svg
   localpuppet kicks --json | jq .cycles
 
-Exit codes: 0, or 1 for a cycle with --check; 69 the inventory could not be asked.
+Exit codes: 0, or 1 for a cycle with --check; 69 the inventory could not be asked,
+or, with --check, not whole within a minute.
 """,
 )
 @click.option("--check", is_flag=True, help="Exit 1 if there is a cycle.")
@@ -67,6 +69,11 @@ def kicks_command(
         _show(found)
     if check and found.cycles:
         raise click.exceptions.Exit(1)
+    if found.left:
+        problem = f"{found.left} kicks and queries took too long to look at"
+        if check:
+            raise UnavailableError(f"{problem}: there may be a cycle", where="inventory")
+        render.say(f"# {problem}: there may be more", err=True)
 
 
 async def _found(inventory: "InventoryWiring", reasons: Sequence[str]) -> "Relations":

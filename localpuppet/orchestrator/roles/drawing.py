@@ -233,6 +233,8 @@ def _notes(found: Relations, *, boxes: int, edges: int) -> list[tuple[str, str]]
         notes.append(("red", f"{len(found.cycles) - MOST_CYCLES} more cycles"))
     if not found.edges:
         notes.append(("note", "nobody kicks, asks about or triggers another node"))
+    if found.left:
+        notes.append(("note", f"{found.left} kicks and queries took too long to look at"))
     if len(found.roles) > boxes:
         notes.append(("note", f"{len(found.roles) - boxes} more roles are not drawn"))
     if len(found.edges) > edges:

@@ -69,13 +69,15 @@ class Links:
         nodes: Each node of the inventory, and its roles.
         links: Those that lead from a node to another one.
         lost: Kicks that find nobody: the text, and who kicks.
-        notes: What could not be looked at, each one line.
+        notes: What is not understood, each one line.
+        left: How many questions were not looked at.
     """
 
     nodes: dict[NodeName, tuple[str, ...]]
     links: tuple[Link, ...]
     lost: tuple[tuple[str, frozenset[NodeName]], ...]
     notes: tuple[str, ...]
+    left: int = 0
 
 
 class WithEntry:
@@ -137,9 +139,10 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
     """
     said = _said(reader.entries())
     found, lost, notes = [], [], []
+    left = 0
     for looked, ((by, text), asking) in enumerate(sorted(said.questions.items())):
         if looked == MAX_QUESTIONS or enough():
-            notes.append(f"{len(said.questions) - looked} more questions are not looked at")
+            left = len(said.questions) - looked
             break
         try:
             answer = _names(by, text, reader)
@@ -158,6 +161,7 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
         links=(*found, *_triggers(said, found)),
         lost=tuple(lost),
         notes=tuple(notes),
+        left=left,
     )
 
 

@@ -56,13 +56,15 @@ class Relations:
         roles: By name.
         edges: By start, end and reason.
         cycles: Each once, the shortest first.
-        notes: What could not be looked at, each one line.
+        notes: What is not understood, each one line.
+        left: How many questions of others were not looked at; there may be more edges and cycles.
     """
 
     roles: tuple[Role, ...]
     edges: tuple[Edge, ...]
     cycles: tuple[Cycle, ...]
     notes: tuple[str, ...]
+    left: int = 0
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
@@ -75,6 +77,7 @@ class Relations:
             ],
             "cycles": [cycle.to_dict() for cycle in self.cycles],
             "notes": list(self.notes),
+            "left": self.left,
         }
 
 
@@ -109,6 +112,7 @@ def relations(links: Links, *, by: Collection[By] = tuple(By)) -> Relations:
         ),
         cycles=cycles_of(wanted, names),
         notes=links.notes,
+        left=links.left,
     )
 
 

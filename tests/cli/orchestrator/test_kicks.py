@@ -3,8 +3,14 @@
 import time
 from typing import Any
 
+import pytest
+from click.testing import CliRunner
+
+from localpuppet.cli.main import cli
+from localpuppet.errors import UnavailableError
 from localpuppet.inventory.entry import AskedQuery
 from localpuppet.inventory.publishing import Outbox
+from localpuppet.orchestrator.roles import links
 from tests.inventory.entries import entry
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
@@ -57,3 +63,20 @@ def test_nobody_and_could_not_ask_are_different(fleet: Fleet) -> None:
     )
     done = web.run("kicks", "--check")
     assert (done.code, done.out) == (69, "")
+
+
+def test_a_check_that_could_not_look_at_all_does_not_say_that_there_is_no_cycle(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (web,) = fleet.add("web")
+    say(web, "web", kicks=('role="haproxy"',))
+    monkeypatch.setattr(links, "MAX_QUESTIONS", 0)
+    runner = CliRunner()
+    words = ["--root", str(web.root), "kicks"]
+    shown = runner.invoke(cli, words)
+    assert (shown.exit_code, "took too long to look at: there may be more" in shown.output) == (
+        0,
+        True,
+    )
+    checked = runner.invoke(cli, [*words, "--check"])
+    assert isinstance(checked.exception, UnavailableError)
