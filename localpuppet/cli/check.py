@@ -45,7 +45,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     if node.ledger.rollback() is None:  # else whoever rolled back has decided
         app = loaded.input.app
         try:
-            before = RunWiring(node).applied_elsewhere() if node.ledger.begins(app) else None
+            before = RunWiring(node).applied_elsewhere(app) if node.ledger.begins(app) else None
             node.ledger.check_forward(app, before=before)
         except LocalpuppetError as error:
             raise loaded.placed(error) from error

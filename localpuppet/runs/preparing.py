@@ -117,7 +117,7 @@ class RunPreparation:
         asks_enc: bool,
         note: Callable[[str], None],
         named: Callable[[ReleasePath], None],
-        applied_elsewhere: Callable[[], AppliedElsewhere | None],
+        applied_elsewhere: Callable[[ReleasePath], AppliedElsewhere | None],
         keep: Callable[[], Flock],
     ) -> None:
         self._own_input = own_input
@@ -182,7 +182,7 @@ class RunPreparation:
                 self._named(loaded.input.app)
             app = loaded.input.app
             asked = not decided and self._ledger.begins(app)
-            before = self._applied_elsewhere() if asked else None
+            before = self._applied_elsewhere(app) if asked else None
             if not decided:
                 self._ledger.check_forward(app, before=before)
             release = self._releases.provide(app, package=package)

@@ -30,13 +30,14 @@ class MadeAnew:
         self._fleet = FleetWiring(node)
         self._inventory = InventoryWiring(node, fleet=self._fleet)
 
-    def applied(self, note: Callable[[str], None]) -> "AppliedElsewhere | None":
-        """Return the release that this node itself last told the others of; `None` for none.
+    def applied(self, source: str, note: Callable[[str], None]) -> "AppliedElsewhere | None":
+        """Return the release of a source that this node last told the others of; `None` for none.
 
         Only an entry that this node has signed, by a key that is believed here, counts. What goes
         wrong is noted: a bus that is away, or lies, keeps no node from its first run.
 
         Args:
+            source: The source, of which no release was applied here yet.
             note: Takes what a person should read.
         """
         from localpuppet.formats.names import ReleasePath
@@ -52,11 +53,16 @@ class MadeAnew:
             app = ReleasePath.parse(entry.release, where="inventory entry: release")
         except LocalpuppetError as error:
             note(
-                "no release was applied here yet, and what this node said on the bus of one before"
-                f" does not count: {error}"
+                f"no release of {source} was applied here yet, and what this node said on the bus"
+                f" of one before does not count: {error}"
             )
             return None
-        note(f"no release was applied here yet; as this node said on the bus, its last is {app}")
+        if app.source != source:
+            return None
+        note(
+            f"no release of {source} was applied here yet; as this node said on the bus, its last"
+            f" is {app}"
+        )
         return AppliedElsewhere(app=app, tagged_at=entry.tagged_at)
 
     def _own_entry(self) -> "InventoryEntry | None":

@@ -61,11 +61,11 @@ class RunWiring:
             keep=self._releases.store.kept,
         )
 
-    def applied_elsewhere(self) -> "AppliedElsewhere | None":
+    def applied_elsewhere(self, app: "ReleasePath") -> "AppliedElsewhere | None":
         """Return what this node said on the bus that it applied; see `MadeAnew.applied`."""
         from localpuppet.wiring.made_anew import MadeAnew
 
-        return MadeAnew(self._node).applied(self._node.observe("").note)
+        return MadeAnew(self._node).applied(app.source, self._node.observe("").note)
 
     def trial(self, named: "Callable[[str], None]") -> "TrialPreparation":
         """Return what makes a work tree ready for a run; see it for `named`."""

@@ -137,7 +137,7 @@ class Site:
             asks_enc=asks_enc,
             note=self.notes.append,
             named=self.named.append,
-            applied_elsewhere=lambda: self.elsewhere.pop() if self.elsewhere else None,
+            applied_elsewhere=lambda _app: self.elsewhere.pop() if self.elsewhere else None,
             keep=Store(self.root.parent / "store").kept,
         )
 
