@@ -118,6 +118,49 @@ class WithEntry:
         return self._entry if node == self._entry.node else self._reader.entry(node)
 
 
+class _EnoughError(Exception):
+    """There is no time left for a question."""
+
+
+class _Until:
+    """An inventory that is read until it is enough: an `InventoryReader`.
+
+    What others ask may take long, also one question of one node.
+
+    Args:
+        reader: The inventory.
+        enough: Whether nothing more is to be read.
+    """
+
+    def __init__(self, reader: InventoryReader, enough: Callable[[], bool]) -> None:
+        self._reader = reader
+        self._enough = enough
+
+    @property
+    def revision(self) -> int:
+        """Return the revision of the inventory."""
+        return self._reader.revision
+
+    def current_until(self) -> float | None:
+        """Return when the inventory was last current."""
+        return self._reader.current_until()
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        """Yield entries, sorted by name, until it is enough.
+
+        Raises:
+            _EnoughError: It is.
+        """
+        for entry in self._reader.entries(equal):
+            if self._enough():
+                raise _EnoughError
+            yield entry
+
+    def entry(self, node: NodeName) -> InventoryEntry | None:
+        """Return the entry of a node."""
+        return self._reader.entry(node)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
     """What the entries say of others, each different text once."""
@@ -132,7 +175,7 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
 
     Args:
         reader: The entries.
-        enough: Whether no more questions are to be asked: what others ask may take long.
+        enough: Whether no more is to be read: what others ask may take long.
 
     Raises:
         StateError: They cannot be read.
@@ -145,7 +188,10 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
             left = len(said.questions) - looked
             break
         try:
-            answer = _names(by, text, reader)
+            answer = _names(by, text, _Until(reader, enough))
+        except _EnoughError:
+            left = len(said.questions) - looked
+            break
         except InvalidInputError as error:
             shown = f"{by} {one_line(text)[:MAX_SHOWN]!r}"
             notes.append(f"{shown} of {shown_names(sorted(asking))} is not understood: {error}")

@@ -174,3 +174,12 @@ def test_a_node_hears_of_the_cycles_that_it_closes_and_of_no_other() -> None:
         assert closed_cycles(holds, now, now) == []
     assert asks_the_same(now, now)
     assert not asks_the_same(now, web)
+
+
+def test_one_question_of_another_does_not_take_longer_than_there_is_time() -> None:
+    others = [node(f"n{number}") for number in range(20)]
+    inventory = MemoryInventory([node("evil", kicks=("a=1",)), *others])
+    looks = iter(range(100))
+    found = links_of(inventory, lambda: next(looks) >= 5)
+    assert (found.left, found.links, found.lost) == (1, (), ())
+    assert next(looks) < 10, "it went on reading"
