@@ -125,8 +125,6 @@ class ExportsFollower:
                 self._log.warning(f"exports are fetched anew: {error}", kind=LineKind.INVENTORY)
                 self._held.rebuild()
                 return await self._update(kv)
-            finally:
-                self._held.close()
 
     async def _update(self, kv: KeyValue) -> bool:
         before = await asyncio.to_thread(self._held.digests)

@@ -41,12 +41,9 @@ class Collecting:
             InvalidInputError: The policy is refused, or stops the run.
             StateError: What is held cannot be read.
         """
-        try:
-            policy = read_collect_policy(self._policy)
-            with closing(self._held.find(kind=kind, tag=search.tag())) as offers:
-                return choose(offers, kind, search, me=self._me, policy=policy)
-        finally:
-            self._held.close()
+        policy = read_collect_policy(self._policy)
+        with closing(self._held.find(kind=kind, tag=search.tag())) as offers:
+            return choose(offers, kind, search, me=self._me, policy=policy)
 
     def warnings(self, choice: Choice) -> list[str]:
         """Return what the author of a manifest should know of an answer, each in one line.

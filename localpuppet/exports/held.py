@@ -19,7 +19,6 @@ from pathlib import Path
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.exports.resource import ExportedResource, Offer
-from localpuppet.formats.fields import Fields
 from localpuppet.formats.strict_json import loads_again
 from localpuppet.machine.database import DamagedError, Database
 
@@ -175,19 +174,20 @@ class HeldExports:
         Raises:
             StateError: It cannot be read.
         """
-        conditions: list[str] = []
-        values: list[str] = []
-        for condition, value in (("node = ?", node), ("type = ?", kind)):
+        tables, conditions, values = "resources", ["1"], []
+        for condition, value in (("node = ?", node), ("resources.type = ?", kind)):
             if value is not None:
                 conditions.append(condition)
                 values.append(value)
         if kind is not None and tag is not None:
-            conditions.append("id IN (SELECT id FROM tags WHERE type = ? AND tag = ?)")
+            # The tag first: left to itself, SQLite walks through the whole type, which is sorted.
+            tables = "tags CROSS JOIN resources USING (id)"
+            conditions.append("tags.type = ? AND tag = ?")
             values += [kind, tag]
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         with self._database.snapshot() as connection:
             rows = connection.execute(
-                f"SELECT node, body FROM resources{where} ORDER BY type, title, node",  # noqa: S608
+                f"SELECT node, body FROM {tables} WHERE {' AND '.join(conditions)}"  # noqa: S608
+                " ORDER BY resources.type, title, node",
                 values,
             )
             for name, body in rows:
@@ -207,8 +207,8 @@ class HeldExports:
 
     def _read(self, body: str) -> ExportedResource:
         try:
-            return ExportedResource.parse(Fields(loads_again(body.encode()), where="held"))
-        except (ValueError, InvalidInputError) as error:
+            return ExportedResource.parse_again(loads_again(body.encode()))
+        except ValueError as error:
             raise DamagedError(
                 f"holds a damaged resource: {error}", where=str(self._database.path)
             ) from error

@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
@@ -78,6 +79,18 @@ class ExportedResource:
             ).checked()
         except InvalidInputError as error:
             raise error.at(reference(*named)) from error
+
+    @classmethod
+    def parse_again(cls, raw: Mapping[str, Any]) -> "ExportedResource":
+        """Return a resource that `parse` has taken before: for a tenth of the work.
+
+        Raises:
+            ValueError: It was damaged since.
+        """
+        try:
+            return cls(**{**raw, "tags": tuple(raw["tags"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a resource: {error}") from error
 
     @property
     def ref(self) -> str:

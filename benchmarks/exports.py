@@ -1,0 +1,124 @@
+"""Exports: what a collector costs among many nodes, and what publishing many resources costs.
+
+    python -m benchmarks.exports [--nodes 10000]
+
+No peer stands beside these figures: they are parts of a run, against bars of their own.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from pathlib import Path
+
+from localpuppet.bus.sqlite.store import open_sqlite
+from localpuppet.exports.bringing import ExportsBaggage
+from localpuppet.exports.collecting import Collecting
+from localpuppet.exports.document import pack, read, unpack
+from localpuppet.exports.held import HeldExports
+from localpuppet.exports.outbox import ExportsOutbox
+from localpuppet.exports.resource import ExportedResource
+from localpuppet.exports.search import Search
+from localpuppet.formats.names import NodeName
+from localpuppet.formats.values import Json
+from localpuppet.inventory.entry import ExportsSummary
+from tests.inventory.entries import entry
+
+EACH = 10
+MATCHING = 100
+MANY = 5000
+ROUNDS = 20
+
+
+def resource(node: int, number: int, *tags: str) -> ExportedResource:
+    """Return a member of a load balancer, as haproxy's module has it."""
+    return ExportedResource(
+        type="Haproxy::Balancermember",
+        title=f"n{node:05}-{number}",
+        tags=tuple(sorted(("app", "class", "haproxy", "node", f"dc{node % 10}", *tags))),
+        file="/etc/puppet/modules/site/tags/r1/site/manifests/web.pp",
+        line=12,
+        parameters={
+            "listening_service": "shop",
+            "ports": [8080, 8443],
+            "server_names": f"n{node:05}.example.com",
+            "ipaddresses": f"10.{node // 250}.{node % 250}.{number}",
+            "options": ["check", "inter 2s"],
+        },
+    )
+
+
+def timed(what: str, bar: str, took: list[float]) -> None:
+    """Print the median of what something took."""
+    took.sort()
+    print(f"{what:<58} {took[len(took) // 2] * 1000:8.1f} ms   {bar}")
+
+
+def collecting(directory: Path, nodes: int) -> None:
+    """Collect a hundred resources of those of all nodes."""
+    held = HeldExports(directory / "held.sqlite")
+    begun = time.perf_counter()
+    for node in range(nodes):
+        tags = ("wanted",) if node % (nodes // MATCHING) == 0 else ()
+        own = [resource(node, n, *(tags if n == 0 else ())) for n in range(EACH)]
+        held.hold(f"n{node:05}.example.com", "1", own)
+    print(f"holding {nodes} nodes: {time.perf_counter() - begun:.1f} s")
+    policy = directory / "collect.policy"
+    policy.write_text("*\tHaproxy::Balancermember\t*\n")
+    policy.chmod(0o644)
+    answering = Collecting(held, me="me.example.com", policy=policy)
+    asked: list[tuple[Json, int]] = [(["tag", "==", "wanted"], MATCHING), (None, nodes * EACH)]
+    for condition, count in asked:
+        took = []
+        for _ in range(ROUNDS if count == MATCHING else 1):
+            begun = time.perf_counter()
+            found = answering.collect("Haproxy::Balancermember", Search.parse(condition))
+            took.append(time.perf_counter() - begun)
+            assert len(found.taken) == count
+        bar = "bar: 20 ms" if count == MATCHING else ""
+        timed(f"collect {count} of {nodes * EACH} resources", bar, took)
+    held.close()
+
+
+async def publishing(directory: Path) -> None:
+    """Publish five thousand resources of one node, on SQLite."""
+    resources = [resource(n, 0) for n in range(MANY)]
+    name = NodeName("n00000.example.com")
+    took: list[float] = []
+    kv = await open_sqlite(directory / "bus.sqlite", timeout=5)
+    for round_ in range(5):
+        changed = [resource(round_, 1), *resources]
+        begun = time.perf_counter()
+        packed = pack(changed)
+        outbox = ExportsOutbox(directory / "state")
+        outbox.write(packed)
+        summary = ExportsSummary(count=packed.count, digest=packed.digest, size=len(packed.data))
+        said = entry(name, at=time.time(), exports=summary)
+        baggage = ExportsBaggage(name, outbox)
+        await baggage.bring(kv, said, None)
+        baggage.landed(said)
+        took.append(time.perf_counter() - begun)
+    timed(f"publish {MANY} resources ({len(packed.data) // 1024} KiB packed)", "bar: 300 ms", took)
+    await kv.close()
+    data = json.dumps({"resources": [one.to_dict() for one in resources]}).encode()
+    begun = time.perf_counter()
+    read(data)
+    timed(f"read what a catalog of {MANY} exports left", "", [time.perf_counter() - begun])
+    begun = time.perf_counter()
+    unpack(packed.data)
+    timed(f"unpack {MANY} of another node", "", [time.perf_counter() - begun])
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=10_000, help="How many nodes export.")
+    nodes = parser.parse_args().nodes
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(publishing(Path(directory)))
+        collecting(Path(directory), nodes)
+
+
+if __name__ == "__main__":
+    main()
