@@ -1,5 +1,6 @@
 """What is held of other nodes: whole or not at all, found by type, tag and node."""
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,16 @@ def test_a_reader_sees_one_moment(held: HeldExports) -> None:
     first = next(reading)
     held.hold(A, "2", [resource("Host", "z")])
     assert [first.resource.title, *(one.resource.title for one in reading)] == ["x", "y"]
+
+
+def test_a_damaged_resource_is_an_error(held: HeldExports, tmp_path: Path) -> None:
+    held.hold(A, "1", [resource("Host", "x")])
+    held.close()
+    with sqlite3.connect(tmp_path / "exports" / "held.sqlite") as connection:
+        connection.execute("UPDATE resources SET body = '{\"nosuch\": 1}'")
+    connection.close()
+    with pytest.raises(DamagedError, match="damaged resource"):
+        list(held.find())
 
 
 def test_a_damaged_file_is_not_empty(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ from localpuppet.puppet.command import check_extra, error_lines
         "--NODE_NAME_VALUE=x",
         "--node_n",
         "--no-noop",
+        "--no-storeconfigs",
+        "--storeconfigs_backend=puppetdb",
+        "--catalog_cache_terminus=json",
         "-e",
     ],
 )

@@ -1,0 +1,56 @@
+"""What `check`, a run and `exports` say of the policy, before anything is collected."""
+
+import json
+
+from tests.rigs.node import Node
+
+
+def test_check_reads_the_policy_and_warns_of_what_gives_root(node: Node) -> None:
+    node.settings(exports={"policy": "policies/mine.policy"})
+    node.app("")
+    assert not any("mine.policy" in one for one in node.run("check", "--json").json["warnings"])
+    node.write("policies/mine.policy", "ca01.example.com\tFile Host\t*\tas-is\n")
+    warned = [one for one in node.run("check", "--json").json["warnings"] if "mine.policy" in one]
+    assert len(warned) == 1
+    assert "takes File as it is" in warned[0]
+    node.write("policies/mine.policy", "*\t*\t*\n")
+    refused = node.run("check")
+    assert (refused.code, "mine.policy: line 1: a type is a right" in refused.err) == (2, True)
+    node.write("policies/mine.policy", "", mode=0o666)
+    assert node.run("check").code == 2
+
+
+def test_without_a_bus_nothing_is_exported_and_puppet_is_called_as_ever(node: Node) -> None:
+    node.app('@@notify { "x": }')
+    done = node.run("apply", "--noop")
+    assert done.code == 0, done.err
+    assert "storeconfigs" not in done.out.splitlines()[0]
+    (run,) = node.runs()
+    command = json.loads((node.state / "runs" / run / "request.json").read_text())["command"]
+    assert not [word for word in command if "storeconfigs" in word]
+    assert not (node.state / "runs" / run / "exports.json").exists()
+
+
+def test_an_inventory_that_cannot_be_asked_is_no_empty_list(node: Node) -> None:
+    buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1}
+    node.settings(node="web01.example.com", bus="nats", buses=buses)
+    for words in ([], ["--json"], ["--policy"]):
+        done = node.run("exports", *words)
+        assert (done.code, done.out) == (69, ""), done.err
+    assert node.run("exports", "--type", "/etc").code == 2
+
+
+def test_a_run_needs_no_bus_unless_it_collects(node: Node) -> None:
+    buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1}
+    node.settings(node="web01.example.com", bus="nats", buses=buses)
+    node.app('@@notify { "x": }')
+    done = node.run("apply", "--noop")
+    assert done.code == 0, done.out
+    node.app("Notify <<| |>>")
+    done = node.run("apply", "--noop")
+    assert done.code == 1
+    assert "Error: Notify <<| |>>: " in done.out
+    record = node.state / "runs" / node.runs()[-1] / "collected.json"
+    (asked,) = json.loads(record.read_text())["collectors"]
+    assert (asked["digest"], asked["resources"]) == (None, [])
+    assert asked["reason"]
