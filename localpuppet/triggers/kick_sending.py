@@ -79,18 +79,18 @@ class KickSending:
 
     async def _send(self, kick: HeldKick) -> None:
         try:
-            paths = self._held.paths(kick)
-        except InvalidInputError as error:
-            self._warn(f"{_who(kick)} not kicked: {error}")
-        else:
             sent = await send(
                 kick.call,
                 kv=await ours(self._store()),
                 signer=self._signer,
-                paths=paths,
+                paths=self._held.paths(kick),
                 clock=self._clock,
                 uuid=kick.uuid,
             )
+        except InvalidInputError as error:
+            # Its run is forgotten, or no receiver would take it: that stays so.
+            self._warn(f"{_who(kick)} not kicked: {error}")
+        else:
             self._tell(kick, sent)
         self._held.drop(kick)
 

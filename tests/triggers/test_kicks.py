@@ -190,6 +190,15 @@ async def test_the_kicks_of_a_run_that_died_are_sent(rig: Rig) -> None:
     assert len(rig.sent()) == 1
 
 
+async def test_a_kick_whose_run_is_forgotten_is_dropped_with_a_line(rig: Rig) -> None:
+    rig.held.hold(RUN, CALL, uuid=UUID)
+    rig.held.release(RUN)
+    await rig.sending.step(told=True)
+    assert not rig.held.are_there
+    (line,) = rig.log.lines
+    assert line[1].startswith(f"{LB} is not kicked: ")
+
+
 async def test_a_file_that_is_damaged_holds_up_no_other(rig: Rig) -> None:
     for run in (RUN, NEXT):
         rig.record(run, over=True)

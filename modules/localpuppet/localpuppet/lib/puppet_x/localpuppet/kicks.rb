@@ -26,7 +26,9 @@ module PuppetX
         return log.notice('no other node is found, so nobody is kicked') if receivers.empty?
 
         sent = Sent.to(log, receivers, answer)
-        log.notice("kicks #{sent.join(', ')}#{' after this run' if answer['held']}") unless sent.empty?
+        return if sent.empty?
+
+        log.notice(Program.line("kicks #{sent.join(', ')}") + (answer['held'] ? ' after this run' : ''))
       end
 
       # Write down for the supervisor what this catalog kicks; without one nobody reads it.
