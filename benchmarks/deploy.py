@@ -162,7 +162,7 @@ class Localpuppet(Tool):
         """Empty the directory; make the root of a node."""
         super().prepare()
         (self.directory / "localpuppet.yaml").write_text(
-            f"allow_file_urls: true\nsources: {{site: {{git: 'file://{self.world.home}/site'}}}}\n"
+            f"allow_file_urls: true\nsources: {{site: {{git: 'file://{self.world.home}/release'}}}}\n"
         )
 
     def command(self, step: str) -> list[str]:
@@ -213,7 +213,7 @@ def make_world(home: Path, count: int) -> World:
         for module, number in zip(modules, numbers, strict=False):
             tags[step][module.name] = tag(number)
     world = World(home=home, modules=modules, tags=tags)
-    site, maker = home / "site", home / "maker"
+    site, maker = home / "release", home / "maker"
     site.mkdir()
     maker.mkdir()
     git(site, "init", "--quiet", "--initial-branch=main")
