@@ -27,6 +27,8 @@ from localpuppet.formats.text import one_line
 
 # Shell globs over names of parameters.
 GUARDED = (
+    # What a resource is called where its title is not: a line's pattern is about the title.
+    "name",
     "target",
     "path",
     "config_file",

@@ -66,6 +66,7 @@ def test_allowed_signers_that_clash_stop_the_run_with_both_places() -> None:
 
 def test_guarded_parameters_do_not_count() -> None:
     dangerous = {
+        "name": "root",
         "alias": "sshd",
         "require": "File[/x]",
         "notify": "Service[x]",
