@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from localpuppet.errors import InvalidInputError
+from localpuppet.errors import InvalidInputError, UnavailableError
 
 MAX_KEY = 512
 MAX_VALUE = 512 * 1024
@@ -29,6 +29,10 @@ MAX_VALUE_TTL = 10 * 365 * 86400.0
 MAX_LISTING = 64 * 1024 * 1024
 PART = 1024 * 1024
 _KEY = re.compile(r"(?:/[A-Za-z0-9_@=+:-][A-Za-z0-9_.@=+:-]*)+")
+
+
+class RefusedError(UnavailableError):
+    """The server knows us, and does not let us do that: it answers the same until somebody acts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from localpuppet.bus import key_value
-from localpuppet.bus.key_value import MAX_VALUE, Change, Entry, KeyValue, Listing
+from localpuppet.bus.key_value import MAX_VALUE, Change, Entry, KeyValue, Listing, RefusedError
 from localpuppet.bus.layout import FORGOTTEN, INVENTORY, MAX_TOMBSTONE
 from localpuppet.bus.outage import ours, unending
 from localpuppet.errors import LocalpuppetError, StateError
@@ -34,10 +34,12 @@ LOOK = 2.0
 BEAT = 30.0
 # Seconds within which a watch that goes on where it was tells what it missed.
 SETTLE = 10.0
-# Seconds before the bus is tried again, the first time and at the most: a node that may not read
-# the inventory asks in vain for ever.
+# Seconds before the bus is tried again, the first time and at the most.
 AGAIN = 1.0
 LONGEST = 60.0
+# Seconds before a node that may not read the inventory asks again: it does so in vain until
+# somebody gives it the right.
+NOT_ALLOWED = 600.0
 # Seconds before a disk that refused is tried again.
 REFUSED = 30.0
 # Changes that may pile up between the connection and the disk, and are then taken together.
@@ -176,6 +178,8 @@ class ViewFollower:
             raise error
         pause = REFUSED if isinstance(error, StateError) else self._again
         self._again = min(2 * self._again, LONGEST)
+        if isinstance(error, RefusedError):
+            pause = NOT_ALLOWED
         if str(error) != self._said:
             self._log.warning(f"the inventory is not current: {error}", kind=LineKind.INVENTORY)
         self._said = str(error)

@@ -51,6 +51,8 @@ def test_what_a_node_tells_is_known_to_others_and_forgotten_by_who_allows_it(
     wait_known(a.node, "web", b.name)
     shown = a.run("facts", b.name, "--json")
     assert shown.json["entry"]["facts"]["fqdn"] == b.name
+    assert shown.json["revision"] > 0
+    assert 0 <= shown.json["age"] < 900
 
     b.run("forget", b.name)
     wait_known(a.node, "web")

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.key_value import KeyValue, RefusedError
 from localpuppet.bus.layout import FORGOTTEN
-from localpuppet.errors import StateError, UnavailableError
+from localpuppet.errors import IntegrityError, NotInForceError, StateError, UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory import following
-from localpuppet.inventory.admission import EntryAdmission
+from localpuppet.inventory.admission import EntryAdmission, Refusal
 from localpuppet.inventory.following import Sources, ViewFollower
 from localpuppet.inventory.tombstone import Tombstone
 from localpuppet.inventory.view import View
 from localpuppet.trust.keys import TrustedKeys
-from localpuppet.trust.signing import MessageKind, Verifier
+from localpuppet.trust.signing import MessageKind, Signed, Verifier
 from tests.doubles.identities import Person, person, trusting
 from tests.doubles.inventory import NoCompanion
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -341,3 +341,37 @@ async def test_a_disk_that_refuses_ends_nothing(
         assert node.view.current_until() is None or not full
         await node.until(node.nodes)
     assert any("No space left" in text for _, text in node.log.lines)
+
+
+async def test_who_may_not_read_says_so_once_and_asks_seldom(node: Node) -> None:
+    follower = node.follower()
+    refused = RefusedError("permission denied", where="bus etcd")
+    assert [follower._pause(refused) for _ in range(3)] == [following.NOT_ALLOWED] * 3
+    assert node.log.text.count("the inventory is not current: bus etcd: permission denied") == 1
+
+
+@pytest.mark.parametrize(
+    ("problem", "believed"),
+    [
+        (NotInForceError("the certificate of web01, or of its CA, has expired"), True),
+        (IntegrityError("the certificate of web01 is revoked"), False),
+    ],
+    ids=["a date has passed", "revoked"],
+)
+def test_a_date_that_has_passed_takes_nobodys_trust_away(
+    tmp_path: Path, problem: IntegrityError, believed: bool
+) -> None:
+    """What was believed while a certificate or a list was in force stays so; nothing new does."""
+
+    class Dated(Verifier):
+        def verify(self, token: bytes, kind: MessageKind) -> Signed:
+            raise problem
+
+    admission = EntryAdmission(
+        Dated(TrustedKeys(tmp_path), None, FakeClock()),
+        claims=tmp_path / "none",
+        policy=tmp_path / "none",
+        now=lambda: 0.0,
+    )
+    assert (admission.distrust(WEB.name, b"token") is None) is believed
+    assert isinstance(admission.entry(WEB.name, b"token"), Refusal)

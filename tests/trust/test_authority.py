@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from localpuppet.errors import IntegrityError, InvalidInputError
+from localpuppet.errors import IntegrityError, InvalidInputError, NotInForceError
 from localpuppet.trust.authority import Authority
 from localpuppet.trust.signing import MessageKind, Verifier
 from tests.doubles.certificates import DAY, NOW, Ca, Issued, named, rsa_key, write
@@ -111,6 +111,25 @@ def test_certificates_that_are_no_identity(
     found = trust(tmp_path, ca)
     # The key and the certificate need not fit: the certificate is refused before the signature.
     refused(found, Issued(issued.certificate, good.key), message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "dates"),
+    [
+        ({"until": NOW - timedelta(seconds=1)}, True),
+        ({"since": NOW + timedelta(seconds=1)}, True),
+        ({"signs": False}, False),
+        ({"purpose": ExtendedKeyUsageOID.SERVER_AUTH}, False),
+    ],
+)
+def test_a_date_that_has_passed_is_told_from_distrust(
+    tmp_path: Path, changes: dict[str, Any], dates: bool
+) -> None:
+    ca = Ca()
+    issued = Issued(ca.issue("alice", **changes).certificate, ca.issue("alice").key)
+    with pytest.raises(IntegrityError) as caught:
+        trust(tmp_path, ca).verify(token(issued), MessageKind.REQUEST)
+    assert isinstance(caught.value, NotInForceError) is dates
 
 
 def test_an_expired_ca_vouches_for_nobody(tmp_path: Path) -> None:

@@ -194,7 +194,9 @@ class Reactor:
         if decision.state != state:
             self._remember(decision.state)
         self._say_once(decision.waiting)
-        self._known()
+        if decision.state.pending:
+            # It is struck out at the next turn, when the run has begun: one write less before it.
+            self._world.host.react(decision.state.pending)
         return None if decision.due is None else max(0.0, decision.due - now)
 
     def _known(self) -> State:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from localpuppet.bus.client_sockets import read_little, tls_context
 from localpuppet.bus.deadline import end_of_step
 from localpuppet.bus.etcd import messages
+from localpuppet.bus.key_value import RefusedError
 from localpuppet.bus.servers import Servers
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.text import one_line
@@ -41,7 +42,6 @@ __all__ = [
     "Channel",
     "CompactedError",
     "EtcdConnection",
-    "RefusedError",
     "TooLargeError",
     "in_a_task",
     "open_stream",
@@ -71,10 +71,6 @@ _WINDOW = 256 * 1024
 
 class CompactedError(Exception):
     """The revision that was asked for is not kept any more."""
-
-
-class RefusedError(UnavailableError):
-    """The server knows us, and does not let us do that."""
 
 
 class TooLargeError(UnavailableError):

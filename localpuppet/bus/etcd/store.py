@@ -28,7 +28,6 @@ from localpuppet.bus.etcd import messages
 from localpuppet.bus.etcd.connection import (
     CompactedError,
     EtcdConnection,
-    RefusedError,
     TooLargeError,
 )
 from localpuppet.bus.etcd.watch import EtcdWatch, Known
@@ -39,6 +38,7 @@ from localpuppet.bus.key_value import (
     Gone,
     Listing,
     Put,
+    RefusedError,
     is_ours,
 )
 from localpuppet.bus.servers import Servers

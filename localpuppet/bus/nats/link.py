@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.bus.deadline import end_of_step
+from localpuppet.bus.key_value import RefusedError
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.text import one_line
 
@@ -336,7 +337,7 @@ class NatsLink:
         return UnavailableError(what, where=self._where, hint=hint)
 
     def _refusal(self, said: str) -> UnavailableError:
-        return self.problem(said, "may this user do that?")
+        return RefusedError(said, where=self._where, hint="may this user do that?")
 
     def _failure(self, error: Exception) -> UnavailableError:
         lost = "" if self.alive else "the connection was lost: "

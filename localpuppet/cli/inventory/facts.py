@@ -1,7 +1,7 @@
 """`localpuppet facts`: what a node said of itself, and what all of them say."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -13,7 +13,10 @@ from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.inventory.entry import InventoryEntry
+    from localpuppet.inventory.reading import Found
     from localpuppet.wiring.inventory import InventoryWiring
+
+T = TypeVar("T")
 
 
 @click.command(
@@ -52,14 +55,16 @@ def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_
     from localpuppet.inventory.summary import lines
     from localpuppet.wiring.run_async import run
 
-    entry, refused = run(_entry(inventory, name))
+    found, refused = run(_entry(inventory, name))
+    entry = found.answer
     if entry is None:
         raise InvalidInputError(
             f"{name} is not in the inventory" + (f": {refused}" if refused else ""),
             hint="a node is there after its first good run: 'localpuppet nodes --role' lists them",
         )
     if as_json:
-        render.emit_json({"schema": 1, "entry": entry.to_dict(), "refused": refused})
+        told = {"entry": entry.to_dict(), "refused": refused}
+        render.emit_json({"schema": 1, **_freshness(found), **told})
         return
     said = render_run.ago(datetime.fromtimestamp(entry.at, UTC).isoformat(), node.clock.now())
     head = [
@@ -78,10 +83,11 @@ def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_
 def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> None:
     from localpuppet.wiring.run_async import run
 
-    counts = run(_counts(inventory, path))
+    found = run(_counts(inventory, path))
+    counts = found.answer
     if as_json:
         values = [{"value": value, "nodes": number} for value, number in counts]
-        render.emit_json({"schema": 1, "fact": path, "values": values})
+        render.emit_json({"schema": 1, **_freshness(found), "fact": path, "values": values})
     elif counts:
         rows = [(str(number), one_line(value)) for value, number in counts]
         render.emit(render.table(("NODES", "VALUE"), rows, spare=()))
@@ -91,15 +97,20 @@ def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> Non
 
 async def _entry(
     inventory: "InventoryWiring", name: NodeName
-) -> tuple["InventoryEntry | None", str]:
+) -> tuple["Found[InventoryEntry | None]", str]:
     async with inventory.reader(render.Silent().note) as view:
         found = inventory.ask(view, lambda reader: reader.entry(name))
         refused = {one.node: one.reason for one in view.refused()}
-    return found.answer, refused.get(name, "")
+    return found, refused.get(name, "")
 
 
-async def _counts(inventory: "InventoryWiring", path: str) -> list[tuple[str, int]]:
+async def _counts(inventory: "InventoryWiring", path: str) -> "Found[list[tuple[str, int]]]":
     from localpuppet.inventory.summary import counts
 
     async with inventory.reader(render.Silent().note) as view:
-        return inventory.ask(view, lambda reader: counts(reader.entries(), path)).answer
+        return inventory.ask(view, lambda reader: counts(reader.entries(), path))
+
+
+def _freshness(found: "Found[T]") -> dict[str, int | float]:
+    """Return the bus's revision that an answer is from, and its age in seconds."""
+    return {"revision": found.revision, "age": found.age}
