@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.cloud_init import CloudInit
+from tests.enc.instance.cloud_init import CloudInit
 from tests.rigs.node import Node
 
 SECRET = "hunter2"

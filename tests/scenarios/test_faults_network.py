@@ -4,7 +4,7 @@ A network namespace, with a pair of virtual cards to the rest of the machine: th
 nothing from the agent, and the agent nothing from it, and neither is told. Needs root.
 """
 
-import os
+import secrets
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,8 +51,9 @@ class Island:
 
 @contextmanager
 def island() -> Iterator[Island]:
-    number = os.getpid() % 250
-    made = Island(f"lp{os.getpid()}", f"lp{os.getpid()}", f"10.213.{number}.1")
+    # A name of its own each time: the kernel takes its time with a card whose network is gone.
+    name = f"lp{secrets.token_hex(4)}"
+    made = Island(name, name, f"10.213.{secrets.randbelow(250)}.1")
     ip("netns", "add", made.name)
     try:
         ip("link", "add", made.card, "type", "veth", "peer", "name", "eth0", "netns", made.name)

@@ -17,8 +17,8 @@ import pytest
 
 from localpuppet.inventory.publishing import Outbox
 from tests.enc.instance import metadata
+from tests.enc.instance.cloud_init import CloudInit
 from tests.enc.instance.test_lease import DHCLIENT, leased
-from tests.rigs.cloud_init import CloudInit
 from tests.rigs.node import REPOSITORY, Node, shell
 
 LINK_LOCAL, OWN, ROUTER = "169.254.169.254", "10.1.1.57", "10.1.1.1"

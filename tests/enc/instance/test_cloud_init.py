@@ -7,7 +7,7 @@ import pytest
 from localpuppet.enc.instance.cloud_init import read_cloud_init
 from localpuppet.enc.instance.facts import facts_of
 from localpuppet.enc.instance.places import CloudInitFiles
-from tests.rigs.cloud_init import CloudInit
+from tests.enc.instance.cloud_init import CloudInit
 
 
 @pytest.fixture
