@@ -186,6 +186,7 @@ class RunWiring:
             command=lambda: Path(node.installed().command),
             start=partial(start_apart, env=node.environment),
             path=node.environment.get("PATH", ""),
+            min_free=node.settings.min_free,
         )
 
     def _installation_or_problem(self) -> "Installation | PuppetMissingError":

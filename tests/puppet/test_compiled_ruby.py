@@ -281,6 +281,19 @@ def test_a_site_may_have_none_of_it(unprepared: Node) -> None:
     assert not unprepared.compiled.exists()
 
 
+def test_a_disk_that_is_nearly_full_is_left_alone(unprepared: Node) -> None:
+    small = unprepared.root / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m,mode=700", "x", small], check=True)
+    try:
+        unprepared.settings(state="small")
+        unprepared.app("notify { 'hello': }")
+        assert unprepared.run("apply").code == 0
+        assert [path.name for path in (small / "cache" / "ruby").iterdir()] == ["wanted"]
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
 def test_puppet_that_is_killed_leaves_it_as_it_was(unprepared: Node) -> None:
     node = unprepared
     node.app("exec { '/bin/sleep 60': }")

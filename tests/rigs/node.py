@@ -82,7 +82,8 @@ class Node:
 
     def has_compiled(self) -> bool:
         """Return whether all is compiled that the last run was made of."""
-        return (self.compiled / "pack").exists() and not (self.compiled / "wanted").exists()
+        names = {path.name for path in self.compiled.glob("*")}
+        return names == {"lock", "pack"} and not processes_with(str(self.compiled))
 
     def settings(self, **more: Any) -> None:
         puppet = {
@@ -197,7 +198,7 @@ def _pack(probe: str) -> Path:
     node.write("var/cache/puppet.json", probe.replace("@ROOT@", str(top)), 0o600)
     node.app(
         "file { '/tmp/x': content => 'x' } -> exec { '/bin/true': } ~> service { 'x': }\n"
-        "trigger { 'x': } -> package { 'x': } -> user { 'x': }"
+        "notify { 'x': } -> group { 'x': } -> trigger { 'x': } -> package { 'x': } -> user { 'x': }"
     )
     done = node.run("apply", "--noop")
     assert done.code in (0, 1), done.err
@@ -219,4 +220,5 @@ def make_node(root: Path, probe: str | None) -> Node:
         node.write("var/cache/puppet.json", probe.replace("@ROOT@", str(root)), 0o600)
         node.compiled.mkdir(mode=0o700)
         (node.compiled / "pack").hardlink_to(_pack(probe))
+        (node.compiled / "lock").touch(0o600)
     return node

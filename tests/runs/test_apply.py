@@ -43,6 +43,7 @@ def test_the_sample_is_applied_and_recorded(node: Node) -> None:
 def test_the_printed_line_can_be_pasted_and_leaves_the_record_alone(node: Node) -> None:
     node.app("notify { 'hello': }")
     first = node.run("apply")
+    node.wait_until(node.has_compiled)
     before = {path: path.read_bytes() for path in node.state.rglob("*") if path.is_file()}
     pasted = shell(first.out.splitlines()[0].removeprefix("# "))
     assert "Notice: hello" in pasted
