@@ -6,12 +6,15 @@ Owns: where the policy is read. Refuses to know: how old the answer may be (the 
 import functools
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.exports.choosing import Choice, choose
-from localpuppet.exports.held import HeldExports
 from localpuppet.exports.policy import DEFAULT, CollectPolicy
 from localpuppet.exports.search import Search
 from localpuppet.trust.policy_file import policy_bytes
+
+if TYPE_CHECKING:
+    from localpuppet.exports.held import HeldExports
 
 MAX_WARNED = 3
 
@@ -25,7 +28,7 @@ class Collecting:
         policy: `policies/collect.policy`.
     """
 
-    def __init__(self, held: HeldExports, *, me: str, policy: Path) -> None:
+    def __init__(self, held: "HeldExports", *, me: str, policy: Path) -> None:
         self._held = held
         self._me = me
         self._policy = policy

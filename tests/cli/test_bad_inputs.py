@@ -107,6 +107,7 @@ def test_input(node: Node, case: dict[str, Any]) -> None:
         assert (
             "localpuppet_last_attempt_refused" in after.pop(f"{node.state}/metrics.prom").decode()
         )
+        assert after.pop(f"{node.state}/kept.lock") == b"", "for gc to wait"
         assert after == before, "a refused input leaves nothing behind but the attempt"
 
 
