@@ -205,10 +205,9 @@ def exit_code(status: Status, *, detailed: bool) -> int:
         status: The run.
         detailed: Puppet's 0/2/4/6 where Puppet said one of them and meant it.
     """
-    success = status.outcome is not None and status.outcome.success
-    if detailed and status.exit_code in ((0, 2) if success else (4, 6)):
+    if detailed and status.exit_code in ((0, 2) if status.succeeded else (4, 6)):
         return status.exit_code or 0
-    return 0 if success else 1
+    return 0 if status.succeeded else 1
 
 
 def user() -> str:

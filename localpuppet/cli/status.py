@@ -94,7 +94,7 @@ def status_command(
         return 0
     if status.state is not State.FINISHED:
         return 75 if wait else 0
-    return 0 if status.outcome and status.outcome.success else 1
+    return 0 if status.succeeded else 1
 
 
 def _show(

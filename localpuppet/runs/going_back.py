@@ -84,7 +84,7 @@ def _good_run(records: Records, ledger: Ledger, current: ReleasePath, tag: str |
     # What was applied after the release that is left was left itself: it lies ahead, not behind.
     ahead = set(order[order.index(current) :]) if current in order else {current}
     for status in records.history():
-        if status.outcome is None or not status.outcome.success or not status.whole:
+        if not status.good:
             continue
         path = ReleasePath(status.app)
         if path == wanted or (

@@ -58,7 +58,7 @@ def update(
     if status is not None:
         success = samples.get("localpuppet_last_success_timestamp_seconds")
         samples = {**dict(_of_run(status, now)), **_of(samples, _ATTEMPT)}
-        if status.whole and status.outcome is not None and status.outcome.success:
+        if status.good:
             success = samples["localpuppet_last_run_timestamp_seconds"]
         if success is not None:
             samples["localpuppet_last_success_timestamp_seconds"] = success
@@ -104,8 +104,7 @@ def _of_run(status: Status, now: datetime) -> Iterator[tuple[str, str]]:
     for outcome in Outcome:
         value = str(int(outcome is status.outcome))
         yield f'localpuppet_last_run_outcome{{outcome="{outcome}"}}', value
-    success = status.outcome is not None and status.outcome.success
-    yield "localpuppet_last_run_success", str(int(success))
+    yield "localpuppet_last_run_success", str(int(status.succeeded))
     yield "localpuppet_last_run_noop", str(int(status.noop))
     yield "localpuppet_last_run_work_tree", str(int(bool(status.work_tree)))
     yield "localpuppet_last_run_duration_seconds", f"{status.seconds or 0:.3f}"

@@ -264,6 +264,16 @@ class Status:
         """Whether all of a release was applied: what a node can be said to run, and go back to."""
         return not (self.noop or self.partial or self.work_tree)
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether it is over, and did what it was to do."""
+        return self.outcome is not None and self.outcome.success
+
+    @property
+    def good(self) -> bool:
+        """Whether it left the node as its release wants it."""
+        return self.whole and self.succeeded
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         said = {"schema": SCHEMA, **asdict(self)}

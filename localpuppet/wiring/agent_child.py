@@ -71,12 +71,11 @@ def _run(
 
 
 def _end(status: Status) -> RunEnd:
-    failed = status.outcome is None or not status.outcome.success
     return RunEnd(
         fate=Fate.OVER,
         run=status.id,
         outcome=str(status.outcome),
-        reason=public_reason(status) if failed else "",
+        reason="" if status.succeeded else public_reason(status),
     )
 
 

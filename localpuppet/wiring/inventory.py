@@ -61,16 +61,14 @@ class InventoryWiring:
             run: The run.
             status: How it ended.
         """
-        good = status.whole and status.outcome is not None and status.outcome.success
-        kicks = False
         try:
-            if good:
+            if status.good:
                 self._offer(note, run, status)
         except LocalpuppetError as error:
             note(f"the inventory does not hear of this run: {error}")
         try:
             kicks = self._fleet.held_kicks.release(run.id)
-            if good or kicks:
+            if status.good or kicks:
                 self._publish_apart(kicks=kicks)
         except LocalpuppetError as error:
             note(f"the others do not hear of this run: {error}")

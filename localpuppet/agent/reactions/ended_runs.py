@@ -39,7 +39,7 @@ class EndedRuns:
                 break
             status = self._records.status(RunDirectory(self._records.directory / name))
             later.append(status)
-            if run is None and _is_good(status):
+            if run is None and status.good:
                 break
         ended: list[EndedRun] = []
         for status in reversed(later):
@@ -58,8 +58,4 @@ class EndedRuns:
                 told += source.told(status.id)
         except StateError:
             return EndedRun(run=status.id, good=False)  # nobody knows what it was told
-        return EndedRun(run=status.id, good=_is_good(status), told=tuple(told))
-
-
-def _is_good(status: Status) -> bool:
-    return status.whole and status.outcome is not None and status.outcome.success
+        return EndedRun(run=status.id, good=status.good, told=tuple(told))
