@@ -24,6 +24,7 @@ from localpuppet.exports.policy import CollectPolicy, How, line_for
 from localpuppet.exports.resource import ExportedResource, Offer, texts_in
 from localpuppet.exports.search import Search
 from localpuppet.formats.text import one_line
+from localpuppet.puppet.metaparameters import METAPARAMETERS
 
 # Shell globs over names of parameters.
 GUARDED = (
@@ -44,20 +45,7 @@ GUARDED = (
     "refresh",
     "user",
     "*_cmd",
-    # Puppet's own, which every resource has.
-    "alias",
-    "audit",
-    "before",
-    "consume",
-    "export",
-    "loglevel",
-    "noop",
-    "notify",
-    "require",
-    "schedule",
-    "stage",
-    "subscribe",
-    "tag",
+    *METAPARAMETERS,
 )
 # Types of Puppet's → more of theirs, by names that are harmless elsewhere.
 OF_TYPES: Mapping[str, frozenset[str]] = {

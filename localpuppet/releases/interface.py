@@ -14,28 +14,10 @@ from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.names import did_you_mean
 from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json, at, type_names
+from localpuppet.puppet.metaparameters import METAPARAMETERS
 from localpuppet.puppet.types import fits, read
 
 SCHEMA = 1
-
-# Puppet takes these for every class; https://www.puppet.com/docs/puppet/7/metaparameter.html
-METAPARAMETERS = frozenset(
-    (
-        "alias",
-        "audit",
-        "before",
-        "consume",
-        "export",
-        "loglevel",
-        "noop",
-        "notify",
-        "require",
-        "schedule",
-        "stage",
-        "subscribe",
-        "tag",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
