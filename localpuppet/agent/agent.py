@@ -279,14 +279,15 @@ class Agent:
             self._log.warning(f"no run for {batch}: {end.reason}", kind=LineKind.RUN)
             self._drop(self._coalescer.give_up(end.reason))
         else:
-            reason = f": {end.reason}" if end.reason else ""
-            self._log.info(
-                f"run {end.run or '(no record)'} {end.outcome}{reason}", kind=LineKind.RUN
-            )
             sent = batch.timestamps if batch else {}
             outcomes = of_run(sent, run=end.run, outcome=end.outcome)
             self._inbox.settle(self._coalescer.ended(), outcomes)
             self.settled.extend(outcomes)
+            # Said when it is on the disk: after this line a kill leads to no second run for them.
+            reason = f": {end.reason}" if end.reason else ""
+            self._log.info(
+                f"run {end.run or '(no record)'} {end.outcome}{reason}", kind=LineKind.RUN
+            )
         self._blocked = end.fate is Fate.BUSY
         self.last = self.last if self._blocked else end
         self._tell()
