@@ -127,16 +127,20 @@ class ExportsFollower:
                 return await self._update(kv)
 
     async def _update(self, kv: KeyValue) -> bool:
-        before = await asyncio.to_thread(self._held.digests)
-        missing = await asyncio.to_thread(self._missing)
+        missing, changed = await asyncio.to_thread(self._missing)
         for begin in range(0, len(missing), AT_ONCE):
-            await asyncio.gather(
+            fetched = await asyncio.gather(
                 *(self._fetch(kv, node, digest) for node, digest in missing[begin:][:AT_ONCE])
             )
-        return before != await asyncio.to_thread(self._held.digests)
+            changed = changed or any(fetched)
+        return changed
 
-    def _missing(self) -> Sequence[tuple[str, str]]:
-        """Drop what no entry names any more; return what entries name and is not held."""
+    def _missing(self) -> tuple[Sequence[tuple[str, str]], bool]:
+        """Drop what no entry names any more.
+
+        Returns:
+            What entries name and is not held, and whether something was held that is dropped.
+        """
         wanted, held, refused = self._view.exporters(), self._held.digests(), self._held.refused()
         for node in {*held, *refused} - set(wanted):
             self._held.drop(node)
@@ -146,7 +150,7 @@ class ExportsFollower:
             tried = before.tries if before is not None and before.digest == digest else 0
             if held.get(node) != digest and tried < MAX_TRIES:
                 found.append((node, digest))
-        return found
+        return found, not held.keys() <= wanted.keys()
 
     def _take(self, node: str, data: bytes, summary: ExportsSummary) -> None:
         resources = unpack(data)
@@ -156,10 +160,11 @@ class ExportsFollower:
             )
         self._held.hold(node, str(summary.digest), resources)
 
-    async def _fetch(self, kv: KeyValue, node: str, digest: str) -> None:
+    async def _fetch(self, kv: KeyValue, node: str, digest: str) -> bool:
+        """Fetch what an entry names; return whether it is held now."""
         entry = await asyncio.to_thread(self._view.entry, NodeName(node))
         if entry is None or entry.exports.digest != digest:
-            return  # another one came meanwhile: the next round is about that
+            return False  # another one came meanwhile: the next round is about that
         try:
             data = await _chunks(kv, NodeName(node), entry.exports)
             async with self._opening:
@@ -174,8 +179,9 @@ class ExportsFollower:
                     f"what {node} exports since its last run does not count: {reason}",
                     kind=LineKind.INVENTORY,
                 )
-        else:
-            self._said.pop(node, None)
+            return False
+        self._said.pop(node, None)
+        return True
 
 
 async def _chunks(kv: KeyValue, node: NodeName, summary: ExportsSummary) -> bytes:
