@@ -130,3 +130,29 @@ def ask(
         return Found(revision=reader.revision, age=max(0.0, age), answer=question(reader))
     except (StateError, UnavailableError) as error:
         return CouldNotAsk(reason=str(error), current_until=current)
+
+
+def must_ask(
+    reader: InventoryReader,
+    question: Callable[[InventoryReader], T],
+    *,
+    now: float,
+    max_stale: float,
+    hint: str = "",
+) -> Found[T]:
+    """Return what a question finds, for who can do nothing without it; see `ask`.
+
+    Args:
+        reader: The entries.
+        question: Reads what it needs and returns the answer.
+        now: Seconds since 1970, UTC.
+        max_stale: For how many seconds an answer counts after the view was last current.
+        hint: What to do when it cannot be asked.
+
+    Raises:
+        UnavailableError: It could not be asked.
+    """
+    found = ask(reader, question, now=now, max_stale=max_stale)
+    if isinstance(found, CouldNotAsk):
+        raise UnavailableError(f"could not be asked: {found.reason}", where="inventory", hint=hint)
+    return found

@@ -190,19 +190,15 @@ class InventoryWiring:
         Raises:
             UnavailableError: It could not be asked: the view is too old, or cannot be read.
         """
-        from localpuppet.inventory.reading import CouldNotAsk, ask
+        from localpuppet.inventory.reading import must_ask
 
-        answer = ask(
+        return must_ask(
             reader,
             question,
             now=self._now(),
             max_stale=self._node.settings.inventory.max_stale,
+            hint="is the bus there?",
         )
-        if isinstance(answer, CouldNotAsk):
-            raise UnavailableError(
-                f"could not be asked: {answer.reason}", where="inventory", hint="is the bus there?"
-            )
-        return answer
 
     def calls(self, note: Callable[[str], None] | None = None) -> "InventoryCalls":
         """Return what answers Puppet's questions about other nodes.

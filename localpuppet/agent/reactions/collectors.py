@@ -8,12 +8,11 @@ import json
 from collections.abc import Callable, Sequence
 
 from localpuppet.agent.reactions.dependency import Dependency, Told
-from localpuppet.agent.reactions.questions import answer_now
 from localpuppet.exports.collecting import Collecting
 from localpuppet.exports.recording import digest_of_choice, parts_of_choice, read_collected
 from localpuppet.exports.search import Search
 from localpuppet.formats.strict_json import loads_again
-from localpuppet.inventory.reading import InventoryReader
+from localpuppet.inventory.reading import InventoryReader, must_ask
 from localpuppet.runs.records import Records
 
 
@@ -62,7 +61,7 @@ class Collectors:
         """Return what a collector would take now; see `Source`."""
         kind, condition = loads_again(key.encode())
         search = Search.parse(condition)
-        found = answer_now(
+        found = must_ask(
             self._reader,
             lambda _: self._collecting.collect(kind, search),
             now=self._now(),

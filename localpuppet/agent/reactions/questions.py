@@ -6,17 +6,13 @@ what follows from another answer.
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from localpuppet.agent.reactions.dependency import Dependency, Told
-from localpuppet.errors import UnavailableError
 from localpuppet.formats.strict_json import loads_again
 from localpuppet.inventory.query.functions import Question, Reply
-from localpuppet.inventory.reading import CouldNotAsk, Found, InventoryReader, ask
+from localpuppet.inventory.reading import InventoryReader, must_ask
 from localpuppet.runs.query_record import RecordedQuery, read_queries
 from localpuppet.runs.records import Records
-
-T = TypeVar("T")
 
 
 class Questions:
@@ -62,29 +58,9 @@ class Questions:
         """Return what a run would be told now; see `Source`."""
         function, *arguments = loads_again(key.encode())
         question = Question.of(function, arguments)
-        found = answer_now(
-            self._reader, question.answer, now=self._now(), max_stale=self._max_stale
-        )
+        found = must_ask(self._reader, question.answer, now=self._now(), max_stale=self._max_stale)
         reply: Reply = found.answer
         return Told(digest=reply.digest, revision=found.revision, parts=reply.parts)
-
-
-def answer_now(
-    reader: InventoryReader,
-    question: Callable[[InventoryReader], T],
-    *,
-    now: float,
-    max_stale: float,
-) -> Found[T]:
-    """Return what a question finds; see `reading.ask`.
-
-    Raises:
-        UnavailableError: It cannot be asked.
-    """
-    found = ask(reader, question, now=now, max_stale=max_stale)
-    if isinstance(found, CouldNotAsk):
-        raise UnavailableError(f"could not be asked: {found.reason}", where="inventory")
-    return found
 
 
 def _parts(one: RecordedQuery) -> dict[str, dict[str, str]]:
