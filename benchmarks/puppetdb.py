@@ -21,13 +21,13 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # for the inventory of the tests
 
-from puppetdb_queries import QUERIES, fleet
+from puppetdb_queries import QUERIES, exports_of, fleet
 
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.values import Json
@@ -41,7 +41,7 @@ START = 300.0
 CALL = 60.0
 STAMP = "2026-11-22T04:00:00.000Z"
 # Columns that only one of the two can know.
-SPARE = ("timestamp", "facts_timestamp", "catalog_timestamp")
+SPARE = ("timestamp", "facts_timestamp", "catalog_timestamp", "resource")
 OF_REPORTS = ("report", "latest_report", "cached_catalog_status", "expires_facts")
 
 
@@ -50,14 +50,23 @@ class PuppetDb:
 
     Args:
         port: Its port on loopback.
+        pid: Its process.
+        database_pid: PostgreSQL's.
+        execute: Has PostgreSQL execute statements.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(
+        self, port: int, *, pid: int, database_pid: int, execute: Callable[[str], None]
+    ) -> None:
+        self.port = port
+        self.pid = pid
+        self.database_pid = database_pid
+        self.execute = execute
         self._base = f"http://127.0.0.1:{port}"
 
     def load(self, entry: InventoryEntry) -> None:
         """Give it a node's facts and catalog."""
-        (row,) = NodeRows.of(entry).rows(Entity.INVENTORY)
+        (row,) = NodeRows.of(entry, MemoryInventory([])).rows(Entity.INVENTORY)
         facts = row.at("facts")
         common: dict[str, Json] = {
             "certname": str(entry.node),
@@ -66,7 +75,7 @@ class PuppetDb:
             "producer": None,
         }
         values = {**facts, "trusted": row.at("trusted")} if isinstance(facts, dict) else {}
-        self._command("replace facts", 5, {**common, "values": values})
+        self.replace_facts({**common, "values": values})
         resources: list[Json] = [
             {
                 "type": "Class",
@@ -80,6 +89,10 @@ class PuppetDb:
             }
             for name in entry.classes
         ]
+        resources += [
+            {**one.to_dict(), "tags": [*one.tags], "aliases": [], "exported": True}
+            for one in exports_of(entry)
+        ]
         catalog: dict[str, Json] = {
             **common,
             "version": "1",
@@ -91,6 +104,10 @@ class PuppetDb:
             "resources": resources,
         }
         self._command("replace catalog", 9, catalog)
+
+    def replace_facts(self, payload: dict[str, Json]) -> None:
+        """Give it a node's facts; return when it holds them."""
+        self._command("replace facts", 5, payload)
 
     def ask(self, query: Json) -> list[dict[str, Json]] | str:
         """Return the rows of an answer, or why there is none."""
@@ -173,7 +190,14 @@ def running() -> Iterator[PuppetDb]:
         extension = ("-c", "create extension pg_trgm", "-c", "grant all on schema public to public")
         postgres(*psql, "puppetdb", *extension)
         with _started(directory, database, port) as process:
-            server = PuppetDb(port)
+            pid = int((directory / "data" / "postmaster.pid").read_text().split()[0])
+
+            def execute(statements: str) -> None:
+                file = directory / "statements.sql"
+                file.write_text(statements)
+                postgres(*psql, "-v", "ON_ERROR_STOP=1", "puppetdb", "-f", str(file))
+
+            server = PuppetDb(port, pid=process.pid, database_pid=pid, execute=execute)
             server.wait(process)
             yield server
     finally:
@@ -220,7 +244,9 @@ def _free_port() -> int:
 def ours(entries: Sequence[InventoryEntry], query: Json) -> list[dict[str, Json]] | str:
     """Return our rows, or why there are none."""
     try:
-        result = Question.of("puppetdb_query", [query]).answer(MemoryInventory(entries)).result
+        exports = {str(entry.node): exports_of(entry) for entry in entries}
+        reader = MemoryInventory(entries, exports=exports)
+        result = Question.of("puppetdb_query", [query]).answer(reader).result
     except LocalpuppetError as error:
         return str(error)[:80]
     return [row for row in result if isinstance(row, dict)] if isinstance(result, list) else []
@@ -238,6 +264,9 @@ def normal(rows: list[dict[str, Json]], query: Json) -> list[str]:
         facts = shown.get("facts")
         if isinstance(facts, dict):
             shown["facts"] = {key: value for key, value in facts.items() if key != "trusted"}
+        tags = shown.get("tags")
+        if isinstance(tags, list):
+            shown["tags"] = [*sorted(map(str, tags))]  # PuppetDB keeps them in no order
         kept.append(json.dumps(shown, sort_keys=True))
     ordered = "order" in json.dumps(query)
     return kept if ordered else sorted(kept)

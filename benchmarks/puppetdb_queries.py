@@ -1,8 +1,9 @@
 """A fleet and queries that `puppetdb.py` gives to PuppetDB and to us."""
 
+from localpuppet.exports.resource import ExportedResource
 from localpuppet.formats.names import ClassName, Environment, NodeName, RunId
 from localpuppet.formats.values import Json
-from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.entry import NO_EXPORTS, ExportsSummary, InventoryEntry
 
 _ROLES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("web", ("apache", "profile::web")),
@@ -58,7 +59,38 @@ def _node(number: int) -> InventoryEntry:
         facts=facts,
         roles=(role,) if role else (),
         classes=tuple(ClassName(one) for one in ("settings", *classes)),
+        exports=ExportsSummary(count=2, digest="0" * 64) if role == "web" else NO_EXPORTS,
     )
+
+
+def exports_of(entry: InventoryEntry) -> list[ExportedResource]:
+    """Return what a node exports: web servers a member of a balancer and a key, nobody else."""
+    if entry.exports.digest is None:
+        return []
+    name, ip = str(entry.node), str(entry.facts["networking"]["ip"])  # type: ignore[index, call-overload]
+    member: dict[str, Json] = {
+        "ipaddresses": [ip],
+        "ports": 80,
+        "options": "check",
+        "backup": name < "n05",
+    }
+    place = {"file": "/etc/puppet/modules/web/manifests/init.pp", "line": 7}
+    return [
+        ExportedResource(
+            type="Haproxy::Balancermember",
+            title=f"member {name}",
+            tags=("balancermember", "haproxy", "haproxy::balancermember", "www"),
+            parameters=member,
+            **place,  # type: ignore[arg-type]
+        ),
+        ExportedResource(
+            type="Sshkey",
+            title=name,
+            tags=("ssh", "sshkey"),
+            parameters={"key": "AAAA", "host_aliases": [ip, name.partition(".")[0]]},
+            **place,  # type: ignore[arg-type]
+        ),
+    ]
 
 
 QUERIES: tuple[Json, ...] = (
@@ -210,5 +242,42 @@ QUERIES: tuple[Json, ...] = (
         "from",
         "nodes",
         ["extract", "certname", ["in", ["fact", "cluster"], ["array", ["blue", "red"]]]],
+    ],
+    # exported resources
+    "resources[certname, type, title] { exported = true }",
+    "resources { exported = true and type = 'Sshkey' }",
+    "resources[certname, parameters] { exported = true and type = 'Haproxy::Balancermember' }",
+    "resources[certname, parameters.options] { exported = true and parameters.ports = 80 }",
+    "resources[title] { exported = true and parameters.ports = '80' }",
+    "resources[title] { exported = true and parameters.backup = true }",
+    "resources[title] { exported = true and parameters.ipaddresses = ['10.0.0.4'] }",
+    "resources[title] { exported = true and parameters.host_aliases = ['10.0.0.4'] }",
+    "resources[title] { exported = true and parameters.nosuch = 1 }",
+    "resources[title] { exported = true and ! (parameters.ports = 80) }",
+    "resources[title] { exported = true and tag = 'WWW' }",
+    "resources[title] { exported = true and tag ~ '^ss' }",
+    "resources[title] { exported = true and ! (tag = 'www') }",
+    "resources[title, line] { exported = true and file ~ 'web' and line > 6 }",
+    "resources[type, count()] { exported = true group by type }",
+    "resources[title] { (type = 'Class' and title = 'Apache') or exported = true }",
+    "nodes[certname] { resources { type = 'Sshkey' and exported = true } }",
+    "nodes[certname] { ! resources { exported = true } }",
+    [
+        "from",
+        "resources",
+        [
+            "extract",
+            ["certname", "tags"],
+            ["and", ["=", "exported", True], ["=", ["parameter", "options"], "check"]],
+        ],
+    ],
+    [
+        "from",
+        "resources",
+        [
+            "extract",
+            "title",
+            ["and", ["=", "exported", True], ["=", ["parameter", "host_aliases"], ["10.0.0.4"]]],
+        ],
     ],
 )

@@ -13,7 +13,7 @@ Invariants:
 
 import json
 import sqlite3
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -192,6 +192,21 @@ class HeldExports:
             )
             for name, body in rows:
                 yield Offer(node=name, resource=self._read(body))
+
+    def exporting(self, kind: str | None) -> set[str]:
+        """Return the nodes that export something; see `inventory.reading.ExportsReader`."""
+        condition, values = ("", ()) if kind is None else (" WHERE type = ?", (kind,))
+        with self._database.snapshot() as connection:
+            rows = connection.execute(
+                f"SELECT DISTINCT node FROM resources{condition}",  # noqa: S608
+                values,
+            )
+            return {node for (node,) in rows}
+
+    def exported(self, node: str, kind: str | None) -> Iterator[ExportedResource]:
+        """Yield what a node exports; see `inventory.reading.ExportsReader`."""
+        for offer in self.find(node=node, kind=kind):
+            yield offer.resource
 
     def rebuild(self) -> None:
         """Begin anew, with nothing: what was in the file comes from the bus again.

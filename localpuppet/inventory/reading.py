@@ -1,7 +1,7 @@
 """How the inventory is read, and how "none" differs from "could not ask".
 
-Owns: the port `InventoryReader`, and when an answer still counts. Refuses to know: where entries
-are kept, query languages.
+Owns: the ports `InventoryReader` and `ExportsReader`, and when an answer still counts. Refuses to
+know: where entries are kept, query languages.
 
 Invariant: a question ends in `Found`, whose answer may be empty, or in `CouldNotAsk`; a view that
 was not current of late, and one that cannot be read, never look like "there is nobody".
@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from localpuppet.errors import StateError, UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.times import show_duration
+from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry
 
 T = TypeVar("T")
@@ -24,8 +25,69 @@ Scalar = str | int | float | bool
 Equal = Mapping[str, Collection[Scalar]]
 
 
-class InventoryReader(Protocol):
-    """The entries of the nodes that are trusted and not forgotten."""
+class Exported(Protocol):
+    """A resource that a node offers to others."""
+
+    @property
+    def type(self) -> str:
+        """Return its type, as Puppet writes it: `Concat::Fragment`."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """Return its title."""
+        ...
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Return its tags, sorted; in lower case."""
+        ...
+
+    @property
+    def file(self) -> str | None:
+        """Return where it is declared, on its own node; `None` if unknown."""
+        ...
+
+    @property
+    def line(self) -> int | None:
+        """Return in which line; `None` if unknown."""
+        ...
+
+    @property
+    def parameters(self) -> Mapping[str, Json]:
+        """Return its values by name, without the title."""
+        ...
+
+
+class ExportsReader(Protocol):
+    """What nodes export, as this node holds it."""
+
+    def exporting(self, kind: str | None) -> set[str]:
+        """Return the nodes that export something.
+
+        Args:
+            kind: Of this type; `None` for any.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        ...
+
+    def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
+        """Yield what a node exports, sorted by type and title.
+
+        Args:
+            node: The node.
+            kind: Only of this type; `None` for all.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        ...
+
+
+class InventoryReader(ExportsReader, Protocol):
+    """The entries of the nodes that are trusted and not forgotten, and what these export."""
 
     @property
     def revision(self) -> int:

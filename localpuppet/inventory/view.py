@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localpuppet.errors import IntegrityError
+from localpuppet.errors import IntegrityError, StateError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.admission import Refusal
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.index import EXPORTS, NODE, PATHS, ROLE, SERVER, word, words_of
-from localpuppet.inventory.reading import Equal
+from localpuppet.inventory.reading import Equal, Exported, ExportsReader
 from localpuppet.inventory.tombstone import Tombstone
 from localpuppet.machine.database import DamagedError, Database
 from localpuppet.trust.signing import claimed_payload
@@ -99,10 +99,16 @@ class View:
         path: The SQLite file; made when first needed, 0600.
         now: Seconds since 1970, UTC.
         expire: Seconds after which an entry does not count any more; `None` for never.
+        exports: What the nodes export; `None` where nobody keeps that.
     """
 
     def __init__(
-        self, path: Path, *, now: Callable[[], float], expire: float | None = None
+        self,
+        path: Path,
+        *,
+        now: Callable[[], float],
+        expire: float | None = None,
+        exports: ExportsReader | None = None,
     ) -> None:
         self._database = Database(
             path,
@@ -113,6 +119,7 @@ class View:
         )
         self._now = now
         self._expire = expire
+        self._exports = exports
 
     @property
     def revision(self) -> int:
@@ -167,6 +174,14 @@ class View:
         with self._database.snapshot() as connection:
             rows = connection.execute("SELECT node, word FROM words WHERE path = ?", (EXPORTS,))
             return dict(rows.fetchall())
+
+    def exporting(self, kind: str | None) -> set[str]:
+        """Return the nodes that export something; see `ExportsReader`."""
+        return self._kept_exports().exporting(kind)
+
+    def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
+        """Yield what a node exports; see `ExportsReader`."""
+        return self._kept_exports().exported(node, kind)
 
     def refused(self) -> list[Refused]:
         """Return the nodes whose entries on the bus do not count, sorted by name.
@@ -325,6 +340,11 @@ class View:
             " ON CONFLICT (node) DO UPDATE SET reason = excluded.reason",
             (node, reason, self._now(), MAX_REFUSED, node),
         )
+
+    def _kept_exports(self) -> ExportsReader:
+        if self._exports is None:
+            raise StateError("nobody keeps what nodes export", where=str(self._database.path))
+        return self._exports
 
     def _oldest(self) -> float:
         return 0.0 if self._expire is None else self._now() - self._expire

@@ -134,7 +134,12 @@ class InventoryWiring:
         from localpuppet.inventory.view import FILE, View
 
         settings = self._node.settings
-        return View(settings.state / FILE, now=self._now, expire=settings.inventory.expire)
+        return View(
+            settings.state / FILE,
+            now=self._now,
+            expire=settings.inventory.expire,
+            exports=self._exports.held(),
+        )
 
     def follower(
         self, store: "Store", log: "Log", *, changed: Callable[[], None] = lambda: None

@@ -1,11 +1,11 @@
 """An inventory in memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.reading import Equal
+from localpuppet.inventory.reading import Equal, Exported
 
 
 class MemoryInventory:
@@ -14,12 +14,20 @@ class MemoryInventory:
     Args:
         entries: The entries, sorted by the node's name.
         current: When they were last current; `None` for never.
+        exports: What nodes export.
     """
 
-    def __init__(self, entries: Sequence[InventoryEntry], *, current: float | None = 0.0) -> None:
+    def __init__(
+        self,
+        entries: Sequence[InventoryEntry],
+        *,
+        current: float | None = 0.0,
+        exports: Mapping[str, Sequence[Exported]] | None = None,
+    ) -> None:
         self.listed = list(entries)
         self.current = current
         self.hints: list[Equal | None] = []
+        self.exports = exports or {}
 
     @property
     def revision(self) -> int:
@@ -34,6 +42,12 @@ class MemoryInventory:
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         return next((entry for entry in self.listed if entry.node == node), None)
+
+    def exporting(self, kind: str | None) -> set[str]:
+        return {node for node in self.exports if list(self.exported(node, kind))}
+
+    def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
+        return (one for one in self.exports.get(node, ()) if kind in (None, one.type))
 
 
 class NoBaggage:

@@ -7,7 +7,15 @@ import pytest
 from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.reading import SKEW, CouldNotAsk, Equal, Found, InventoryReader, ask
+from localpuppet.inventory.reading import (
+    SKEW,
+    CouldNotAsk,
+    Equal,
+    Exported,
+    Found,
+    InventoryReader,
+    ask,
+)
 
 NOW = 1_700_000_000.0
 MAX_STALE = 900.0
@@ -32,6 +40,12 @@ class Reader:
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         return None
+
+    def exporting(self, kind: str | None) -> set[str]:
+        return set()
+
+    def exported(self, node: str, kind: str | None) -> Iterator[Exported]:
+        return iter(())
 
 
 def _count(reader: InventoryReader) -> int:

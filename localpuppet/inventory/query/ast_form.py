@@ -12,7 +12,8 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.values import Json, type_names
 from localpuppet.inventory.query.dotted import parse_field
 from localpuppet.inventory.query.paging import Clauses, fields_of, plain_fields
-from localpuppet.inventory.query.resource_scope import check_resources
+from localpuppet.inventory.query.resource_scope import check_fields, check_resources
+from localpuppet.inventory.query.rows import PARAMETER, check_column
 from localpuppet.inventory.query.tree import (
     ALL,
     And,
@@ -113,7 +114,7 @@ def _from(query: Sequence[Json]) -> Select:
         where = _checked(_condition(clauses.filter, entity), entity)
     elif where is None:
         where = _checked(ALL, entity)
-    return clauses.select(where)
+    return check_fields(clauses.select(where))
 
 
 def _checked(condition: Condition, entity: Entity) -> Condition:
@@ -213,7 +214,9 @@ def _named_fact(left: Json, entity: Entity) -> str | None:
 
 def _field(left: Json, entity: Entity) -> Field:
     if isinstance(left, list) and left[:1] == ["parameter"] and len(left) == 2:
-        return parse_field(f"parameters.{left[1]}", entity, where=_WHERE)
+        check_column(entity, "parameters", _WHERE)
+        name = str(left[1])
+        return Field(column=PARAMETER, path=(name,), text=f"parameters.{name}")
     if not isinstance(left, str):
         raise InvalidInputError("a field must be a string", where=_WHERE)
     return parse_field(left, entity, where=_WHERE)
@@ -252,11 +255,8 @@ def _inner_select(query: Sequence[Json]) -> Select:
             raise InvalidInputError("'extract' in 'in' wants select_ENTITY", where=_WHERE)
         entity = entity_named(name.removeprefix("select_"))
         where = _condition(rest[0], entity) if rest else ALL
-        select = Select(
-            entity=entity,
-            where=_checked(where, entity),
-            columns=fields_of(query[1], entity, where=_WHERE),
-        )
+        columns = fields_of(query[1], entity, where=_WHERE)
+        select = check_fields(Select(entity=entity, where=_checked(where, entity), columns=columns))
     else:
         raise InvalidInputError("'in' wants an array, 'from' or 'extract'", where=_WHERE)
     if select.columns is None:

@@ -9,12 +9,14 @@ Owns: SQL's logic of three values, and what PuppetDB makes of fields that a row 
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.values import Json
 from localpuppet.inventory.query import patterns
 from localpuppet.inventory.query.comparing import compare, same
-from localpuppet.inventory.query.rows import NESTED, NodeRows, Row, leaves
+from localpuppet.inventory.query.resource_scope import scope_of
+from localpuppet.inventory.query.rows import NESTED, PARAMETER, TAG, NodeRows, Row, leaves
 from localpuppet.inventory.query.tree import (
     And,
     Compare,
@@ -31,6 +33,7 @@ from localpuppet.inventory.query.tree import (
     Pattern,
     Related,
     Step,
+    Value,
 )
 
 Holds = Callable[[Row, NodeRows], bool | None]
@@ -101,6 +104,8 @@ def _negated(part: Holds) -> Holds:
 
 
 def _compare(condition: Compare) -> Holds:
+    if condition.field.column == TAG and condition.operator is Operator.EQUAL:
+        condition = replace(condition, value=_lowered(condition.value))  # as tags are
     read = _reader(condition.field)
     test = _test(condition)
 
@@ -115,7 +120,7 @@ def _compare(condition: Compare) -> Holds:
 
     absent_is_false = (
         condition.operator is Operator.EQUAL
-        and condition.field.column in NESTED
+        and condition.field.column in (*NESTED, PARAMETER)
         and not any(isinstance(step, int) for step in condition.field.path)
     )
     if not absent_is_false and not condition.contrary:
@@ -142,6 +147,12 @@ def _test(condition: Compare) -> Callable[[Json], bool | None]:
         return None if one is None else not one
 
     return contrary
+
+
+def _lowered(value: Value) -> Value:
+    if isinstance(value, Loose):
+        return Loose(value.text.lower())
+    return value.lower() if isinstance(value, str) else value
 
 
 def _is_json(value: object) -> bool:
@@ -240,6 +251,7 @@ def _one_of(condition: OneOf) -> Holds:
 
 def _related(condition: Related, values: Values) -> Holds:
     inner = compiled(condition.where, condition.entity, values)
+    scope = scope_of(condition.where)
     last: tuple[NodeRows | None, bool] = (None, False)
 
     def holds(row: Row, node: NodeRows) -> bool:
@@ -249,7 +261,8 @@ def _related(condition: Related, values: Values) -> Holds:
             names = frozenset({name}) if isinstance(name, str) else None
             return any(inner(one, node) is True for one in node.rows(condition.entity, names))
         if last[0] is not node:  # the same for each row of a node
-            last = (node, any(inner(one, node) is True for one in node.rows(condition.entity)))
+            rows = node.rows(condition.entity, scope=scope)
+            last = (node, any(inner(one, node) is True for one in rows))
         return last[1]
 
     return holds
@@ -268,8 +281,11 @@ def _in_select(condition: InSelect, wanted: set[tuple[str, ...]]) -> Holds:
 def _reader(field: Field) -> Callable[[Row], Iterator[Json]]:
     """Return what yields the values at a field of a row: several, where a step is a pattern."""
     column, path = field.column, field.path
-    if column == "role":
-        return lambda row: iter(_elements(row.at(column)))
+    if column == PARAMETER:
+        column = "parameters"
+    if column in ("role", TAG):
+        several = "tags" if column == TAG else column
+        return lambda row: iter(_elements(row.at(several)))
     if not any(isinstance(step, Pattern) for step in path):
         place = exact(path)
         return lambda row: iter((row.at(column, place),))

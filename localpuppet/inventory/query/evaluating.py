@@ -19,17 +19,22 @@ from typing import Any, TypeVar
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.values import Json
+from localpuppet.inventory.index import NODE
 from localpuppet.inventory.query import conditions
 from localpuppet.inventory.query.comparing import sort_key
 from localpuppet.inventory.query.hints import fact_names, necessary
-from localpuppet.inventory.query.rows import COLUMNS, TIMES, NodeRows, Row
-from localpuppet.inventory.query.tree import Count, Field, InSelect, Select
-from localpuppet.inventory.reading import InventoryReader
+from localpuppet.inventory.query.resource_scope import scope_of
+from localpuppet.inventory.query.rows import COLUMNS, TIMES, NodeRows, ResourceScope, Row
+from localpuppet.inventory.query.tree import Count, Entity, Field, InSelect, Select
+from localpuppet.inventory.reading import Equal, InventoryReader
 
 T = TypeVar("T")
+_compact = json.JSONEncoder(separators=(",", ":")).encode
 Key = tuple[int, Any]
 MAX_ROWS_SEEN = 5_000_000
 MAX_ROWS = 200_000
+# Nodes that an index is asked for by name; of more all entries are read.
+MAX_NAMED = 10_000
 # What an answer may have as JSON: we hold it in memory at once, and so does the Ruby side.
 MAX_ANSWER = 32 * 1024 * 1024
 
@@ -71,7 +76,7 @@ class Room:
 
 
 def _weight(value: object) -> int:
-    return len(canonical(value)) + 1
+    return len(_compact(value)) + 1
 
 
 def _too_much() -> InvalidInputError:
@@ -167,9 +172,10 @@ class Evaluation:
         """
         holds = conditions.compiled(select.where, select.entity, self._values)
         names = fact_names(select.entity, select.where)
-        for entry in self._source.entries(necessary(select)):
-            node = NodeRows.of(entry)
-            for row in node.rows(select.entity, names):
+        scope = scope_of(select.where)
+        for entry in self._source.entries(self._hint(select, scope)):
+            node = NodeRows.of(entry, self._source)
+            for row in node.rows(select.entity, names, scope):
                 self._seen += 1
                 if self._seen > MAX_ROWS_SEEN:
                     raise InvalidInputError(
@@ -178,6 +184,15 @@ class Evaluation:
                     )
                 if holds(row, node) is True:
                     yield Hit(row, node)
+
+    def _hint(self, select: Select, scope: ResourceScope) -> Equal:
+        """Return what every node of an answer must have."""
+        equal = necessary(select)
+        if select.entity is Entity.RESOURCES and not scope.classes and NODE not in equal:
+            nodes = self._source.exporting(scope.kind)
+            if len(nodes) <= MAX_NAMED:
+                equal[NODE] = nodes
+        return equal
 
     def _values(self, condition: InSelect) -> set[tuple[str, ...]]:
         """Return what a question inside of the question finds, each row as one key."""
@@ -246,7 +261,9 @@ def _kept(select: Select, hit: Hit) -> _Kept:
 
 def _fields(select: Select, row: Row) -> dict[str, Json]:
     if select.columns is None:
-        return {column: row.at(column) for column in COLUMNS[select.entity]}
+        # Of a class there is no more than its name, whatever an exported resource has.
+        has = row.values if select.entity is Entity.RESOURCES else COLUMNS[select.entity]
+        return {column: row.at(column) for column in has}
     fields = [column for column in select.columns if isinstance(column, Field)]
     return {one.text: _value(row, one) for one in fields}
 

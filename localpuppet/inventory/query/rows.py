@@ -17,6 +17,7 @@ from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.query.node_facts import NodeFacts, dig
 from localpuppet.inventory.query.tree import Entity
+from localpuppet.inventory.reading import ExportsReader
 
 CLASS = "Class"
 # Rows that one node has at the most: what it says cannot make a query of others too much work.
@@ -35,10 +36,26 @@ COLUMNS: Mapping[Entity, tuple[str, ...]] = {
     ),
     Entity.FACTS: ("certname", "name", "value", "environment"),
     Entity.FACT_CONTENTS: ("certname", "path", "name", "value", "environment"),
-    Entity.RESOURCES: ("certname", "type", "title", "exported", "environment"),
+    Entity.RESOURCES: (
+        "certname",
+        "type",
+        "title",
+        "exported",
+        "environment",
+        "tags",
+        "file",
+        "line",
+        "parameters",
+    ),
 }
+# What conditions name and results do not have: one of the row's tags.
+TAG = "tag"
+# What conditions of arrays name: a whole parameter, where `parameters.x` may be a part of one.
+PARAMETER = "parameter"
 # Columns that hold JSON, which a dotted field goes into.
-NESTED = frozenset({"facts", "trusted"})
+NESTED = frozenset({"facts", "trusted", "parameters"})
+# What is known of exported resources, and not of classes: of these the inventory has the names.
+OF_EXPORTED = frozenset({TAG, "tags", "file", "line", "parameters", PARAMETER})
 # When something was published: not part of what an answer says.
 TIMES = frozenset({"timestamp", "facts_timestamp", "catalog_timestamp"})
 
@@ -59,11 +76,26 @@ _ABSENT: Mapping[Entity, Mapping[str, str]] = {
         "expires_facts": "facts here do not expire",
         "expires_facts_updated": "facts here do not expire",
     },
-    Entity.RESOURCES: dict.fromkeys(
-        ("parameters", "tag", "tags", "file", "line", "resource"),
-        "of a class the inventory has the name only",
-    ),
+    Entity.RESOURCES: {"resource": "it is a hash of PuppetDB's own"},
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceScope:
+    """Which of a node's resources can count.
+
+    Attributes:
+        classes: Whether classes can.
+        exported: Whether exported resources can.
+        kind: The type that they must have; `None` for any.
+    """
+
+    classes: bool = True
+    exported: bool = True
+    kind: str | None = None
+
+
+ANY_RESOURCE = ResourceScope()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +127,36 @@ class NodeRows:
     Args:
         entry: What the node says of itself.
         facts: Its facts.
+        exports: What it exports.
     """
 
     entry: InventoryEntry
     facts: NodeFacts
+    exports: ExportsReader
 
     @classmethod
-    def of(cls, entry: InventoryEntry) -> "NodeRows":
+    def of(cls, entry: InventoryEntry, exports: ExportsReader) -> "NodeRows":
         """Return the rows of an entry."""
-        return cls(entry, NodeFacts(entry))
+        return cls(entry, NodeFacts(entry), exports)
 
-    def rows(self, entity: Entity, names: frozenset[str] | None = None) -> Iterator[Row]:
+    def rows(
+        self,
+        entity: Entity,
+        names: frozenset[str] | None = None,
+        scope: ResourceScope = ANY_RESOURCE,
+    ) -> Iterator[Row]:
         """Yield the rows of an entity, `MAX_OF_NODE` at the most.
 
         Args:
             entity: The entity.
-            names: The names of facts, or titles of classes, that can count; `None` for all.
+            names: The names of facts that can count; `None` for all.
+            scope: Which resources can count.
+
+        Raises:
+            StateError: What the node exports cannot be read.
         """
+        if entity is Entity.RESOURCES:
+            return islice(self._resources(scope), MAX_OF_NODE)
         return islice(self._rows(entity, names), MAX_OF_NODE)
 
     def _rows(self, entity: Entity, names: frozenset[str] | None) -> Iterator[Row]:
@@ -127,8 +172,6 @@ class NodeRows:
                 for path, leaf in leaves(value, (name,)):
                     row: dict[str, Json] = {"path": [*path], "name": name, "value": leaf}
                     yield Row({**self._base(), **row})
-        else:
-            yield from self._classes()
 
     def _base(self) -> dict[str, Json]:
         return {"certname": str(self.entry.node), "environment": self._environment()}
@@ -183,10 +226,18 @@ class NodeRows:
             if value is not None:
                 yield name, value
 
-    def _classes(self) -> Iterator[Row]:
-        for name in sorted(self.entry.classes):
-            about: dict[str, Json] = {"type": CLASS, "title": capitalized(name), "exported": False}
-            yield Row({**self._base(), **about})
+    def _resources(self, scope: ResourceScope) -> Iterator[Row]:
+        about: dict[str, Json]
+        if scope.classes:
+            for name in sorted(self.entry.classes):
+                about = {"type": CLASS, "title": capitalized(name), "exported": False}
+                yield Row({**self._base(), **about})
+        if not scope.exported or self.entry.exports.digest is None:
+            return
+        for one in self.exports.exported(str(self.entry.node), scope.kind):
+            about = {"type": one.type, "title": one.title, "exported": True}
+            about |= {"tags": [*one.tags], "file": one.file, "line": one.line}
+            yield Row({**self._base(), **about, "parameters": dict(one.parameters)})
 
 
 def leaves(
@@ -212,7 +263,7 @@ def check_column(entity: Entity, column: str, where: str) -> str:
     Raises:
         InvalidInputError: PuppetDB has it and an inventory does not, or nobody has it.
     """
-    if column in COLUMNS[entity]:
+    if column in COLUMNS[entity] or (column == TAG and entity is Entity.RESOURCES):
         return column
     reason = _ABSENT.get(entity, {}).get(column)
     if reason is not None:

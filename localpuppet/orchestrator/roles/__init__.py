@@ -1,4 +1,5 @@
 """Which roles make which others run: by kicks, queries and triggers, as the inventory says.
 
-decides: `closing`, `cycles`, `drawing`, `layout`, `links`, `relations`.
+decides: `closing`, `cycles`, `drawing`, `layout`, `links`, `readers`,
+    `relations`.
 """

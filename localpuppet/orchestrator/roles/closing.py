@@ -6,7 +6,8 @@ from dataclasses import replace
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import InventoryReader
 from localpuppet.orchestrator.roles.cycles import Cycle
-from localpuppet.orchestrator.roles.links import WithEntry, links_of
+from localpuppet.orchestrator.roles.links import links_of
+from localpuppet.orchestrator.roles.readers import WithEntry
 from localpuppet.orchestrator.roles.relations import Relations, relations, role_of
 
 

@@ -23,7 +23,8 @@ from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import one_line, shown_names
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.query.functions import Question
-from localpuppet.inventory.reading import Equal, InventoryReader
+from localpuppet.inventory.reading import InventoryReader
+from localpuppet.orchestrator.roles.readers import EnoughError, Until
 
 # Different questions that are asked in one look; each may read every entry.
 MAX_QUESTIONS = 1000
@@ -80,87 +81,6 @@ class Links:
     left: int = 0
 
 
-class WithEntry:
-    """An inventory in which one node says something else: an `InventoryReader`.
-
-    Args:
-        reader: The inventory.
-        entry: What the node says.
-    """
-
-    def __init__(self, reader: InventoryReader, entry: InventoryEntry) -> None:
-        self._reader = reader
-        self._entry = entry
-
-    @property
-    def revision(self) -> int:
-        """Return the revision of the inventory."""
-        return self._reader.revision
-
-    def current_until(self) -> float | None:
-        """Return when the inventory was last current."""
-        return self._reader.current_until()
-
-    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
-        """Yield entries, sorted by name; the one is always among them."""
-        told = False
-        for entry in self._reader.entries(equal):
-            if not told and entry.node >= self._entry.node:
-                told = True
-                yield self._entry
-            if entry.node != self._entry.node:
-                yield entry
-        if not told:
-            yield self._entry
-
-    def entry(self, node: NodeName) -> InventoryEntry | None:
-        """Return the entry of a node."""
-        return self._entry if node == self._entry.node else self._reader.entry(node)
-
-
-class _EnoughError(Exception):
-    """There is no time left for a question."""
-
-
-class _Until:
-    """An inventory that is read until it is enough: an `InventoryReader`.
-
-    What others ask may take long, also one question of one node.
-
-    Args:
-        reader: The inventory.
-        enough: Whether nothing more is to be read.
-    """
-
-    def __init__(self, reader: InventoryReader, enough: Callable[[], bool]) -> None:
-        self._reader = reader
-        self._enough = enough
-
-    @property
-    def revision(self) -> int:
-        """Return the revision of the inventory."""
-        return self._reader.revision
-
-    def current_until(self) -> float | None:
-        """Return when the inventory was last current."""
-        return self._reader.current_until()
-
-    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
-        """Yield entries, sorted by name, until it is enough.
-
-        Raises:
-            _EnoughError: It is.
-        """
-        for entry in self._reader.entries(equal):
-            if self._enough():
-                raise _EnoughError
-            yield entry
-
-    def entry(self, node: NodeName) -> InventoryEntry | None:
-        """Return the entry of a node."""
-        return self._reader.entry(node)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
     """What the entries say of others, each different text once."""
@@ -188,8 +108,8 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
             left = len(said.questions) - looked
             break
         try:
-            answer = _names(by, text, _Until(reader, enough))
-        except _EnoughError:
+            answer = _names(by, text, Until(reader, enough))
+        except EnoughError:
             left = len(said.questions) - looked
             break
         except InvalidInputError as error:

@@ -6,7 +6,8 @@ import pytest
 
 from localpuppet.inventory.entry import AskedQuery, InventoryEntry
 from localpuppet.orchestrator.roles.closing import asks_the_same, closed_cycles
-from localpuppet.orchestrator.roles.links import By, WithEntry, links_of
+from localpuppet.orchestrator.roles.links import By, links_of
+from localpuppet.orchestrator.roles.readers import WithEntry
 from localpuppet.orchestrator.roles.relations import Relations, relations
 from tests.doubles.inventory import MemoryInventory
 from tests.inventory.entries import entry
