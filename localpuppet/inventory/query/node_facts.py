@@ -7,6 +7,7 @@ Manifests of the predecessors ask for `hostname`, `ipaddress`, `osfamily`…, wh
 have any more. A fact that was published is never replaced by a derived one, save those three.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 
 from localpuppet.formats.values import Json
@@ -62,6 +63,8 @@ _OF_INTERFACE = {
     "network": "network",
     "network6": "network6",
 }
+# What of an interface's name does not stand in an older fact's name: `eth0.1` is `eth0_1`.
+_NOT_IN_LEGACY = re.compile(r"[^A-Za-z0-9_]")
 # Of more interfaces a node has no older facts.
 MAX_INTERFACES = 1000
 # What of a whole fact hash makes an answer another one (a reaction follows from that).
@@ -96,14 +99,13 @@ class NodeFacts:
 
     def items(self) -> Iterator[tuple[str, Json]]:
         """Yield every fact, sorted by its name; none is null."""
-        for name in sorted({*self._published, *self._own, *DERIVED, *self._interfaces()}):
-            value = self.get(name)
-            if value is not None:
-                yield name, value
+        yield from self.whole().items()
 
     def whole(self) -> dict[str, Json]:
-        """Return all of them."""
-        return dict(self.items())
+        """Return all of them, sorted by name; none is null."""
+        derived = {name: dig(self._published, path) for name, path in DERIVED.items()}
+        found = {**self._interfaces(), **derived, **self._published, **self._own}
+        return {name: found[name] for name in sorted(found) if found[name] is not None}
 
     def essential(self) -> dict[str, Json]:
         """Return those that make an answer of whole fact hashes another one."""
@@ -114,15 +116,16 @@ class NodeFacts:
         if self._of_interfaces is None:
             found = dig(self._published, ("networking", "interfaces"))
             listed = list(found.items())[:MAX_INTERFACES] if isinstance(found, dict) else []
+            named = [(_NOT_IN_LEGACY.sub("_", name), about) for name, about in listed]
             made: dict[str, Json] = {
-                f"{kind}_{_legacy(name)}": about[key]
-                for name, about in listed
+                f"{kind}_{name}": about[key]
+                for name, about in named
                 if isinstance(about, dict)
                 for kind, key in _OF_INTERFACE.items()
                 if key in about
             }
-            if listed:
-                made["interfaces"] = ",".join(_legacy(name) for name, _ in listed)
+            if named:
+                made["interfaces"] = ",".join(name for name, _ in named)
             self._of_interfaces = made
         return self._of_interfaces
 
@@ -146,8 +149,3 @@ def dig(value: Json | Mapping[str, Json], path: tuple[str | int, ...]) -> Json:
         else:
             return None
     return value if not isinstance(value, Mapping) or isinstance(value, dict) else dict(value)
-
-
-def _legacy(interface: str) -> str:
-    """Return an interface's name as it stands in an older fact's name: `eth0.1` is `eth0_1`."""
-    return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in interface)
