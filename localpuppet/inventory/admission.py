@@ -34,6 +34,21 @@ class Refusal:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A node of which the bus holds an entry that does not count.
+
+    Attributes:
+        node: At whose key it stands.
+        reason: Why, in one line.
+        since: Since when: seconds since 1970, UTC.
+    """
+
+    node: str
+    reason: str
+    since: float
+
+
 class EntryAdmission:
     """Tells what counts on this node.
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from localpuppet.errors import IntegrityError, StateError
 from localpuppet.formats.names import NodeName
-from localpuppet.inventory.admission import Refusal
+from localpuppet.inventory.admission import Refusal, Refused
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.index import EXPORTS, NODE, PATHS, ROLE, SERVER, word, words_of
 from localpuppet.inventory.reading import Equal, Exported, ExportsReader
@@ -75,21 +75,6 @@ class Arrived:
     token: bytes
     found: InventoryEntry | Refusal
     revision: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """A node of which the bus holds an entry that does not count.
-
-    Attributes:
-        node: At whose key it stands.
-        reason: Why, in one line.
-        since: Since when: seconds since 1970, UTC.
-    """
-
-    node: str
-    reason: str
-    since: float
 
 
 class View:
@@ -304,21 +289,20 @@ class View:
         """Put an entry in force; return why it does not count, if it does not."""
         if one.refusal is not None:
             return one.refusal
-        at = one.at
         row = connection.execute(
             "SELECT at, forgotten FROM seen WHERE node = ?", (one.node,)
         ).fetchone()
         seen, forgotten = row or (0.0, None)
-        if forgotten is not None and at <= forgotten:
+        if forgotten is not None and one.at <= forgotten:
             return None  # nobody has to hear of it: that is what a tombstone is for
-        if at < seen:
+        if one.at < seen:
             return "is older than what the node has said already"
         (size,) = connection.execute("SELECT size FROM state").fetchone()
         if size + len(one.token) > MAX_VIEW:
             return f"there is no room: the view holds {MAX_VIEW // 1024**2} MiB"
         _remove(connection, one.node)
         connection.execute(
-            "INSERT INTO entries VALUES (?, ?, ?, ?)", (one.node, at, one.token, one.revision)
+            "INSERT INTO entries VALUES (?, ?, ?, ?)", (one.node, one.at, one.token, one.revision)
         )
         connection.executemany(
             "INSERT OR IGNORE INTO words VALUES (?, ?, ?)",
@@ -327,7 +311,7 @@ class View:
         connection.execute(
             "INSERT INTO seen (node, at) VALUES (?, ?)"
             " ON CONFLICT (node) DO UPDATE SET at = excluded.at",
-            (one.node, at),
+            (one.node, one.at),
         )
         _grow(connection, len(one.token))
         return None
@@ -351,8 +335,7 @@ class View:
 
     def _state(self, column: str) -> Any:  # noqa: ANN401 - the column's type
         with self._database.snapshot() as connection:
-            row = connection.execute(f"SELECT {column} FROM state").fetchone()  # noqa: S608
-            return row[0]
+            return connection.execute(f"SELECT {column} FROM state").fetchone()[0]  # noqa: S608
 
     def _read(self, token: bytes) -> InventoryEntry:
         try:
@@ -369,20 +352,19 @@ class _Kept:
 
     node: str
     token: bytes
-    refusal: str | None
+    refusal: str | None = None
     at: float = 0.0
     revision: int = 0
     words: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, one: Arrived) -> "_Kept":
-        found = one.found
+        node, token, found = one.node, one.token, one.found
         if isinstance(found, Refusal):
-            return cls(node=one.node, token=one.token, refusal=found.reason)
+            return cls(node=node, token=token, refusal=found.reason)
         return cls(
-            node=one.node,
-            token=one.token,
-            refusal=None,
+            node=node,
+            token=token,
             at=found.at,
             revision=one.revision,
             words=tuple(words_of(found)),
