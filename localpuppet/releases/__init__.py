@@ -4,6 +4,6 @@ decides: `difference`, `interface`, `limits`, `lock`, `manifest`, `module`, `sou
     `tree`.
 acts: `catalogs`, `classifier`, `comparing`, `fetch`, `garbage`, `interfaces`, `ledger`,
     `lockfile`, `lookup`, `provider`, `reading`, `release`, `release_files`, `staged_records`,
-    `staging`, `store`, `tag_memory`, `threshold`, `verified`.
+    `staging`, `store`, `supply`, `tag_memory`, `threshold`, `verified`.
 inner rooms: `forge`, `git`, `layout`, `making`, `mutable`, `packages`, `puppetfile`, `single`.
 """

@@ -21,7 +21,6 @@ from localpuppet.releases.ledger import Ledger
 from localpuppet.releases.mutable.branches import BranchRecords
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staging import Staging
-from localpuppet.releases.store import Store
 
 KEPT_OF_A_SOURCE = 2
 
@@ -56,7 +55,6 @@ class Garbage:
 
     Args:
         staging: Releases on this node.
-        store: Trees.
         ledger: What was applied.
         in_use: Returns release and modulepath of each run that goes on.
         interfaces: What Puppet's parser found in releases.
@@ -68,7 +66,6 @@ class Garbage:
         self,
         *,
         staging: Staging,
-        store: Store,
         ledger: Ledger,
         in_use: Callable[[], Iterable[tuple[ReleasePath, Sequence[Path]]]],
         interfaces: Interfaces,
@@ -76,14 +73,14 @@ class Garbage:
         keep_staged: float,
     ) -> None:
         self._staging = staging
-        self._store = store
+        self._store = staging.store
         self._ledger = ledger
         self._in_use = in_use
         self._interfaces = interfaces
         self._keep_staged = keep_staged
-        self._links = ModuleLinks(store.directory)
-        self._branches = BranchRecords(store.directory)
-        self._archives = KeptArchives(store.directory)
+        self._links = ModuleLinks(staging.store.directory)
+        self._branches = BranchRecords(staging.store.directory)
+        self._archives = KeptArchives(staging.store.directory)
         self._mirrors = mirrors
 
     def plan(self, named: Iterable[ReleasePath], *, now: float) -> Removal:

@@ -23,23 +23,19 @@ from localpuppet.machine.files import (
     replace_link,
 )
 from localpuppet.machine.ports import Clock
-from localpuppet.releases.fetch import Fetcher, Wanted, wanted_of
+from localpuppet.releases.fetch import Wanted, wanted_of
 from localpuppet.releases.layout.composing import Compositions
 from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST
-from localpuppet.releases.release_files import ReleaseFiles
-from localpuppet.releases.single.fetching import ModuleFetcher
-from localpuppet.releases.source import Source, refuse_stale, source_of, split
+from localpuppet.releases.source import refuse_stale, source_of, split
 from localpuppet.releases.staged import Staged, composition
 from localpuppet.releases.staged_records import StagedRecords
-from localpuppet.releases.store import Store
+from localpuppet.releases.supply import Supply
 from localpuppet.releases.tag_memory import TagMemory
 from localpuppet.releases.verified import UNVERIFIED, Verified
 
 if TYPE_CHECKING:
-    from localpuppet.releases.forge.ports import ModuleForge
-
     # Protocols cost 4 ms to make, and a type needs none of them at run time.
     from localpuppet.releases.git.repository import Repository
 
@@ -53,14 +49,11 @@ class Staging:
     Args:
         state: The state directory.
         modules: The directory of all modules.
-        store: Trees.
+        supply: Where code comes from, and where it goes.
         repository: Git.
-        sources: The site's sources by name.
-        files: Reads manifests and locks.
         approve: Called before a release gets its name, with its record and with its modulepath:
             names as the node will know them, and where they are meanwhile. It refuses by raising.
             `None` approves everything.
-        forge: Returns the forge; called when something must come from there.
         clock: Time: how old a tag is, where its source asks.
     """
 
@@ -69,28 +62,25 @@ class Staging:
         *,
         state: Path,
         modules: Path,
-        store: Store,
+        supply: Supply,
         repository: "Repository",
-        sources: Mapping[str, Source],
-        files: ReleaseFiles,
         approve: Approve | None,
-        forge: "Callable[[], ModuleForge]",
         clock: Clock,
     ) -> None:
         self._approve = approve
         self._clock = clock
-        self._fetch_modules = ModuleFetcher(repository=repository, forge=forge, store=store)
+        self._fetch_modules = supply.modules(repository)
         self._releases = state / "releases"
-        self.compositions = Compositions(state / "releases", store)
+        self.compositions = Compositions(state / "releases", supply.store)
         self._records = StagedRecords(state)
         self._verified = Verified(state)
         self._memory = TagMemory(state)
         self._modules = modules
-        self._store = store
+        self.store = supply.store
         self._repository = repository
-        self._fetcher = Fetcher(repository=repository, store=store)
-        self._sources = sources
-        self._files = files
+        self._fetcher = supply.tags(repository)
+        self._sources = supply.sources
+        self._files = supply.files
 
     def known(self, app: ReleasePath) -> Staged | None:
         """Return what is recorded of a release; `None` when it was never staged here.
@@ -137,7 +127,7 @@ class Staging:
         unverified = self._verified.noted().unverified(staged, self._sources)
         found = [f"{unverified}: {UNVERIFIED}"] if unverified else []
         for name, sha256 in staged.trees.items():
-            problem = self._store.problem(sha256, full=full)
+            problem = self.store.problem(sha256, full=full)
             if problem:
                 found.append(f"{name} {problem}")
         links = composition(self.links(staged))
@@ -210,7 +200,7 @@ class Staging:
             BusyError: Another process stages.
             StateError: The disk refused; nothing was switched.
         """
-        lock = self._store.exclusively()
+        lock = self.store.exclusively()
         try:
             self._sweep(app)
             known = self.known(app)
@@ -289,7 +279,7 @@ class Staging:
 
     def _moduledir(self, pin: Pin) -> str:
         """Return where the manifest in a release's own tree puts single modules."""
-        file = self._store.path(pin.tree_sha256) / MANIFEST
+        file = self.store.path(pin.tree_sha256) / MANIFEST
         data = file.read_bytes() if file.is_file() else b""
         return self._files.parse_manifest(data, MANIFEST).moduledir
 
@@ -303,7 +293,7 @@ class Staging:
 
     def _switches(self, staged: Staged) -> dict[str, Path]:
         """Return the names below `modules/`, and what each stands for; the app's own comes last."""
-        links = {name: self._store.path(sha256) for name, sha256 in staged.sources.items()}
+        links = {name: self.store.path(sha256) for name, sha256 in staged.sources.items()}
         links[str(staged.app)] = self._releases / staged.composition
         return links
 
@@ -359,4 +349,4 @@ class Staging:
         rubbish = [*self._repository.rubbish(), *self._records.rubbish()]
         rubbish += [*self._memory.rubbish(), *self._verified.rubbish()]
         rubbish += [*self._releases.glob(".new-*"), *(self._modules / app).parent.glob(".*")]
-        self._store.sweep(rubbish)
+        self.store.sweep(rubbish)

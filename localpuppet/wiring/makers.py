@@ -32,11 +32,8 @@ class MakerWiring:
         from localpuppet.releases.making.locker import LockWriter
 
         return LockWriter(
+            supply=self._releases.supply,
             repository=repository,
-            store=self._releases.store,
-            sources=self._node.settings.sources,
-            files=self._releases.files,
-            forge=self._releases.forge,
         )
 
     def checker(self, repository: "Repository") -> "ReleaseChecker":
@@ -47,15 +44,11 @@ class MakerWiring:
         """
         from localpuppet.releases.making.checking import ReleaseChecker
 
-        settings = self._node.settings
         return ReleaseChecker(
+            supply=self._releases.supply,
             repository=repository,
-            store=self._releases.store,
-            state=settings.state,
-            sources=settings.sources,
-            files=self._releases.files,
+            state=self._node.settings.state,
             parser=self._releases.parser(self._node.installed()),
-            forge=self._releases.forge,
             ignored=self._releases.ignored,
         )
 
@@ -90,7 +83,6 @@ class MakerWiring:
         sources = [source.url for source in settings.sources.values()]
         return Garbage(
             staging=self._releases.staging(self._releases.git()),
-            store=self._releases.store,
             ledger=self._node.ledger,
             in_use=self._node.records.in_use,
             interfaces=self._releases.interfaces,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.release import Release
     from localpuppet.releases.release_files import ReleaseFiles
     from localpuppet.releases.staging import Approve, Staging
+    from localpuppet.releases.supply import Supply
 
 # What every Puppet run of ours finds behind the release: types, functions, classes.
 OWN_MODULES = shared_file("modules/localpuppet")
@@ -171,6 +172,18 @@ class ReleaseWiring:
 
         return site_forge(self._node, progress=self.counted("modules of the forge"))
 
+    @cached_property
+    def supply(self) -> "Supply":
+        """Where code comes from, and where it goes."""
+        from localpuppet.releases.supply import Supply
+
+        return Supply(
+            store=self.store,
+            sources=self._node.settings.sources,
+            files=self.files,
+            forge=self.forge,
+        )
+
     def staging(self, repository: "Repository", approve: "Approve | None" = None) -> "Staging":
         """Return the releases on this node; see `Staging` for `approve`."""
         from localpuppet.releases.staging import Staging
@@ -179,12 +192,9 @@ class ReleaseWiring:
         return Staging(
             state=settings.state,
             modules=settings.modules,
-            store=self.store,
+            supply=self.supply,
             repository=repository,
-            sources=settings.sources,
-            files=self.files,
             approve=approve,
-            forge=self.forge,
             clock=self._node.clock,
         )
 
@@ -194,25 +204,17 @@ class ReleaseWiring:
         """Return what stages releases from git, installed packages and packs."""
         from localpuppet.releases.packages.staging import PackageStaging
 
-        settings = self._node.settings
         return PackageStaging(
             staging=self.staging(repository, approve),
-            store=self.store,
-            directories=settings.packages,
-            sources=settings.sources,
-            files=self.files,
+            supply=self.supply,
+            directories=self._node.settings.packages,
         )
 
     def locked_modules(self) -> "LockedModules":
         """Return what brings the modules of locks."""
         from localpuppet.releases.mutable.modules import LockedModules
 
-        return LockedModules(
-            store=self.store,
-            sources=self._node.settings.sources,
-            repository=self.repository,
-            forge=self.forge,
-        )
+        return LockedModules(supply=self.supply, repository=self.repository)
 
     def is_branch(self, path: "ReleasePath") -> bool:
         """Return whether a release is a branch of a source, and not a directory of that name.
@@ -233,15 +235,11 @@ class ReleaseWiring:
         """Return what brings branches of sources."""
         from localpuppet.releases.mutable.branches import BranchStaging
 
-        settings = self._node.settings
         return BranchStaging(
-            modules=settings.modules,
-            store=self.store,
-            sources=settings.sources,
-            files=self.files,
+            modules=self._node.settings.modules,
+            supply=self.supply,
             locked=self.locked_modules(),
             repository=self.repository,
-            forge=self.forge,
         )
 
     def stage_mutable(self, path: "ReleasePath") -> None:

@@ -109,10 +109,8 @@ class Provided:
         assert repository is self.site.repository
         return PackageStaging(
             staging=self.site.staging(approve),
-            store=self.site.store,
+            supply=self.site.supply(),
             directories=[],
-            sources=self.site.sources,
-            files=self.site.release_files,
         )
 
     def _tools(self) -> Any:

@@ -15,6 +15,7 @@ from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.source import Source
 from localpuppet.releases.staging import Approve, Staging
 from localpuppet.releases.store import Store
+from localpuppet.releases.supply import Supply
 from localpuppet.releases.tree import TreeEntry, digest
 from tests.doubles.ports import FakeClock
 from tests.doubles.repository import FakeRepository, FakeServers
@@ -98,16 +99,18 @@ class ReleaseSite:
         tag = app.rpartition("/")[2]
         return self.servers.publish(url("web"), tag, self.files(text or tag, lock=lock))
 
+    def supply(self) -> Supply:
+        return Supply(
+            store=self.store, sources=self.sources, files=self.release_files, forge=_no_forge
+        )
+
     def staging(self, approve: Approve | None = None) -> Staging:
         return Staging(
             state=self.state,
             modules=self.modules,
-            store=self.store,
+            supply=self.supply(),
             repository=self.repository,
-            sources=self.sources,
-            files=self.release_files,
             approve=approve,
-            forge=_no_forge,
             clock=self.clock,
         )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
-from localpuppet.releases.fetch import Fetcher, wanted_of
+from localpuppet.releases.fetch import wanted_of
 from localpuppet.releases.forge.metadata import read_file, unmet
 from localpuppet.releases.git.ignored import Ignored
 from localpuppet.releases.git.names import GitUrl, Tag
@@ -29,13 +29,11 @@ from localpuppet.releases.making.own_modules import OwnModules, own_modules
 from localpuppet.releases.manifest import Manifest
 from localpuppet.releases.module import GitModule
 from localpuppet.releases.release import ENC, read_enc
-from localpuppet.releases.release_files import ReleaseFiles
-from localpuppet.releases.single.fetching import ModuleFetcher
-from localpuppet.releases.source import Source, split
-from localpuppet.releases.store import Store
+from localpuppet.releases.source import split
+from localpuppet.releases.supply import Supply
 
 if TYPE_CHECKING:
-    from localpuppet.releases.forge.ports import ModuleForge
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,12 +77,9 @@ class ReleaseChecker:
 
     Args:
         repository: Git.
-        store: Trees; what is locked is in it afterwards.
+        supply: Where code comes from, and where it goes; what is locked is in the store afterwards.
         state: The state directory.
-        sources: The site's sources by name.
-        files: Reads manifests and locks.
         parser: Puppet's parser.
-        forge: Returns the forge; called when something must come from there.
         ignored: Returns what git ignores in a directory: a tag does not have it.
     """
 
@@ -92,21 +87,17 @@ class ReleaseChecker:
         self,
         *,
         repository: Repository,
-        store: Store,
+        supply: Supply,
         state: Path,
-        sources: Mapping[str, Source],
-        files: ReleaseFiles,
         parser: Parser,
-        forge: "Callable[[], ModuleForge]",
         ignored: Callable[[Path], Ignored],
     ) -> None:
         self._repository = repository
         self._ignored = ignored
-        self._forge = forge
-        self._store = store
+        self._supply = supply
+        self._store = supply.store
         self._state = state
-        self._sources = sources
-        self._files = files
+        self._files = supply.files
         self._parser = parser
 
     def check(self, directory: Path) -> Checked:
@@ -182,10 +173,12 @@ class ReleaseChecker:
         """Ask for every tag again, hold it against the lock, and have its bytes in the store."""
         budget = Budget()
         hint = "run 'localpuppet release lock'; find out who edited the lock"
-        Fetcher(repository=self._repository, store=self._store).bring(
-            wanted_of(lock, self._sources, file=str(file), hint=hint), ask_all=True, budget=budget
+        self._supply.tags(self._repository).bring(
+            wanted_of(lock, self._supply.sources, file=str(file), hint=hint),
+            ask_all=True,
+            budget=budget,
         )
-        ModuleFetcher(repository=self._repository, forge=self._forge, store=self._store).bring(
+        self._supply.modules(self._repository).bring(
             lock.pins, file=str(file), ask_all=True, budget=budget
         )
 
@@ -223,7 +216,7 @@ class ReleaseChecker:
             if isinstance(module, GitModule) and module.kind == "tag"
         ]
         for entry in manifest.modulepath:
-            source = self._sources.get(entry.source)
+            source = self._supply.sources.get(entry.source)
             if not entry.is_tag:
                 raise InvalidInputError(
                     f"{chain} → {entry} is not a tag: the release would not be closed",

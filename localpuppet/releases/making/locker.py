@@ -6,33 +6,30 @@ how names are resolved (`releases.single.resolving`). Invariant: what is locked 
 somebody asks for more.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.machine.files import write_durably
-from localpuppet.releases.fetch import Fetcher, Wanted
+from localpuppet.releases.fetch import Wanted
 from localpuppet.releases.git.names import Tag
 from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import AnyPin, Lock, Pin
 from localpuppet.releases.lockfile import EMPTY, LOCK, MANIFEST, to_text
 from localpuppet.releases.manifest import Manifest
 from localpuppet.releases.module import GitModule
-from localpuppet.releases.release_files import ReleaseFiles
-from localpuppet.releases.single.fetching import ModuleFetcher
 from localpuppet.releases.single.resolving import (
     as_locked,
     refuse_unknown,
     resolve_modules,
     unbound,
 )
-from localpuppet.releases.source import Source, split
-from localpuppet.releases.store import Store
+from localpuppet.releases.source import split
+from localpuppet.releases.supply import Supply
 
 if TYPE_CHECKING:
-    from localpuppet.releases.forge.ports import ModuleForge
     from localpuppet.releases.git.repository import Repository
 
 NO_PATHS: Mapping[str, Path] = {}
@@ -42,27 +39,20 @@ class LockWriter:
     """Makes locks.
 
     Args:
+        supply: Where code comes from, and where it goes; what is locked is in the store afterwards.
         repository: Git.
-        store: Trees; what is locked is in it afterwards.
-        sources: The site's sources by name.
-        files: Reads manifests and locks.
-        forge: Returns the forge; called when something must come from there.
     """
 
     def __init__(
         self,
         *,
+        supply: Supply,
         repository: "Repository",
-        store: Store,
-        sources: Mapping[str, Source],
-        files: ReleaseFiles,
-        forge: "Callable[[], ModuleForge]",
     ) -> None:
         self._repository = repository
-        self._forge = forge
-        self._store = store
-        self._sources = sources
-        self._files = files
+        self._supply = supply
+        self._store = supply.store
+        self._files = supply.files
 
     def lock(
         self,
@@ -100,7 +90,7 @@ class LockWriter:
                 kept={} if update is not None and not update else old.modules,
                 anew=update or (),
                 repository=self._repository,
-                forge=self._forge,
+                forge=self._supply.forge,
             )
         except LocalpuppetError as error:
             raise error.at(str(directory / MANIFEST)) from error
@@ -113,11 +103,9 @@ class LockWriter:
         try:
             self._store.sweep(self._repository.rubbish())
             budget = Budget()
-            fetcher = Fetcher(repository=self._repository, store=self._store)
+            fetcher = self._supply.tags(self._repository)
             pins: dict[str, AnyPin] = {**fetcher.bring(wanted, budget=budget)}
-            modules = ModuleFetcher(
-                repository=self._repository, forge=self._forge, store=self._store
-            )
+            modules = self._supply.modules(self._repository)
             keyed = {f"modules.{name}": draft for name, draft in drafts.items()}
             pins |= modules.bring(keyed, file=file, ask_all=True, budget=budget)
         finally:
@@ -141,7 +129,7 @@ class LockWriter:
             if isinstance(module, GitModule) and module.kind == "tag"
         }
         for index, entry in enumerate(manifest.modulepath):
-            source = self._sources.get(entry.source)
+            source = self._supply.sources.get(entry.source)
             if source is None:
                 raise InvalidInputError(
                     f"localpuppet.yaml does not declare a source {entry.source!r}",

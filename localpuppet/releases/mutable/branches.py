@@ -24,13 +24,10 @@ from localpuppet.releases.lockfile import LOCK, MANIFEST, check_complete
 from localpuppet.releases.manifest import Manifest
 from localpuppet.releases.mutable.modules import LockedModules
 from localpuppet.releases.release import Place, Release, assemble
-from localpuppet.releases.release_files import ReleaseFiles
-from localpuppet.releases.single.fetching import ModuleFetcher
 from localpuppet.releases.source import Source, source_of
-from localpuppet.releases.store import Store
+from localpuppet.releases.supply import Supply
 
 if TYPE_CHECKING:
-    from localpuppet.releases.forge.ports import ModuleForge
     from localpuppet.releases.git.repository import Repository
 
 SCHEMA = 1
@@ -136,33 +133,26 @@ class BranchStaging:
 
     Args:
         modules: The directory of all modules: where branches are in messages.
-        store: Trees.
-        sources: The site's sources by name.
-        files: Reads manifests and locks.
+        supply: Where code comes from, and where it goes.
         locked: Brings what locks pin.
         repository: Lends git under a title that says what for.
-        forge: Returns the forge.
     """
 
     def __init__(
         self,
         *,
         modules: Path,
-        store: Store,
-        sources: Mapping[str, Source],
-        files: ReleaseFiles,
+        supply: Supply,
         locked: LockedModules,
         repository: "Callable[[str], AbstractContextManager[Repository]]",
-        forge: "Callable[[], ModuleForge]",
     ) -> None:
         self._modules = modules
-        self._store = store
-        self._sources = sources
-        self._files = files
+        self._supply = supply
+        self._store = supply.store
+        self._files = supply.files
         self._locked = locked
         self._repository = repository
-        self._forge = forge
-        self._records = BranchRecords(store.directory)
+        self._records = BranchRecords(supply.store.directory)
 
     def stage(self, app: ReleasePath) -> tuple[StagedBranch, Lock]:
         """Fetch a branch as it is now, and the modules of its lock.
@@ -183,7 +173,7 @@ class BranchStaging:
                 known = self._records.of(app)
                 tree = known.tree_sha256 if known and known.commit == commit else ""
                 pin = CommitPin(url=source.url, branch=app.branch, commit=commit, tree_sha256=tree)
-                fetcher = ModuleFetcher(repository=repository, forge=self._forge, store=self._store)
+                fetcher = self._supply.modules(repository)
                 whole = fetcher.bring({str(app): pin}, file=str(app))[str(app)]
         finally:
             held.release()
@@ -245,7 +235,7 @@ class BranchStaging:
         return manifest, lock
 
     def _source(self, app: ReleasePath) -> Source:
-        source = source_of(app, self._sources)
+        source = source_of(app, self._supply.sources)
         if source.signers is not None:
             raise InvalidInputError(
                 "a branch has no signature, and its source requires signed tags",

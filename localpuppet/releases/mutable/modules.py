@@ -9,16 +9,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.releases.fetch import Fetcher, wanted_of
+from localpuppet.releases.fetch import wanted_of
 from localpuppet.releases.layout.links import ModuleLinks
 from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock
-from localpuppet.releases.single.fetching import ModuleFetcher
-from localpuppet.releases.source import Source
-from localpuppet.releases.store import Store
+from localpuppet.releases.supply import Supply
 
 if TYPE_CHECKING:
-    from localpuppet.releases.forge.ports import ModuleForge
     from localpuppet.releases.git.repository import Repository
 
 
@@ -26,24 +23,18 @@ class LockedModules:
     """Brings modules and collections of locks.
 
     Args:
-        store: Trees.
-        sources: The site's sources by name.
+        supply: Where code comes from, and where it goes.
         repository: Lends git under a title that says what for.
-        forge: Returns the forge; called when something must come from there.
     """
 
     def __init__(
         self,
         *,
-        store: Store,
-        sources: Mapping[str, Source],
+        supply: Supply,
         repository: "Callable[[str], AbstractContextManager[Repository]]",
-        forge: "Callable[[], ModuleForge]",
     ) -> None:
-        self._store = store
-        self._sources = sources
+        self._supply = supply
         self._repository = repository
-        self._forge = forge
 
     def bring(self, lock: Lock, trees: Mapping[str, str], *, title: str, file: Path) -> None:
         """Have the trees of a lock in the store, and the links to its modules.
@@ -61,15 +52,13 @@ class LockedModules:
             BusyError: Another process changes the store.
             StateError: The disk refused.
         """
-        wanted = wanted_of(lock, self._sources, file=str(file))
-        held = self._store.exclusively()
+        wanted = wanted_of(lock, self._supply.sources, file=str(file))
+        held = self._supply.store.exclusively()
         try:
             with self._repository(title) as repository:
                 budget = Budget()
-                Fetcher(repository=repository, store=self._store).bring(wanted, budget=budget)
-                ModuleFetcher(repository=repository, forge=self._forge, store=self._store).bring(
-                    lock.pins, file=str(file), budget=budget
-                )
-            ModuleLinks(self._store.directory).make(trees)
+                self._supply.tags(repository).bring(wanted, budget=budget)
+                self._supply.modules(repository).bring(lock.pins, file=str(file), budget=budget)
+            ModuleLinks(self._supply.store.directory).make(trees)
         finally:
             held.release()

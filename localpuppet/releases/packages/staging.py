@@ -16,11 +16,10 @@ from localpuppet.formats.names import ReleasePath, did_you_mean
 from localpuppet.machine.files import read_user_file
 from localpuppet.releases.git.names import parse_digest
 from localpuppet.releases.lock import Pin
-from localpuppet.releases.release_files import ReleaseFiles
-from localpuppet.releases.source import Source, split
+from localpuppet.releases.source import split
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staging import Staging
-from localpuppet.releases.store import Store
+from localpuppet.releases.supply import Supply
 from localpuppet.releases.verified import Verified
 
 if TYPE_CHECKING:
@@ -32,27 +31,23 @@ class PackageStaging:
 
     Args:
         staging: The releases on this node.
-        store: Trees.
+        supply: Where code comes from, and where it goes.
         directories: Where installed packages are looked for, in this order.
-        sources: The site's sources by name.
-        files: Reads manifests and locks.
     """
 
     def __init__(
         self,
         *,
         staging: Staging,
-        store: Store,
+        supply: Supply,
         directories: Sequence[Path],
-        sources: Mapping[str, Source],
-        files: ReleaseFiles,
     ) -> None:
         self._staging = staging
-        self._store = store
+        self._store = supply.store
         self._directories = directories
-        self._sources = sources
-        self._files = files
-        self._verified = Verified(store.directory)
+        self._sources = supply.sources
+        self._files = supply.files
+        self._verified = Verified(supply.store.directory)
 
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
