@@ -4,18 +4,16 @@ Owns: whether a release must be staged before it can be used, and that each step
 Refuses to know: who wants the release, and what is run with it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.release import Release
-from localpuppet.releases.source import Source
 
 if TYPE_CHECKING:
     # A release that is on the node already needs none of these.
-    from localpuppet.releases.git.repository import Repository
     from localpuppet.releases.packages.ports import PackageTools
     from localpuppet.releases.packages.staging import PackageStaging
     from localpuppet.releases.reading import InterfaceReader
@@ -26,11 +24,9 @@ class ReleaseProvider:
     """Provides releases.
 
     Args:
-        sources: The site's sources by name.
-        directories: Where release packages and packs are.
+        offered: Whether staging could find a release: in a source, a package or a pack.
         resolve: Returns a release that is on the node.
-        repository: Lends git under a title that says what for.
-        staging: Returns what stages releases from a repository.
+        staging: Lends what stages releases, under a title that says what for.
         tools: Returns what installs packages.
         reader: Has Puppet's parser read what was staged.
         mutable: Brings what a release that is not a tag needs; `None` where such releases are
@@ -40,19 +36,15 @@ class ReleaseProvider:
     def __init__(
         self,
         *,
-        sources: Mapping[str, Source],
-        directories: Sequence[Path],
+        offered: Callable[[ReleasePath], bool],
         resolve: Callable[[ReleasePath], Release],
-        repository: "Callable[[str], AbstractContextManager[Repository]]",
-        staging: "Callable[[Repository, Approve], PackageStaging]",
+        staging: "Callable[[str, Approve], AbstractContextManager[PackageStaging]]",
         tools: "Callable[[], PackageTools]",
         reader: "Callable[[], InterfaceReader]",
         mutable: Callable[[ReleasePath], None] | None,
     ) -> None:
-        self._sources = sources
-        self._directories = directories
+        self._offered = offered
         self.resolve = resolve
-        self._repository = repository
         self._staging = staging
         self._tools = tools
         self._reader = reader
@@ -70,7 +62,8 @@ class ReleaseProvider:
         """
         if package is None and not path.is_tag and self._mutable is not None:
             self._mutable(path)
-        if package is None and not (path.is_tag and self._can_be_staged(path)):
+        # Where staging could not find it, resolving says best what is wrong.
+        if package is None and not (path.is_tag and self._offered(path)):
             return self.resolve(path)
         from localpuppet.releases.reading import ParseBeforeSwitch
 
@@ -78,8 +71,7 @@ class ReleaseProvider:
         approve = ParseBeforeSwitch(reader)
         if package is not None:
             self._tools().install(package)
-        with self._repository(f"staging {path}") as repository:
-            staging = self._staging(repository, approve)
+        with self._staging(f"staging {path}", approve) as staging:
             if package is not None:
                 staging.stage_installed(path)
             else:
@@ -88,11 +80,3 @@ class ReleaseProvider:
         if not approve.given and reader.interfaces.kept(release) is None:
             reader.read_staged(release)
         return release
-
-    def _can_be_staged(self, path: ReleasePath) -> bool:
-        """Whether staging could find it; where it could not, resolving says best what is wrong."""
-        from localpuppet.releases.packages.directory import find, find_pack
-
-        if path.source in self._sources or find(self._directories, path) is not None:
-            return True
-        return find_pack(self._directories, path) is not None

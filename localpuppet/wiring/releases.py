@@ -100,17 +100,20 @@ class ReleaseWiring:
         """Return git, with `progress` told of fetches."""
         from localpuppet.releases.git.mirror import PLACE
         from localpuppet.releases.git.mirrors import Git
+        from localpuppet.releases.git.program import GitProgram
 
         settings = self._node.settings
         return Git(
             settings.state / PLACE,
-            env=self._node.environment,
-            allow_file=settings.allow_file_urls,
-            timeout=settings.git_timeout,
-            min_free=settings.min_free,
+            GitProgram(
+                env=self._node.environment,
+                allow_file=settings.allow_file_urls,
+                timeout=settings.git_timeout,
+                access=self._access,
+                min_free=settings.min_free,
+            ),
             progress=progress or (lambda _done, _all: None),
             names={source.url: name for name, source in settings.sources.items()},
-            access=self._access,
         )
 
     def _access(self, url: str) -> "GitAccess":
@@ -210,6 +213,20 @@ class ReleaseWiring:
             directories=self._node.settings.packages,
         )
 
+    @contextmanager
+    def _lent_staging(self, title: str, approve: "Approve") -> "Iterator[PackageStaging]":
+        with self.repository(title) as repository:
+            yield self.package_staging(repository, approve)
+
+    def _offered(self, path: "ReleasePath") -> bool:
+        """Return whether staging could find a release."""
+        from localpuppet.releases.packages.directory import find, find_pack
+
+        settings = self._node.settings
+        if path.source in settings.sources or find(settings.packages, path) is not None:
+            return True
+        return find_pack(settings.packages, path) is not None
+
     def locked_modules(self) -> "LockedModules":
         """Return what brings the modules of locks."""
         from localpuppet.releases.mutable.modules import LockedModules
@@ -285,16 +302,13 @@ class ReleaseWiring:
         """Return what provides the release that an input names."""
         from localpuppet.releases.provider import ReleaseProvider
 
-        settings = self._node.settings
         return ReleaseProvider(
-            sources=settings.sources,
-            directories=settings.packages,
+            offered=self._offered,
             resolve=self.resolve,
-            repository=self.repository,
-            staging=self.package_staging,
+            staging=self._lent_staging,
             tools=self.package_tools,
             reader=self.reader,
-            mutable=None if settings.immutable_only else self.stage_mutable,
+            mutable=None if self._node.settings.immutable_only else self.stage_mutable,
         )
 
     def parser(self, installation: "Installation") -> "Parser":

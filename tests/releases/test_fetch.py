@@ -10,6 +10,7 @@ from localpuppet.errors import IntegrityError
 from localpuppet.releases.fetch import Fetcher, Wanted
 from localpuppet.releases.git.mirrors import Git
 from localpuppet.releases.git.names import GitUrl, Tag
+from localpuppet.releases.git.program import GitProgram
 from localpuppet.releases.lock import Pin
 from localpuppet.releases.store import Store
 from tests.rigs.forge import Forge, Repo
@@ -22,7 +23,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def fetcher(tmp_path: Path, store: Store) -> Fetcher:
-    git = Git(tmp_path / "state/mirrors", env=os.environ, allow_file=True, timeout=60)
+    git = Git(tmp_path / "state/mirrors", GitProgram(env=os.environ, allow_file=True, timeout=60))
     return Fetcher(repository=git, store=store)
 
 

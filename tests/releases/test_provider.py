@@ -11,7 +11,6 @@ import pytest
 from localpuppet.errors import InvalidInputError, PuppetMissingError, UnavailableError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.puppet.installation import Installation
-from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.interfaces import Interfaces, Parser
 from localpuppet.releases.packages.staging import PackageStaging
 from localpuppet.releases.provider import ReleaseProvider
@@ -98,20 +97,14 @@ class Provided:
         )
 
     @contextmanager
-    def _repository(self, title: str) -> Iterator[Repository]:
+    def _staging(self, title: str, approve: Approve) -> Iterator[PackageStaging]:
         self.lent.append(title)
         try:
-            yield self.site.repository
+            yield PackageStaging(
+                staging=self.site.staging(approve), supply=self.site.supply(), directories=[]
+            )
         finally:
             self.lent.append("given back")
-
-    def _staging(self, repository: Repository, approve: Approve) -> PackageStaging:
-        assert repository is self.site.repository
-        return PackageStaging(
-            staging=self.site.staging(approve),
-            supply=self.site.supply(),
-            directories=[],
-        )
 
     def _tools(self) -> Any:
         assert self.tools is not None, "no package is installed"
@@ -119,10 +112,8 @@ class Provided:
 
     def provider(self) -> ReleaseProvider:
         return ReleaseProvider(
-            sources=self.site.sources,
-            directories=[],
+            offered=lambda path: path.source in self.site.sources,
             resolve=self._resolve,
-            repository=self._repository,
             staging=self._staging,
             tools=self._tools,
             reader=self._reader,

@@ -13,6 +13,7 @@ from localpuppet.releases.fetch import Fetcher, Wanted
 from localpuppet.releases.git.countersignatures import MAX_COUNTERSIGNATURES
 from localpuppet.releases.git.mirrors import Git
 from localpuppet.releases.git.names import GitUrl, Tag
+from localpuppet.releases.git.program import GitProgram
 from localpuppet.releases.lock import Pin
 from localpuppet.releases.source import Source
 from localpuppet.releases.store import Store
@@ -57,7 +58,7 @@ class Place:
 
     def __init__(self, state: Path, web: Repo) -> None:
         self.web = web
-        git = Git(state / "mirrors", env=os.environ, allow_file=True, timeout=60)
+        git = Git(state / "mirrors", GitProgram(env=os.environ, allow_file=True, timeout=60))
         self.fetcher = Fetcher(repository=git, store=Store(state))
 
     def bring(self, source: Source, pinned: Pin | None = None) -> Pin:

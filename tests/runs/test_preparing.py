@@ -125,10 +125,8 @@ class Site:
             instance_facts=lambda: self.instance_facts,
             ledger=self.ledger,
             releases=ReleaseProvider(
-                sources={},
-                directories=[],
+                offered=lambda _: False,
                 resolve=self._resolve,
-                repository=never,
                 staging=never,
                 tools=never,
                 reader=never,

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from localpuppet.errors import IntegrityError, UnavailableError
 from localpuppet.releases.git import mirror
-from localpuppet.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.releases.git.checkout import check_out
 from localpuppet.releases.git.program import GitProgram, make_bare
 from localpuppet.releases.git.signer import Countersignature, Signer
@@ -35,39 +34,21 @@ class Git:
 
     Args:
         mirrors: Where they are.
-        env: The environment to take PATH, HOME and the ssh agent from.
-        allow_file: Whether `file://` URLs may be fetched.
-        timeout: Seconds for one git command.
-        parallel: How many fetches at a time.
-        min_free: Bytes that a fetch must leave free on the disk.
+        program: Starts git.
         progress: Called with the number of repositories that are done and of all.
         names: What the site calls repositories, by URL, for messages.
-        access: Returns how a repository is reached; see `releases.git.access`.
     """
 
     def __init__(
         self,
         mirrors: Path,
+        program: GitProgram,
         *,
-        env: Mapping[str, str],
-        allow_file: bool,
-        timeout: float,
-        parallel: int = 4,
-        min_free: int = 0,
         progress: Callable[[int, int], None] = lambda _done, _all: None,
         names: Mapping[str, str] | None = None,
-        access: Callable[[str], GitAccess] = lambda _url: NO_ACCESS,
     ) -> None:
         self._mirrors = mirrors
-        self._program = GitProgram(
-            env=env,
-            allow_file=allow_file,
-            timeout=timeout,
-            access=access,
-            min_free=min_free,
-            parallel=parallel,
-        )
-        self._parallel = parallel
+        self._program = program
         self._progress = progress
         self._names = names or {}
 
@@ -114,7 +95,7 @@ class Git:
     ) -> Generator[list[tuple[str, str]], None, None]:
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(self._parallel) as pool:
+        with ThreadPoolExecutor(self._program.parallel) as pool:
             jobs = [pool.submit(self._fetch_one, url, names) for url, names in wanted.items()]
             try:
                 arrived: list[tuple[str, str]] = []
@@ -157,7 +138,7 @@ class Git:
 
         found = {}
         wanted = list(dict.fromkeys(urls))
-        with ThreadPoolExecutor(self._parallel) as pool:
+        with ThreadPoolExecutor(self._program.parallel) as pool:
             for done, (url, refs) in enumerate(
                 zip(wanted, pool.map(self._refs, wanted), strict=True), 1
             ):
@@ -234,7 +215,7 @@ class Git:
                 ),
             )
 
-        with ThreadPoolExecutor(self._parallel) as pool:
+        with ThreadPoolExecutor(self._program.parallel) as pool:
             for done, _ in enumerate(pool.map(one, wanted), 1):
                 self._progress(done, len(wanted))
 
@@ -380,7 +361,7 @@ class Git:
             return
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(self._parallel) as pool:
+        with ThreadPoolExecutor(self._program.parallel) as pool:
             for names in pool.map(lambda part: self._write(part, directory, budget), parts):
                 yield from names
 

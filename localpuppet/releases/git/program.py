@@ -72,11 +72,11 @@ class GitProgram:
         timeout: float,
         access: Callable[[str], GitAccess] = lambda _url: NO_ACCESS,
         min_free: int = 0,
-        parallel: int = 1,
+        parallel: int = 4,
     ) -> None:
         self.timeout = timeout
         self._min_free = min_free
-        self._parallel = parallel
+        self.parallel = parallel
         self._access = access
         self._proxies = {name: env[name] for name in _PROXIES if name in env}
         self.env = {name: env[name] for name in _KEPT if name in env} | {
@@ -140,7 +140,7 @@ class GitProgram:
             raise StateError(
                 f"fewer than {self._min_free // 1048576} MiB are free", where=str(repository)
             )
-        return min(MAX_FETCHED, spare // self._parallel)
+        return min(MAX_FETCHED, spare // self.parallel)
 
     def run(
         self,

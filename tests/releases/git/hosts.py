@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from localpuppet.releases.git.mirrors import Git
+from localpuppet.releases.git.program import GitProgram
 from localpuppet.releases.git.repository import Repository
 from tests.doubles.repository import FakeRepository, FakeServers
 from tests.rigs.forge import Forge
@@ -122,9 +123,11 @@ class GitHost(Host):
         self._machines += 1
         return Git(
             self._root / f"mirrors-{self._machines}",
-            env={"PATH": os.environ["PATH"], "HOME": str(self._root)},
-            allow_file=True,
-            timeout=60,
+            GitProgram(
+                env={"PATH": os.environ["PATH"], "HOME": str(self._root)},
+                allow_file=True,
+                timeout=60,
+            ),
         )
 
 

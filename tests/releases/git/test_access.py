@@ -119,10 +119,12 @@ def test_git_gives_the_credentials_to_their_host_and_to_no_other(
     program.chmod(0o755)
     git = Git(
         tmp_path / "mirrors",
-        env={"PATH": f"{program.parent}:/usr/bin:/bin"},
-        allow_file=False,
-        timeout=60,
-        access=lambda asked: access_for(asked, known),
+        GitProgram(
+            env={"PATH": f"{program.parent}:/usr/bin:/bin"},
+            allow_file=False,
+            timeout=60,
+            access=lambda asked: access_for(asked, known),
+        ),
     )
     with pytest.raises(UnavailableError):
         git.refs([GitUrl.parse(f"{url}/b.git", where="")])
@@ -152,10 +154,15 @@ def test_the_proxy_of_a_source_is_gone_through_and_hears_no_credentials(
         mine = GitAccess(proxy=place, credentials=tmp_path / "credentials")
         git = Git(
             tmp_path / "mirrors",
-            env={"PATH": f"{program.parent}:/usr/bin:/bin", "https_proxy": "http://127.0.0.1:1"},
-            allow_file=False,
-            timeout=60,
-            access=lambda _asked: mine,
+            GitProgram(
+                env={
+                    "PATH": f"{program.parent}:/usr/bin:/bin",
+                    "https_proxy": "http://127.0.0.1:1",
+                },
+                allow_file=False,
+                timeout=60,
+                access=lambda _asked: mine,
+            ),
         )
         with pytest.raises(UnavailableError):
             git.refs([GitUrl.parse("https://localhost:1/a.git", where="")])

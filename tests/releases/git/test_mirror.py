@@ -8,6 +8,7 @@ import pytest
 from localpuppet.errors import IntegrityError, StateError
 from localpuppet.releases.git import program
 from localpuppet.releases.git.mirrors import Git
+from localpuppet.releases.git.program import GitProgram
 from tests.rigs.forge import Forge, Repo
 
 LIMIT = 100_000
@@ -26,11 +27,9 @@ def web(tmp_path: Path) -> Repo:
 def mirrors(tmp_path: Path, *, min_free: int = 0, parallel: int = 4) -> Git:
     return Git(
         tmp_path / "mirrors",
-        env=os.environ,
-        allow_file=True,
-        timeout=60,
-        min_free=min_free,
-        parallel=parallel,
+        GitProgram(
+            env=os.environ, allow_file=True, timeout=60, min_free=min_free, parallel=parallel
+        ),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from localpuppet.errors import IntegrityError, UnavailableError
 from localpuppet.releases.git import program as program_module
 from localpuppet.releases.git.mirrors import Git
+from localpuppet.releases.git.program import GitProgram
 from tests.rigs.forge import Forge
 from tests.rigs.signing import payload, put_tag
 
@@ -43,7 +44,7 @@ def git(tmp_path: Path, *, refs: bool = False, lines: int = 0) -> Git:
     server.write_text(SERVER.format(python=sys.executable, refs=refs, lines=lines))
     server.chmod(0o755)
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_SSH_COMMAND": str(server)}
-    return Git(tmp_path / "mirrors", env=env, allow_file=True, timeout=60)
+    return Git(tmp_path / "mirrors", GitProgram(env=env, allow_file=True, timeout=60))
 
 
 def test_what_a_server_wants_to_be_shown_is_not_kept(tmp_path: Path) -> None:
