@@ -131,8 +131,8 @@ def apply_command(
     shown = Shown(verbose=verbose, as_json=as_json, detach=detach, detailed=detailed_exitcodes)
     wiring = RunWiring(node)
     with node.attempts.noted(options, source=source or str(node.settings.input)) as named:
-        prepared = wiring.preparation(named).prepare(
-            options, source=source, package=install, allow_rollback=allow_rollback
+        prepared = wiring.preparation().prepare(
+            options, source=source, package=install, allow_rollback=allow_rollback, named=named
         )
         status = supervise(node, wiring, prepared, shown)
     return tell(status, shown)

@@ -39,16 +39,14 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     if end:
         _end(node, as_json)
         return
-    from localpuppet.runs.going_back import go_back
+    from localpuppet.runs.going_back import GoingBack
     from localpuppet.wiring.releases import ReleaseWiring
 
-    rollback, left = go_back(
+    rollback, left = GoingBack(node.records, node.ledger).go_back(
         node.inputs.read(str(node.settings.input)),
         tag=tag,
         user=user(),
         now=node.clock.now(),
-        records=node.records,
-        ledger=node.ledger,
         resolve=ReleaseWiring(node).resolve,
     )
     refresh_metrics(node)

@@ -80,6 +80,6 @@ def try_command(
     )
     wiring = RunWiring(node)
     with node.attempts.noted(options, source=source or str(node.settings.input)) as named:
-        prepared = wiring.trial(named).prepare(options, directory=directory, source=source)
+        prepared = wiring.trial().prepare(options, directory=directory, source=source, named=named)
         status = apply.supervise(node, wiring, prepared, shown)
     return apply.tell(status, shown)

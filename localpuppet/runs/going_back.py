@@ -20,82 +20,89 @@ from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import Status
 
 
-def go_back(
-    loaded: LoadedInput,
-    *,
-    tag: str | None,
-    user: str,
-    now: datetime,
-    records: Records,
-    ledger: Ledger,
-    resolve: Callable[[ReleasePath], object],
-) -> tuple[Rollback, ReleasePath]:
-    """Put a rollback in force; return it, and the release that is left.
+class GoingBack:
+    """Finds where a rollback goes, and puts it in force.
 
     Args:
-        loaded: The node's own input, which is overruled.
-        tag: Which release; the newest good one before the one that is left for `None`.
-        user: Who decides.
-        now: UTC.
         records: The runs of this node.
         ledger: What was applied on it.
-        resolve: Refuses a release that is not whole on this node.
-
-    Raises:
-        InvalidInputError: There is no such run, or its release is not here any more.
-        StateError: The disk refused.
     """
-    before = ledger.rollback()
-    in_force = before is not None and before.stands(loaded.sha256)
-    current = before.app if before is not None and in_force else loaded.input.app
-    status = _good_run(records, ledger, current, tag)
-    app = ReleasePath.parse(status.app, where="app")
-    resolve(app)
-    request = read_json(RunDirectory(records.directory / status.id).request)
-    rollback = Rollback(
-        app=app,
-        run=status.id,
-        node_document=request["node_document"],
-        input_sha256=loaded.sha256,
-        user=user,
-        since=show_time(now),
-        wanted=loaded.input.app,
-    )
-    ledger.roll_back(rollback)
-    return rollback, current
 
+    def __init__(self, records: Records, ledger: Ledger) -> None:
+        self._records = records
+        self._ledger = ledger
 
-def previous(records: Records, ledger: Ledger, current: ReleasePath) -> ReleasePath | None:
-    """Return the release to which a rollback from `current` would go; `None` for none."""
-    try:
-        return ReleasePath(_good_run(records, ledger, current, None).app)
-    except InvalidInputError:
-        return None
+    def go_back(
+        self,
+        loaded: LoadedInput,
+        *,
+        tag: str | None,
+        user: str,
+        now: datetime,
+        resolve: Callable[[ReleasePath], object],
+    ) -> tuple[Rollback, ReleasePath]:
+        """Put a rollback in force; return it, and the release that is left.
 
+        Args:
+            loaded: The node's own input, which is overruled.
+            tag: Which release; the newest good one before the one that is left for `None`.
+            user: Who decides.
+            now: UTC.
+            resolve: Refuses a release that is not whole on this node.
 
-def _good_run(records: Records, ledger: Ledger, current: ReleasePath, tag: str | None) -> Status:
-    """Return the newest good, whole run that a rollback may go to.
+        Raises:
+            InvalidInputError: There is no such run, or its release is not here any more.
+            StateError: The disk refused.
+        """
+        before = self._ledger.rollback()
+        in_force = before is not None and before.stands(loaded.sha256)
+        current = before.app if before is not None and in_force else loaded.input.app
+        status = self._good_run(current, tag)
+        app = ReleasePath.parse(status.app, where="app")
+        resolve(app)
+        request = read_json(RunDirectory(self._records.directory / status.id).request)
+        rollback = Rollback(
+            app=app,
+            run=status.id,
+            node_document=request["node_document"],
+            input_sha256=loaded.sha256,
+            user=user,
+            since=show_time(now),
+            wanted=loaded.input.app,
+        )
+        self._ledger.roll_back(rollback)
+        return rollback, current
 
-    Raises:
-        InvalidInputError: There is no such run.
-    """
-    wanted = None if tag is None else f"{current.source}/tags/{tag}"
-    order = ledger.order(current.source)
-    # What was applied after the release that is left was left itself: it lies ahead, not behind.
-    ahead = set(order[order.index(current) :]) if current in order else {current}
-    for status in records.history():
-        if not status.good:
-            continue
-        path = ReleasePath(status.app)
-        if path == wanted or (
-            wanted is None
-            and path.source == current.source
-            and path not in ahead
-            and not path.is_branch
-        ):
-            return status
-    what = wanted or f"a release of {current.source!r} before {current}"
-    raise InvalidInputError(
-        f"there is no good run of {what} in the record",
-        hint="see 'localpuppet history'; 'apply --allow-rollback' takes any release",
-    )
+    def previous(self, current: ReleasePath) -> ReleasePath | None:
+        """Return the release to which a rollback from `current` would go; `None` for none."""
+        try:
+            return ReleasePath(self._good_run(current, None).app)
+        except InvalidInputError:
+            return None
+
+    def _good_run(self, current: ReleasePath, tag: str | None) -> Status:
+        """Return the newest good, whole run that a rollback may go to.
+
+        Raises:
+            InvalidInputError: There is no such run.
+        """
+        wanted = None if tag is None else f"{current.source}/tags/{tag}"
+        order = self._ledger.order(current.source)
+        # What was applied after the release that is left was left, too: it lies ahead.
+        ahead = set(order[order.index(current) :]) if current in order else {current}
+        for status in self._records.history():
+            if not status.good:
+                continue
+            path = ReleasePath(status.app)
+            if path == wanted or (
+                wanted is None
+                and path.source == current.source
+                and path not in ahead
+                and not path.is_branch
+            ):
+                return status
+        what = wanted or f"a release of {current.source!r} before {current}"
+        raise InvalidInputError(
+            f"there is no good run of {what} in the record",
+            hint="see 'localpuppet history'; 'apply --allow-rollback' takes any release",
+        )

@@ -89,18 +89,47 @@ class PreparedRun:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInput:
+    """What is said of a node, and by whom.
+
+    Attributes:
+        own: The node's own input.
+        reader: Reads inputs.
+        instance_facts: Returns the facts of the cloud's instance data.
+        asks_enc: Whether the site has an ENC command of its own.
+    """
+
+    own: Path
+    reader: InputReader
+    instance_facts: Callable[[], Mapping[str, str]]
+    asks_enc: bool
+
+    def read(self, source: str | None) -> LoadedInput:
+        """Return an input; the node's own for `None`.
+
+        Raises:
+            LocalpuppetError: It is refused, or cannot be had.
+        """
+        return self.reader.read(str(self.own) if source is None else source)
+
+    def document(self, loaded: LoadedInput, release: Release) -> NodeDocument | None:
+        """Return the node document; `None` where the supervisor asks the site's ENC for it.
+
+        Raises:
+            InvalidInputError: The input does not fit the release.
+        """
+        return None if self.asks_enc else node_document(loaded, release.enc, answer=None)
+
+
 class RunPreparation:
     """Prepares runs of a node.
 
     Args:
-        own_input: The node's own input.
-        inputs: Reads inputs.
-        instance_facts: Returns the facts of the cloud's instance data.
+        node_input: What is said of the node.
         ledger: What was applied, and an operator's rollback.
         releases: Provides releases.
-        asks_enc: Whether the site has an ENC command of its own.
         note: Takes what a person should read.
-        named: Takes the release, as soon as it is known.
         applied_elsewhere: Returns what this node said on the bus that it applied last; it is asked
             where the ledger knows nothing of the source.
         keep: Keeps `gc` away from releases; the lock is released when the run is on record.
@@ -109,25 +138,17 @@ class RunPreparation:
     def __init__(
         self,
         *,
-        own_input: Path,
-        inputs: InputReader,
-        instance_facts: Callable[[], Mapping[str, str]],
+        node_input: NodeInput,
         ledger: Ledger,
         releases: ReleaseProvider,
-        asks_enc: bool,
         note: Callable[[str], None],
-        named: Callable[[ReleasePath], None],
         applied_elsewhere: Callable[[ReleasePath], AppliedElsewhere | None],
         keep: Callable[[], Flock],
     ) -> None:
-        self._own_input = own_input
-        self._inputs = inputs
-        self._instance_facts = instance_facts
+        self._input = node_input
         self._ledger = ledger
         self._releases = releases
-        self._asks_enc = asks_enc
         self._note = note
-        self._named = named
         self._applied_elsewhere = applied_elsewhere
         self._keep = keep
 
@@ -138,6 +159,7 @@ class RunPreparation:
         source: str | None = None,
         package: Path | None = None,
         allow_rollback: bool = False,
+        named: Callable[[ReleasePath], None] = lambda _: None,
     ) -> PreparedRun:
         """Read the input, provide its release, and refuse what can be refused by now.
 
@@ -148,6 +170,7 @@ class RunPreparation:
             source: The input; the node's own for `None`.
             package: A package to install first, and to take the release from.
             allow_rollback: Whether the input may go back.
+            named: Takes the release, as soon as it is known.
 
         Raises:
             LocalpuppetError: The input is refused, or the release cannot be had; nothing stays
@@ -156,52 +179,43 @@ class RunPreparation:
         kept = self._keep()
         prepared = None
         try:
-            prepared = self._prepared(options, source, package, allow_rollback=allow_rollback)
-            return replace(prepared, kept=kept)
+            loaded = self._input.read(source)
+            named(loaded.input.app)
+            rollback = self._ledger.rollback() if source is None else None
+            stands = rollback is not None and rollback.stands(loaded.sha256) and not allow_rollback
+            try:
+                if rollback is not None and stands:
+                    loaded, options = self._overruled(loaded, options, rollback)
+                    named(loaded.input.app)
+                # Who rolled back lets the next input decide, whichever way it goes.
+                decided = allow_rollback or rollback is not None
+                release = self._release(loaded.input.app, package, decided=decided)
+            except LocalpuppetError as error:
+                raise loaded.placed(error) from error
+            prepared = PreparedRun(
+                loaded=loaded,
+                release=release,
+                options=options,
+                document=options.document or self._input.document(loaded, release),
+                instance_facts=self._input.instance_facts(),
+                ends_rollback=rollback is not None and not stands and not options.noop,
+                kept=kept,
+            )
+            return prepared
         finally:
             if prepared is None:
                 kept.release()
 
-    def _prepared(
-        self,
-        options: RunOptions,
-        source: str | None,
-        package: Path | None,
-        *,
-        allow_rollback: bool,
-    ) -> PreparedRun:
-        loaded = self._inputs.read(str(self._own_input) if source is None else source)
-        self._named(loaded.input.app)
-        rollback = self._ledger.rollback() if source is None else None
-        stands = rollback is not None and rollback.stands(loaded.sha256) and not allow_rollback
-        # Who rolled back lets the next input decide, whichever way it goes.
-        decided = allow_rollback or rollback is not None
-        try:
-            if rollback is not None and stands:
-                loaded, options = self._overruled(loaded, options, rollback)
-                self._named(loaded.input.app)
-            app = loaded.input.app
-            asked = not decided and self._ledger.begins(app)
-            before = self._applied_elsewhere(app) if asked else None
-            if not decided:
-                self._ledger.check_forward(app, before=before)
-            release = self._releases.provide(app, package=package)
-            if not decided:
-                # A release that came only now brought the time of its tag with it.
-                self._ledger.check_forward(app, before=before)
-        except LocalpuppetError as error:
-            raise loaded.placed(error) from error
-        document = options.document
-        if document is None and not self._asks_enc:
-            document = node_document(loaded, release.enc, answer=None)
-        return PreparedRun(
-            loaded=loaded,
-            release=release,
-            options=options,
-            document=document,
-            instance_facts=self._instance_facts(),
-            ends_rollback=rollback is not None and not stands and not options.noop,
-        )
+    def _release(self, app: ReleasePath, package: Path | None, *, decided: bool) -> Release:
+        """Return the release, on the node; refused when it is older, unless somebody decided so."""
+        if decided:
+            return self._releases.provide(app, package=package)
+        before = self._applied_elsewhere(app) if self._ledger.begins(app) else None
+        self._ledger.check_forward(app, before=before)
+        release = self._releases.provide(app, package=package)
+        # A release that came only now brought the time of its tag with it.
+        self._ledger.check_forward(app, before=before)
+        return release
 
     def _overruled(
         self, loaded: LoadedInput, options: RunOptions, rollback: Rollback

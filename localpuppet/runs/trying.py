@@ -6,18 +6,17 @@ Owns: what such a run is refused for, and what of the node does not count for it
 the input names, a rollback, the order of releases. Refuses to know: how Puppet is run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.enc.classify import node_document
 from localpuppet.enc.document import EncData, Input
-from localpuppet.enc.input import InputReader, LoadedInput
+from localpuppet.enc.input import LoadedInput
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.release import Release
 from localpuppet.runs.options import RunOptions
-from localpuppet.runs.preparing import PreparedRun
+from localpuppet.runs.preparing import NodeInput, PreparedRun
 
 # What an input must name, and what does not count here.
 _NO_RELEASE = ReleasePath("a-work-tree/trunk")
@@ -28,32 +27,32 @@ class TrialPreparation:
     """Prepares runs of work trees.
 
     Attributes:
-        own_input: The node's own input; it may be missing.
-        inputs: Reads inputs.
-        instance_facts: Returns the facts of the cloud's instance data.
+        node_input: What is said of the node; its own input may be missing.
         release: Returns the work tree in a directory, ready to be run.
         immutable_only: Whether the site runs tags only.
-        asks_enc: Whether the site has an ENC command of its own.
         note: Takes what a person should read.
-        named: Takes what the work tree is called, as soon as it is known.
     """
 
-    own_input: Path
-    inputs: InputReader
-    instance_facts: Callable[[], Mapping[str, str]]
+    node_input: NodeInput
     release: Callable[[Path], Release]
     immutable_only: bool
-    asks_enc: bool
     note: Callable[[str], None]
-    named: Callable[[str], None]
 
-    def prepare(self, options: RunOptions, *, directory: Path, source: str | None) -> PreparedRun:
+    def prepare(
+        self,
+        options: RunOptions,
+        *,
+        directory: Path,
+        source: str | None,
+        named: Callable[[str], None],
+    ) -> PreparedRun:
         """Read the input, have the modules here, and refuse what can be refused by now.
 
         Args:
             options: How it is to be run.
             directory: The work tree.
             source: The input; the node's own, if it has one, for `None`.
+            named: Takes what the work tree is called, as soon as it is known.
 
         Raises:
             LocalpuppetError: The site, the input or the tree refuses it; nothing was recorded.
@@ -68,21 +67,18 @@ class TrialPreparation:
             self.note("warning: compiling runs functions and facts of this work tree as this user")
         loaded = self._input(source)
         release = self.release(directory)
-        self.named(release.app)
-        document = None
-        if not self.asks_enc:
-            document = node_document(loaded, release.enc, answer=None)
+        named(release.app)
         return PreparedRun(
             loaded=loaded,
             release=release,
             options=options,
-            document=document,
-            instance_facts=self.instance_facts(),
+            document=self.node_input.document(loaded, release),
+            instance_facts=self.node_input.instance_facts(),
         )
 
     def _input(self, source: str | None) -> LoadedInput:
-        if source is None and not self.own_input.exists():
-            self.note(f"there is no {self.own_input}: no class and no parameter is given")
+        if source is None and not self.node_input.own.exists():
+            self.note(f"there is no {self.node_input.own}: no class and no parameter is given")
             nothing = Input(app=_NO_RELEASE, layers=(), data=EncData(classes={}, parameters={}))
             return LoadedInput(name="", sha256="", input=nothing)
-        return self.inputs.read(str(self.own_input) if source is None else source)
+        return self.node_input.read(source)

@@ -64,7 +64,7 @@ def _run(
     named: Callable[[ReleasePath], None],
 ) -> Status:
     wiring = RunWiring(node)
-    prepared = wiring.preparation(named).prepare(options)
+    prepared = wiring.preparation().prepare(options, named=named)
     supervisor = wiring.supervisor(_Begins(begun))
     node.processes.watch_signals()
     return supervisor.apply(prepared)

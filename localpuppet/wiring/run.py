@@ -12,8 +12,6 @@ from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from localpuppet.enc.command import EncCommand
     from localpuppet.formats.names import ReleasePath
     from localpuppet.puppet.command import ApplyCommand, Compilation
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.release import Release
     from localpuppet.runs.observer import Observer
     from localpuppet.runs.options import RunOptions
-    from localpuppet.runs.preparing import RunPreparation
+    from localpuppet.runs.preparing import NodeInput, RunPreparation
     from localpuppet.runs.records import RunDirectory
     from localpuppet.runs.run import Status
     from localpuppet.runs.supervisor import Supervisor
@@ -43,20 +41,27 @@ class RunWiring:
         self._node = node
         self._releases = ReleaseWiring(node)
 
-    def preparation(self, named: "Callable[[ReleasePath], None]") -> "RunPreparation":
-        """Return what reads an input and provides its release; see it for `named`."""
+    def _node_input(self) -> "NodeInput":
+        from localpuppet.runs.preparing import NodeInput
+
+        node = self._node
+        return NodeInput(
+            own=node.settings.input,
+            reader=node.inputs,
+            instance_facts=lambda: node.instance.facts(),
+            asks_enc=node.settings.enc is not None,
+        )
+
+    def preparation(self) -> "RunPreparation":
+        """Return what reads an input and provides its release."""
         from localpuppet.runs.preparing import RunPreparation
 
         node = self._node
         return RunPreparation(
-            own_input=node.settings.input,
-            inputs=node.inputs,
-            instance_facts=lambda: node.instance.facts(),
+            node_input=self._node_input(),
             ledger=node.ledger,
             releases=self._releases.provider(),
-            asks_enc=node.settings.enc is not None,
             note=node.observe("").note,
-            named=named,
             applied_elsewhere=self.applied_elsewhere,
             keep=self._releases.store.kept,
         )
@@ -67,20 +72,16 @@ class RunWiring:
 
         return MadeAnew(self._node).applied(app.source, self._node.observe("").note)
 
-    def trial(self, named: "Callable[[str], None]") -> "TrialPreparation":
-        """Return what makes a work tree ready for a run; see it for `named`."""
+    def trial(self) -> "TrialPreparation":
+        """Return what makes a work tree ready for a run."""
         from localpuppet.runs.trying import TrialPreparation
 
         node = self._node
         return TrialPreparation(
-            own_input=node.settings.input,
-            inputs=node.inputs,
-            instance_facts=lambda: node.instance.facts(),
+            node_input=self._node_input(),
             release=self._releases.work_trees().release,
             immutable_only=node.settings.immutable_only,
-            asks_enc=node.settings.enc is not None,
             note=node.observe("").note,
-            named=named,
         )
 
     def classifier(self) -> "Classifier":

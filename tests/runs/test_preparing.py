@@ -23,7 +23,7 @@ from localpuppet.releases.release import Release
 from localpuppet.releases.store import Store
 from localpuppet.releases.tag_memory import TagMemory
 from localpuppet.runs.options import RunOptions
-from localpuppet.runs.preparing import RunPreparation
+from localpuppet.runs.preparing import NodeInput, RunPreparation
 from tests.rigs.supervised import NoFetch
 
 RUN = RunId("20261120T140312.482913Z-7f3a")
@@ -118,11 +118,14 @@ class Site:
             raise AssertionError("nothing is staged")
 
         return RunPreparation(
-            own_input=self.root / "input.yaml",
-            inputs=InputReader(
-                documents=Documents(None), fetch=self.fetch, user_data=lambda: self.user_data
+            node_input=NodeInput(
+                own=self.root / "input.yaml",
+                reader=InputReader(
+                    documents=Documents(None), fetch=self.fetch, user_data=lambda: self.user_data
+                ),
+                instance_facts=lambda: self.instance_facts,
+                asks_enc=asks_enc,
             ),
-            instance_facts=lambda: self.instance_facts,
             ledger=self.ledger,
             releases=ReleaseProvider(
                 offered=lambda _: False,
@@ -132,9 +135,7 @@ class Site:
                 reader=never,
                 mutable=None,
             ),
-            asks_enc=asks_enc,
             note=self.notes.append,
-            named=self.named.append,
             applied_elsewhere=lambda _app: self.elsewhere.pop() if self.elsewhere else None,
             keep=Store(self.root.parent / "store").kept,
         )
@@ -155,7 +156,8 @@ def document_of(found: Any) -> Mapping[str, Any]:
 
 def test_a_run_is_prepared_with_each_step_done_once(site: Site) -> None:
     sha256 = site.write("app/tags/r1", layers=["ams"])
-    prepared = site.preparation().prepare(OPTIONS)
+    prepared = site.preparation().prepare(OPTIONS, named=site.named.append)
+    assert site.named == ["app/tags/r1"]
     assert (site.resolved, site.computed) == (["app/tags/r1"], 1)
     assert (prepared.loaded.sha256, prepared.release.app) == (sha256, "app/tags/r1")
     assert prepared.options == OPTIONS

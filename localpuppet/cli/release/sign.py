@@ -40,7 +40,7 @@ def sign_command(
     from localpuppet.wiring.releases import ReleaseWiring
 
     tree = MakerWiring(node, ReleaseWiring(node)).work_tree(directory)
-    made = countersign(tree, directory, parse_release_tag(tag), source=source, push=push)
+    made = countersign(tree, parse_release_tag(tag), source=source, push=push)
     if as_json:
         render.emit_json({"schema": 1, "directory": str(directory), **asdict(made), "pushed": push})
         return

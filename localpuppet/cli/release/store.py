@@ -57,14 +57,15 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
 
 def _applied(node: NodeWiring) -> dict[str, str]:
     """Return which release of each source is the current one, and to which one would go back."""
-    from localpuppet.runs.going_back import previous
+    from localpuppet.runs.going_back import GoingBack
 
+    going_back = GoingBack(node.records, node.ledger)
     marks: dict[str, str] = {}
     rollback = node.rollback()
     for source in node.ledger.sources():
         rolled_back = rollback is not None and rollback.app.source == source
         current = rollback.app if rollback and rolled_back else node.ledger.current(source)
-        before = previous(node.records, node.ledger, current) if current else None
+        before = going_back.previous(current) if current else None
         marks.update({before: "previous"} if before else {})
         marks.update({current: "current"} if current else {})
     return marks

@@ -73,7 +73,7 @@ def tag_command(
 
     tree = makers.work_tree(directory)
     text = message_for(text, source_of_tag(tree, node.settings.sources, named=source, sign=sign))
-    made = tag_release(tree, directory, name, check=check, message=text, sign=sign, push=push)
+    made = tag_release(tree, name, check=check, message=text, sign=sign, push=push)
     if as_json:
         tagged = {"tag": name, "commit": made.commit, "signed": made.signed, "pushed": push}
         render.emit_json(

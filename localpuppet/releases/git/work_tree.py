@@ -32,6 +32,7 @@ class WorkTree:
     """
 
     def __init__(self, directory: Path, *, timeout: float) -> None:
+        self.directory = directory
         self._where = str(directory)
         self._timeout = timeout
         # No prompt: nobody sits at a pipeline. A signing key's own agent may still ask.

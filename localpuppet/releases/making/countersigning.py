@@ -7,7 +7,6 @@ trusts: nodes judge that (`releases.threshold`). Invariant: when a step fails, n
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from localpuppet.errors import IntegrityError, InvalidInputError
@@ -51,14 +50,11 @@ class Countersigned:
     ref: str
 
 
-def countersign(
-    tree: TaggedTree, directory: Path, tag: Tag, *, source: str | None, push: bool
-) -> Countersigned:
+def countersign(tree: TaggedTree, tag: Tag, *, source: str | None, push: bool) -> Countersigned:
     """Sign a tag that is signed already, as one more person.
 
     Args:
         tree: The work tree.
-        directory: Where it is, for messages.
         tag: The tag.
         source: The source that the tag must be for; `None` for what the tag says.
         push: Push the signature to the remote, which must have the same tag.
@@ -74,11 +70,11 @@ def countersign(
     if found is None:
         raise InvalidInputError(
             f"there is no annotated tag {tag} here",
-            where=str(directory),
+            where=str(tree.directory),
             hint=f"git fetch origin tag {tag}",
         )
     tag_object, body = found
-    where = f"{directory} tag {tag}"
+    where = f"{tree.directory} tag {tag}"
     signature_kind(body, where=where)
     lines = body.split(b"\n")[:3]
     if lines[1:] != [b"type commit", b"tag %s" % tag.encode()]:
@@ -90,7 +86,7 @@ def countersign(
     done = False
     try:
         if not tree.is_signed(ref):
-            raise not_signed(directory)
+            raise not_signed(tree.directory)
         if push:
             tree.push_ref(ref)
         done = True

@@ -1,5 +1,6 @@
 """What whoever signs asks of a work tree: a port that `releases.git.work_tree` implements."""
 
+from pathlib import Path
 from typing import Protocol
 
 from localpuppet.releases.git.names import Tag
@@ -7,6 +8,11 @@ from localpuppet.releases.git.names import Tag
 
 class SigningTree(Protocol):
     """The git work tree of somebody who signs."""
+
+    @property
+    def directory(self) -> Path:
+        """Where it is."""
+        ...
 
     def remote_tag(self, tag: Tag) -> str:
         """Return the id that the remote has for a tag; empty where it has no such tag."""

@@ -81,7 +81,6 @@ class Tagged:
 
 def tag_release(
     tree: WorkTree,
-    directory: Path,
     tag: Tag,
     *,
     check: Callable[[], Checked],
@@ -93,7 +92,6 @@ def tag_release(
 
     Args:
         tree: The work tree.
-        directory: Where it is, for messages.
         tag: The new tag.
         check: Checks whether the working copy is fit to be a release.
         message: The tag's message.
@@ -105,18 +103,18 @@ def tag_release(
             no tag then.
     """
     commit = tree.commit
-    _refuse_uncommitted(tree, directory)
-    _refuse_existing(tree, tag, directory, push=push)
+    _refuse_uncommitted(tree)
+    _refuse_existing(tree, tag, push=push)
     checked = check()
-    _refuse_unseen(checked.unseen, directory)
+    _refuse_unseen(checked.unseen, tree.directory)
     # What was checked is what is tagged, also when somebody typed on meanwhile.
-    _refuse_uncommitted(tree, directory)
+    _refuse_uncommitted(tree)
     tree.make_tag(tag, commit=commit, message=message, sign=sign)
     ref, done = f"refs/tags/{tag}", False
     try:
         signed = tree.is_signed(ref)
         if sign and not signed:
-            raise not_signed(directory)
+            raise not_signed(tree.directory)
         if push:
             tree.push_ref(ref)
         done = True
@@ -187,28 +185,30 @@ def parse_release_tag(text: str) -> Tag:
     return tag
 
 
-def _refuse_uncommitted(tree: WorkTree, directory: Path) -> None:
+def _refuse_uncommitted(tree: WorkTree) -> None:
     for name in (MANIFEST, LOCK):
         if not tree.tracked(name):
             if tree.ignored(name):
                 raise InvalidInputError(
                     f"git ignores {name}, and a release needs it",
-                    where=str(directory),
+                    where=str(tree.directory),
                     hint=f"git add -f {name}, or mend .gitignore",
                 )
-            made = "" if name == MANIFEST else f"'localpuppet release lock {directory}', "
+            made = "" if name == MANIFEST else f"'localpuppet release lock {tree.directory}', "
             raise InvalidInputError(
-                f"{name} is not committed", where=str(directory), hint=f"{made}git add, git commit"
+                f"{name} is not committed",
+                where=str(tree.directory),
+                hint=f"{made}git add, git commit",
             )
     changes = tree.changes()
     if changes:
         more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
         raise InvalidInputError(
             f"the work tree is not clean: {changes[0]}{more}",
-            where=str(directory),
+            where=str(tree.directory),
             hint="commit, stash or ignore it: a tag holds what is committed",
         )
-    _refuse_unseen(tree.ignored(*_MATTERS), directory)
+    _refuse_unseen(tree.ignored(*_MATTERS), tree.directory)
 
 
 def _refuse_unseen(files: Sequence[str], directory: Path) -> None:
@@ -220,16 +220,16 @@ def _refuse_unseen(files: Sequence[str], directory: Path) -> None:
         )
 
 
-def _refuse_existing(tree: WorkTree, tag: Tag, directory: Path, *, push: bool) -> None:
+def _refuse_existing(tree: WorkTree, tag: Tag, *, push: bool) -> None:
     if tree.has_tag(tag):
         raise InvalidInputError(
             f"there is a tag {tag} already, and a release is never changed",
-            where=str(directory),
+            where=str(tree.directory),
             hint=f"take the next name; if it never left this machine: git tag -d {tag}",
         )
     if push and tree.remote_tag(tag):
         raise InvalidInputError(
             f"origin has a tag {tag} already, and a release is never changed",
-            where=str(directory),
+            where=str(tree.directory),
             hint="take the next name; 'git fetch --tags' shows what is there",
         )

@@ -110,7 +110,7 @@ def bobs(web: Repo, signing: Signing, monkeypatch: pytest.MonkeyPatch) -> Repo:
 
 def sign(web: Repo, tag: str = "r2", source: str | None = None) -> Countersigned:
     tree = WorkTree(web.path, timeout=60)
-    return countersign(tree, web.path, Tag(tag), source=source, push=True)
+    return countersign(tree, Tag(tag), source=source, push=True)
 
 
 def test_what_is_signed_is_the_tag_object_and_no_tag_is_left(bobs: Repo, origin: Repo) -> None:
