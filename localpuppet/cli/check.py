@@ -67,7 +67,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             check_kept(releases.interfaces, partial(elsewhere, node), document, release, ())
         except LocalpuppetError as error:
             raise error.at(loaded.name) from error
-    warnings += [*_claims(node), *_collects(node)]
+    warnings += [*_claims(node), *_collects(node), *_reacts(node)]
     rollback = node.rollback() if source is None else None
     if rollback is not None:
         warnings.append(f"{rollback}; 'localpuppet rollback --end' follows the input")
@@ -130,4 +130,22 @@ def _collects(node: NodeWiring) -> list[str]:
     return [
         f"{node.settings.collect_policy}: takes {kind} as it is: whoever signs for it has root here"
         for kind in policy.taken_whole()
+    ]
+
+
+def _reacts(node: NodeWiring) -> list[str]:
+    """Return what is to be said of the policy where no change of another node makes this one run.
+
+    Raises:
+        InvalidInputError: It is refused.
+    """
+    from localpuppet.trust.policy_file import read_policy
+
+    path = node.settings.policy
+    policy = read_policy(path) if node.fleet_settings.agent.react else None
+    if policy is None or policy.may_allow("react"):
+        return []
+    return [
+        f"{path}: no line allows react, so that this node follows no change of others: write one, "
+        "or 'agent: {react: false}' in localpuppet.yaml"
     ]

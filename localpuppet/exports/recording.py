@@ -31,6 +31,9 @@ from localpuppet.runs.records import RunDirectory
 # Below a run's public directory: where the catalog terminus leaves what the catalog exports.
 LEFT = "exports.json"
 MAX_COLLECTORS = 256
+# What a collector is called among the questions of a node's entry, and how long one may be there.
+COLLECT = "collect"
+MAX_ASKED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,15 @@ class Collected:
     def text(self) -> str:
         """Return the collector as one would write it."""
         return collector_text(self.type, self.filter)
+
+    @property
+    def question(self) -> str:
+        """Return the collector as a node's entry has it: `collect("Sshkey", null)`.
+
+        A long condition is left out: others hear of the whole type then.
+        """
+        asked = f"{COLLECT}({json.dumps(self.type)}, {json.dumps(self.filter)})"
+        return asked if len(asked) <= MAX_ASKED else f"{COLLECT}({json.dumps(self.type)}, null)"
 
     @property
     def nodes(self) -> tuple[str, ...]:

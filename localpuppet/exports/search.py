@@ -129,6 +129,35 @@ def show(raw: Json) -> str:
     return f"{left} {operator} {_shown(right)}"
 
 
+def as_query(kind: str, raw: Json) -> list[Json]:
+    """Return a collector as a question for resources in PuppetDB's array form.
+
+    The question is about the letters of texts, where a collector is not, and knows no policy: it
+    finds whom a collector can take of.
+
+    Args:
+        kind: The type.
+        raw: See `Search.parse`, which took it.
+    """
+    whole: list[Json] = ["and", ["=", "type", kind], ["=", "exported", True]]
+    return whole if raw is None else [*whole, _as_condition(raw)]
+
+
+def _as_condition(raw: Json) -> list[Json]:
+    if not isinstance(raw, list) or len(raw) != 3:
+        raise InvalidInputError("is not a condition of a collector", where=_WHERE)
+    left, operator, right = raw
+    if operator in tuple(Join):
+        return [operator, _as_condition(left), _as_condition(right)]
+    if left == "tag" and isinstance(right, list) and right:
+        tags: list[Json] = [["=", "tag", str(one)] for one in right]
+        test: list[Json] = ["or", *tags]
+    else:
+        field: Json = left if left in ("tag", "title") else ["parameter", left]
+        test = ["=", field, right]
+    return ["not", test] if operator == "!=" else test
+
+
 def _shown(value: Json) -> str:
     if value is None:
         return "undef"

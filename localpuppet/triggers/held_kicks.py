@@ -1,6 +1,7 @@
 """Kicks of a run wait on the disk until it is over and the others can hear what it changed.
 
-Owns: `kicks/RUN.json` in the state directory: whom a run kicks, and whether it may be sent yet.
+Owns: `kicks/RUN.json` in the state directory: whom a run kicks, and whether it may be sent yet; and
+`runs/RUN/kicks.json`: whom it kicked, for people.
 Refuses to know: who is asked for receivers, and how a run ends.
 
 - A node that is kicked asks about the one that kicked it. So a kick is sent after the entry of its
@@ -154,6 +155,11 @@ class HeldKicks:
         )
         make_private(self._directory)
         write_json(self._file(run), kick.to_dict())
+        # Behind it: that a run kicked somebody is not said of what is not kept.
+        hosts = [*map(str, kick.call.hosts)]
+        record = _record(self._records, run)
+        if record.parent.is_dir():  # a run that is forgotten has none
+            write_json(record, {"schema": SCHEMA, "nodes": hosts})
 
     def release(self, run: RunId) -> bool:
         """Let a run's kicks be sent: it is over. Return whether there are any.
@@ -240,3 +246,23 @@ class HeldKicks:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
+
+
+def kicked_by(records: Records, run: RunId) -> tuple[NodeName, ...]:
+    """Return the nodes that a run kicked, or was about to kick when its node died.
+
+    Raises:
+        StateError: The record is damaged, or cannot be read.
+    """
+    path = _record(records, run)
+    try:
+        raw = Fields(read_json(path), where=str(path))
+        return raw.parsed_list("nodes", NodeName.parse, maximum=MAX_RECEIVERS)
+    except FileNotFoundError:
+        return ()
+    except InvalidInputError as error:
+        raise StateError("is damaged", where=str(path)) from error
+
+
+def _record(records: Records, run: RunId) -> Path:
+    return records.directory / run / "kicks.json"

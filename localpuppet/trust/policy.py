@@ -77,6 +77,13 @@ class Policy:
     default_line: int
     rules: tuple[Rule, ...]
 
+    def may_allow(self, action: str) -> bool:
+        """Return whether a line allows an action, to whomever."""
+        return (self.allow and action in ANY_ACTION) or any(
+            rule.allow and action in (ANY_ACTION if rule.actions is None else rule.actions)
+            for rule in self.rules
+        )
+
     @classmethod
     def parse(cls, data: bytes, *, where: str) -> "Policy":
         """Return the policy in a file's bytes.

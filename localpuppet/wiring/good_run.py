@@ -24,6 +24,7 @@ def good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Good
         InvalidInputError: A part is refused.
     """
     from localpuppet.enc.instance.facts import withheld
+    from localpuppet.exports.recording import read_collected
     from localpuppet.formats.json_file import read_json
     from localpuppet.formats.names import Environment, NodeName, ReleasePath
     from localpuppet.formats.times import parse_time
@@ -48,9 +49,16 @@ def good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Good
         paths=tuple(tuple(map(NodeName, path)) for path in paths),
         kicks=kick_texts(run.public),
         tagged_at=TagMemory(fleet.node.settings.state).tagged_at(ReleasePath(status.app)),
-        queries=tuple(
-            AskedQuery(text=query.text, digest=query.digest)
-            for query in read_queries(run)
-            if query.digest is not None
+        queries=(
+            *(
+                AskedQuery(text=query.text, digest=query.digest)
+                for query in read_queries(run)
+                if query.digest is not None
+            ),
+            *(
+                AskedQuery(text=one.question, digest=one.digest)
+                for one in read_collected(run)
+                if one.digest is not None
+            ),
         ),
     )

@@ -67,6 +67,20 @@ def test_a_bus_that_cannot_be_asked_is_not_an_empty_answer(node: Node) -> None:
     assert node.run("publish").out.startswith("there is nothing to tell")
 
 
+def test_check_says_that_a_policy_lets_this_node_follow_nobody(node: Node) -> None:
+    node.app("")
+    allow = "policy default deny\nallow\t*\t{}\t*\t*\n"
+
+    def warned() -> bool:
+        return any("allows react" in one for one in node.run("check", "--json").json["warnings"])
+
+    assert not warned(), "without a policy every trusted node is followed"
+    node.write("policies/puppet.policy", allow.format("*"))
+    assert warned()
+    node.write("policies/puppet.policy", allow.format("status react"))
+    assert not warned()
+
+
 def test_check_reads_the_policy_of_claims_and_misses_it_in_a_fleet(node: Node) -> None:
     buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}}
     node.settings(node="web01.example.com", bus="nats", buses=buses)

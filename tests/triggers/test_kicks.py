@@ -14,7 +14,7 @@ from localpuppet.formats.times import show_time
 from localpuppet.machine.files import write_json
 from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import Outcome, State, Status
-from localpuppet.triggers.held_kicks import GIVE_UP, MAX_RECEIVERS, SETTLING, HeldKicks
+from localpuppet.triggers.held_kicks import GIVE_UP, MAX_RECEIVERS, SETTLING, HeldKicks, kicked_by
 from localpuppet.triggers.kick import Kick
 from localpuppet.triggers.kick_sending import PATIENCE, KickSending
 from localpuppet.triggers.sending import Outgoing
@@ -134,6 +134,17 @@ async def test_the_kicks_of_a_run_are_one_trigger_a_node_when_it_is_over(rig: Ri
     assert one.path == ("db01.example.com", ME)
     assert not rig.held.are_there
     assert [text for _, text in rig.log.lines] == [f"run {RUN} kicks {LB}, {DNS} ({UUID})"]
+
+
+def test_the_record_of_a_run_says_whom_it_kicked(rig: Rig) -> None:
+    rig.record(RUN)
+    assert kicked_by(rig.records, RUN) == ()
+    rig.held.hold(RUN, CALL, uuid=UUID)
+    rig.held.hold(RUN, replace(CALL, hosts=(DNS, LB)), uuid=UUID)
+    assert kicked_by(rig.records, RUN) == (LB, DNS)
+    (rig.records.directory / RUN / "kicks.json").write_text('{"nodes": ["*"]}')
+    with pytest.raises(StateError, match="is damaged"):
+        kicked_by(rig.records, RUN)
 
 
 async def test_an_entry_that_cannot_be_told_holds_kicks_up_for_a_while_only(rig: Rig) -> None:

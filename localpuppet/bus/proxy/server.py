@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any
 
-from localpuppet.bus.key_value import Change, Entry, Gone, KeyValue, Listing
+from localpuppet.bus.key_value import Change, Entry, Gone, KeyValue, Listing, RefusedError
 from localpuppet.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.text import one_line
@@ -45,8 +45,10 @@ class ProxyServer:
                 async for said in lines:
                     yield encode(said)
         except LocalpuppetError as error:
-            away = isinstance(error, UnavailableError)
-            yield encode({"ok": False, "away": away, "error": one_line(str(error))})
+            away, refused = (isinstance(error, kind) for kind in (UnavailableError, RefusedError))
+            yield encode(
+                {"ok": False, "away": away, "refused": refused, "error": one_line(str(error))}
+            )
 
 
 async def _said(kv: KeyValue, fields: Fields) -> AsyncGenerator[dict[str, Any], None]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from localpuppet.bus.checked_store import CheckedStore, Following
-from localpuppet.bus.key_value import Change, Entry, Gone, Listing, Put
+from localpuppet.bus.key_value import Change, Entry, Gone, Listing, Put, RefusedError
 from localpuppet.bus.proxy.server import encode, entry_from, read
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.fields import Fields
@@ -180,7 +180,11 @@ class ProxyKeyValue(CheckedStore):
 
 def _refusal(line: Fields) -> UnavailableError | InvalidInputError:
     error = line.text("error")
-    return UnavailableError(error) if line.boolean("away") else InvalidInputError(error)
+    if not line.boolean("away"):
+        return InvalidInputError(error)
+    # A network side of an older version does not say so.
+    refused = "refused" in line and line.boolean("refused")
+    return RefusedError(error) if refused else UnavailableError(error)
 
 
 def _change(line: Fields) -> Put | Gone | int:

@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 
 # Seconds after which no more questions of others are asked; what is left is counted.
 LOOK = 60.0
-REASONS = ("kick", "query", "trigger")
-_WORDS = {"kick": "is kicked", "query": "asks about it", "trigger": "was triggered"}
+REASONS = ("kick", "query", "collect", "trigger")
+_WORDS = {
+    "kick": "is kicked",
+    "query": "asks about it",
+    "collect": "collects from it",
+    "trigger": "was triggered",
+}
 
 
 @click.command(
@@ -41,7 +46,7 @@ or, with --check, not whole within a minute.
     "reasons",
     multiple=True,
     type=click.Choice(REASONS),
-    help="Only what runs for this reason; again for more. Default: all three.",
+    help="Only what runs for this reason; again for more. Default: all of them.",
 )
 @click.option("--json", "form", flag_value="json", help="Print JSON.")
 @click.option("--svg", "form", flag_value="svg", help="Print a picture.")
@@ -49,11 +54,11 @@ or, with --check, not whole within a minute.
 def kicks_command(
     node: NodeWiring, check: bool, reasons: tuple[str, ...], form: str | None
 ) -> None:
-    """Show who makes whom run, role by role: by kicks, queries and triggers.
+    """Show who makes whom run, role by role: by kicks, queries, collectors and triggers.
 
-    Kicks and queries are those of each node's last good run, whether anything was sent or not;
-    triggers are those that led to that run. A cycle is made of nodes that make each other run.
-    Every chain ends by itself, but a cycle of kicks goes round once for each beginning.
+    Kicks, queries and collectors are those of each node's last good run, whether anything was sent
+    or not; triggers are those that led to that run. A cycle is made of nodes that make each other
+    run. Every chain ends by itself, but a cycle of kicks goes round once for each beginning.
     """
     from localpuppet.wiring.inventory import InventoryWiring
     from localpuppet.wiring.run_async import run
@@ -99,7 +104,7 @@ def _show(found: "Relations") -> None:
         ]
         render.emit(render.table(("CHANGES", "RUNS THEN", "BECAUSE IT"), rows, spare=()))
     else:
-        render.emit("nobody kicks, asks about or triggers another node")
+        render.emit("nobody kicks, asks about, collects from or triggers another node")
     for cycle in found.cycles:
         ends = " (it ends when an answer stays the same)" if cycle.settles else ""
         render.emit(render.hanging("", f"cycle: {render.user_text(cycle.shown)}{ends}"))

@@ -13,9 +13,11 @@ from localpuppet.cli.record import collected, queries
 from localpuppet.errors import InvalidInputError
 from localpuppet.exports.recording import read_collected, read_exports
 from localpuppet.formats.json_file import read_json
+from localpuppet.formats.text import shown_names
 from localpuppet.runs.query_record import read_queries
 from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import State, Status
+from localpuppet.triggers.held_kicks import kicked_by
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -202,14 +204,17 @@ Examples:
 )
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON: request.json, status, queries, exports."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON: request.json, status, queries, exports, kicks.",
 )
 @click.pass_obj
 def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
     """Show who asked for RUN (default: the newest), with which input, release and layers.
 
-    And what its catalog asked about other nodes, and was told; what it exports and collected; and
-    where the run is a reaction, which node changed which answer.
+    And what its catalog asked about other nodes, and was told; what it exports and collected;
+    whom it kicked; and where the run is a reaction, which node changed which answer.
     """
     directory = node.records.get(run)
     status = node.records.status(directory)
@@ -219,6 +224,7 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
         request = {}
     asked = read_queries(directory)
     taken, offered = read_collected(directory), read_exports(directory)
+    kicked = kicked_by(node.records, directory.id)
     if as_json:
         told = {"request": request, "status": status.to_dict()}
         render.emit_json(
@@ -228,6 +234,7 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
                 "queries": [one.to_dict() for one in asked],
                 "collected": [one.to_dict() for one in taken],
                 "exports": [one.ref for one in offered],
+                "kicks": [*map(str, kicked)],
             }
         )
         return
@@ -239,6 +246,9 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
         render.emit(queries.lines(asked))
     if taken or offered:
         render.emit(collected.lines(taken, len(offered)))
+    if kicked:
+        render.emit(click.style("Kicks", dim=True))
+        render.emit(render.hanging("  ", shown_names(kicked)))
 
 
 def _why(status: Status, request: dict[str, object]) -> str:

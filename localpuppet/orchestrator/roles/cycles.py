@@ -5,8 +5,10 @@ Owns: which cycles there are, their names and their order. Refuses to know: wher
 - A cycle is one of nodes, and is named by their roles: where web01 kicks lb01 and lb02 kicks web02,
   nobody makes itself run.
 - Of each tangle of nodes the shortest cycle through each of its steps is named, each once.
-- Nodes of one role that only ask about each other are no cycle: that is how a cluster finds itself.
-- A cycle with a step that is only a query ends by itself when that answer stays the same.
+- Nodes of one role that only ask about or collect from each other are no cycle: that is how a
+  cluster finds itself.
+- A cycle with a step that is only a query or a collector ends by itself when that answer stays the
+  same.
 """
 
 from collections import deque
@@ -17,7 +19,7 @@ from itertools import pairwise
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.values import Json
 from localpuppet.orchestrator.graph import JUNCTION, Graph, several_places, strong_components
-from localpuppet.orchestrator.roles.links import By, Link
+from localpuppet.orchestrator.roles.links import ANSWERS, By, Link
 
 MAX_CYCLES = 50
 # Roles → the roles that they make run, and why.
@@ -44,7 +46,7 @@ class Cycle:
     @property
     def settles(self) -> bool:
         """Whether it ends by itself when an answer stays the same."""
-        return any(step == {By.QUERY} for step in self.by)
+        return any(step <= ANSWERS for step in self.by)
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
@@ -95,7 +97,7 @@ def _steps(
         starts, ends = link.starts & inside, link.ends & inside
         for start in {names[node] for node in starts}:
             for end in {names[node] for node in ends}:
-                if start == end and (link.by is By.QUERY or len(starts | ends) < 2):
+                if start == end and (link.by in ANSWERS or len(starts | ends) < 2):
                     continue
                 why = found.setdefault(start, {})
                 why[end] = why.get(end, frozenset()) | {link.by}

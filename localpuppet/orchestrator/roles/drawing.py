@@ -29,8 +29,13 @@ TOP, GAP, BETWEEN, LANE = 64, 26, 120, 10
 HEAD, FOOT = 22, 9
 LEAST_WIDTH = 560
 BOLD = 1.1  # the width of a bold letter
-_COLORS = {By.KICK: "#2563a8", By.QUERY: "#2e7d54", By.TRIGGER: "#8a6d3b"}
-_WORDS = {By.KICK: "kicks", By.QUERY: "is asked about by", By.TRIGGER: "has triggered"}
+_COLORS = {By.KICK: "#2563a8", By.QUERY: "#2e7d54", By.COLLECT: "#7a4b9e", By.TRIGGER: "#8a6d3b"}
+_WORDS = {
+    By.KICK: "kicks",
+    By.QUERY: "is asked about by",
+    By.COLLECT: "exports to",
+    By.TRIGGER: "has triggered",
+}
 _CYCLE = "#c0392b"
 _ARROWS = {**{str(by): color for by, color in _COLORS.items()}, "cycle": _CYCLE}
 _STYLE = (
@@ -232,7 +237,7 @@ def _notes(found: Relations, *, boxes: int, edges: int) -> list[tuple[str, str]]
     if len(found.cycles) > MOST_CYCLES:
         notes.append(("red", f"{len(found.cycles) - MOST_CYCLES} more cycles"))
     if not found.edges:
-        notes.append(("note", "nobody kicks, asks about or triggers another node"))
+        notes.append(("note", "nobody kicks, asks about, collects from or triggers another node"))
     if found.left:
         notes.append(("note", f"{found.left} kicks and queries took too long to look at"))
     if len(found.roles) > boxes:

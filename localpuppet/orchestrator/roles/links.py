@@ -1,10 +1,11 @@
 """What nodes say of each other, node by node: who makes whom run, and why.
 
-Owns: that a kick, a query and a trigger become links from nodes to nodes. Refuses to know: roles,
-pictures.
+Owns: that a kick, a query, a collector and a trigger become links from nodes to nodes. Refuses to
+know: roles, pictures.
 
 - A link leads from the nodes that change to the nodes that run then. A kick leads to whom it finds;
-  a query leads from the nodes in its answer to the node that asks.
+  a query leads from the nodes in its answer to the node that asks, a collector from the nodes that
+  export what it asks for.
 - A question is answered once, however many nodes ask it: links are as many as questions.
 - A trigger is seen, not declared: it stands in the chains that led to a node's last run. It counts
   where no kick and no query explains it.
@@ -18,11 +19,14 @@ from enum import StrEnum
 from itertools import pairwise
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.exports.recording import COLLECT
+from localpuppet.exports.search import as_query
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import one_line, shown_names
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.query.functions import Question
+from localpuppet.inventory.query.tree import check_nesting
 from localpuppet.inventory.reading import InventoryReader
 from localpuppet.orchestrator.roles.readers import EnoughError, Until
 
@@ -37,7 +41,12 @@ class By(StrEnum):
 
     KICK = "kick"
     QUERY = "query"
+    COLLECT = "collect"
     TRIGGER = "trigger"
+
+
+# A node runs for these by itself, when an answer is another one.
+ANSWERS = frozenset((By.QUERY, By.COLLECT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +149,8 @@ def _said(entries: Iterable[InventoryEntry]) -> _Said:
         for text in entry.kicks:
             questions.setdefault((By.KICK, text), set()).add(entry.node)
         for query in entry.queries:
-            questions.setdefault((By.QUERY, query.text), set()).add(entry.node)
+            by = By.COLLECT if query.text.startswith(f"{COLLECT}(") else By.QUERY
+            questions.setdefault((by, query.text), set()).add(entry.node)
         for path in entry.paths:
             chain = (*path, entry.node)
             steps.update(pairwise(chain))
@@ -168,7 +178,7 @@ def _names(by: By, text: str, reader: InventoryReader) -> frozenset[NodeName]:
 
 
 def _question(text: str) -> Question:
-    """Return the question that `Question.text` wrote."""
+    """Return the question that `Question.text` wrote, or `collect_text` for a collector."""
     call = _CALL.match(text)
     if call is None:
         raise InvalidInputError("is not a call of a function")
@@ -176,4 +186,9 @@ def _question(text: str) -> Question:
         arguments = loads(f"[{call[2]}]")
     except ValueError as error:
         raise InvalidInputError("its arguments are cut, or are not JSON") from error
-    return Question.of(call[1], arguments)
+    if call[1] != COLLECT:
+        return Question.of(call[1], arguments)
+    if len(arguments) != 2 or not isinstance(arguments[0], str):
+        raise InvalidInputError("is not a collector")
+    check_nesting(arguments)
+    return Question.of("query_resources", [False, as_query(*arguments)])

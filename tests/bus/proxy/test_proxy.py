@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.bus.key_value import Put
+from localpuppet.bus.key_value import Put, RefusedError
 from localpuppet.bus.proxy import store as store_module
 from localpuppet.bus.proxy.server import ProxyServer
 from localpuppet.bus.proxy.store import ProxyKeyValue
@@ -42,6 +42,8 @@ async def test_a_listing_that_stops_half_way_has_an_end(tmp_path: Path) -> None:
     ("line", "kind", "text"),
     [
         (b'{"ok": false, "away": true, "error": "gone"}', UnavailableError, "^gone$"),
+        (b'{"ok": false, "away": true, "refused": true, "error": "no"}', RefusedError, "^no$"),
+        (b'{"ok": false, "away": true, "refused": 1, "error": "x"}', UnavailableError, "refused:"),
         (b'{"ok": false, "away": false, "error": "no key"}', InvalidInputError, "^no key$"),
         (b'{"ok": false, "away": true}', UnavailableError, "'error' is missing"),
         (b'{"ok": false, "away": 1, "error": "x"}', UnavailableError, "away: must be true or"),

@@ -43,7 +43,7 @@ def test_a_long_chain_does_not_recurse() -> None:
 
 def test_nothing_at_all_is_a_picture() -> None:
     found = draw(of())
-    assert "nobody kicks, asks about or triggers another node" in texts(found)
+    assert "nobody kicks, asks about, collects from or triggers another node" in texts(found)
     assert arrange(0, []).columns == ()
 
 

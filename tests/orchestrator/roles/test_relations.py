@@ -1,15 +1,21 @@
 """Who makes whom run, from entries: links, roles and cycles."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from localpuppet.inventory.entry import AskedQuery, InventoryEntry
+from localpuppet.exports.recording import Collected
+from localpuppet.exports.search import Search, as_query
+from localpuppet.formats.values import Json
+from localpuppet.inventory.entry import AskedQuery, ExportsSummary, InventoryEntry
+from localpuppet.inventory.query.functions import Question
 from localpuppet.orchestrator.roles.closing import asks_the_same, closed_cycles
 from localpuppet.orchestrator.roles.links import By, links_of
 from localpuppet.orchestrator.roles.readers import WithEntry
 from localpuppet.orchestrator.roles.relations import Relations, relations
 from tests.doubles.inventory import MemoryInventory
+from tests.exports.offers import resource
 from tests.inventory.entries import entry
 
 
@@ -31,6 +37,10 @@ def role(name: str) -> str:
 
 def asks(name: str) -> str:
     return f'servers_with_role("{name}")'
+
+
+def collects(kind: str, condition: Json) -> str:
+    return Collected(type=kind, filter=condition, at="").question
 
 
 def of(*entries: InventoryEntry, by: tuple[By, ...] = tuple(By)) -> Relations:
@@ -133,6 +143,65 @@ def test_what_cannot_be_understood_and_whom_nobody_finds_is_said() -> None:
     assert edges(found) == [("a", 'nobody: role="nosuch"', "kick")]
     assert len(found.notes) == 4
     assert all("of a.example.com is not understood" in note for note in found.notes)
+
+
+def test_a_collector_leads_from_those_who_export_what_it_asks_for() -> None:
+    exports = {
+        f"{name}.example.com": [resource("Sshkey", name, tag, key="AAAA", port=22)]
+        for name, tag in (("web01", "dmz"), ("web02", "lan"), ("lb01", "lan"))
+    }
+    nodes = [
+        node("lb01", "haproxy", asks=(collects("Sshkey", ["tag", "==", "DMZ"]),)),
+        node("web01", "web", asks=(collects("Sshkey", None), 'collect("Sshkey", [1])')),
+        node("web02", "web", asks=('collect("Sshkey")',)),
+    ]
+    said = [replace(one, exports=ExportsSummary(count=1, digest="0" * 64)) for one in nodes]
+    links = links_of(MemoryInventory(said, exports=exports))
+    found = relations(links)
+    assert edges(found) == [
+        ("haproxy", "web", "collect"),
+        ("web", "haproxy", "collect"),
+        ("web", "web", "collect"),
+    ]
+    assert shown(found) == ["haproxy -> web -> haproxy"]
+    assert found.cycles[0].settles
+    assert len(found.notes) == 2
+    (dmz,) = [one for one in links.links if "DMZ" in one.text]
+    assert dmz.starts == {"web01.example.com"}
+
+
+@pytest.mark.parametrize(
+    ("condition", "titles"),
+    [
+        (["port", "==", 22], ["lb01", "web01", "web02"]),
+        (["port", "!=", 22], []),
+        (["tag", "==", ["dmz", "nosuch"]], ["web01"]),
+        ([["title", "==", "web02"], "or", ["tag", "!=", "lan"]], ["web01", "web02"]),
+        ([["key", "==", "AAAA"], "and", ["title", "!=", "lb01"]], ["web01", "web02"]),
+    ],
+)
+def test_a_question_finds_whom_a_collector_would_take_of(
+    condition: Json, titles: list[str]
+) -> None:
+    offers = [
+        resource("Sshkey", name, tag, key="AAAA", port=22)
+        for name, tag in (("lb01", "lan"), ("web01", "dmz"), ("web02", "lan"))
+    ]
+    search = Search.parse(condition)
+    assert [one.title for one in offers if search.matches(one)] == titles
+    summary = ExportsSummary(count=3, digest="0" * 64)
+    reader = MemoryInventory(
+        [replace(node("a"), exports=summary)], exports={"a.example.com": offers}
+    )
+    question = Question.of("query_resources", [False, as_query("Sshkey", condition)])
+    rows = question.answer(reader).result
+    assert isinstance(rows, list)
+    assert [one["title"] for one in rows if isinstance(one, dict)] == titles
+
+
+def test_a_long_condition_of_a_collector_is_left_out() -> None:
+    text = collects("File", [["tag", "==", "x" * 600], "or", ["tag", "==", "y" * 600]])
+    assert text == 'collect("File", null)'
 
 
 def test_questions_that_take_too_long_are_counted_and_no_cycle_passes_for_new() -> None:
