@@ -13,7 +13,8 @@ refused. Refuses to know: which entries count (the inventory), what is taken (`c
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.bus.layout import exports_of
@@ -25,7 +26,7 @@ from localpuppet.exports.document import (
     digest_of,
     unpack,
 )
-from localpuppet.exports.held import HeldExports
+from localpuppet.exports.held import NO_ROOM, HeldExports, NodeExports
 from localpuppet.exports.outbox import ExportsOutbox
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.text import one_line
@@ -37,6 +38,10 @@ from localpuppet.machine.ports import LineKind, Log
 SLOTS = ("a", "b")
 # Nodes whose exports are fetched at the same time.
 AT_ONCE = 16
+# Held in one transaction: a view that begins with nothing does not wait for the disk once a node.
+MAX_TOGETHER = 256
+# Of these, as JSON: beside the one that is unpacked there is not more in memory.
+MAX_WAITING = 4 * 1024 * 1024
 # So often what a node's entry names is looked for before it is left until the entry is another: a
 # server of several may be behind.
 MAX_TRIES = 5
@@ -93,6 +98,28 @@ class ExportsBaggage:
         return "" if found is None else found.partition(b"\n")[0].decode("ascii", "replace")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fetched:
+    """What an entry names, as it came from the bus."""
+
+    node: str
+    summary: ExportsSummary
+    data: bytes
+
+    def unpacked(self) -> NodeExports:
+        """Return what is to be held of it.
+
+        Raises:
+            InvalidInputError: It is not what the entry says.
+        """
+        resources = unpack(self.data)
+        if len(resources) != self.summary.count:
+            raise InvalidInputError(
+                f"{len(resources)} resources; the node's entry names {self.summary.count}"
+            )
+        return NodeExports.of(self.node, str(self.summary.digest), resources)
+
+
 class ExportsFollower:
     """Keeps what the view's entries export; the inventory's `Companion`.
 
@@ -107,8 +134,6 @@ class ExportsFollower:
         self._held = held
         self._log = log
         self._turn = asyncio.Lock()
-        # One at a time: what is unpacked takes many times the memory.
-        self._opening = asyncio.Lock()
         self._said: dict[str, str] = {}
 
     def drop(self, node: str) -> None:
@@ -128,11 +153,14 @@ class ExportsFollower:
 
     async def _update(self, kv: KeyValue) -> bool:
         missing, changed = await asyncio.to_thread(self._missing)
+        waiting: list[NodeExports] = []
         for begin in range(0, len(missing), AT_ONCE):
             fetched = await asyncio.gather(
                 *(self._fetch(kv, node, digest) for node, digest in missing[begin:][:AT_ONCE])
             )
-            changed = changed or any(fetched)
+            last = begin + AT_ONCE >= len(missing)
+            held = await asyncio.to_thread(self._hold, waiting, filter(None, fetched), last=last)
+            changed = changed or held
         return changed
 
     def _missing(self) -> tuple[Sequence[tuple[str, str]], bool]:
@@ -152,36 +180,58 @@ class ExportsFollower:
                 found.append((node, digest))
         return found, not held.keys() <= wanted.keys()
 
-    def _take(self, node: str, data: bytes, summary: ExportsSummary) -> None:
-        resources = unpack(data)
-        if len(resources) != summary.count:
-            raise InvalidInputError(
-                f"{len(resources)} resources; the node's entry names {summary.count}"
-            )
-        self._held.hold(node, str(summary.digest), resources)
+    def _hold(self, waiting: list[NodeExports], fetched: Iterable[_Fetched], *, last: bool) -> bool:
+        """Hold what was fetched, many nodes at once; return whether something is held.
 
-    async def _fetch(self, kv: KeyValue, node: str, digest: str) -> bool:
-        """Fetch what an entry names; return whether it is held now."""
+        Args:
+            waiting: What is not held yet; what is left of it waits for the next call.
+            fetched: What came, unpacked one after the other: that takes many times the memory.
+            last: Whether nothing else will come.
+        """
+        held = False
+        for one in fetched:
+            try:
+                waiting.append(one.unpacked())
+            except InvalidInputError as error:
+                self._refuse(one.node, str(one.summary.digest), error)
+            if len(waiting) >= MAX_TOGETHER or sum(each.size for each in waiting) > MAX_WAITING:
+                held = self._write(waiting) or held
+        return (last and self._write(waiting)) or held
+
+    def _write(self, waiting: list[NodeExports]) -> bool:
+        if not waiting:
+            return False
+        left = self._held.hold_all(waiting)
+        for one in left:
+            self._refuse(one.node, one.digest, InvalidInputError(NO_ROOM))
+        for node in {one.node for one in waiting} - {one.node for one in left}:
+            self._said.pop(node, None)
+        found = len(left) < len(waiting)
+        waiting.clear()
+        return found
+
+    def _refuse(self, node: str, digest: str, error: InvalidInputError | UnavailableError) -> None:
+        reason = one_line(str(error))
+        tried = isinstance(error, InvalidInputError)
+        self._held.refuse(node, digest, reason, tried=tried)
+        if self._said.get(node) != reason:
+            self._said[node] = reason
+            self._log.warning(
+                f"what {node} exports since its last run does not count: {reason}",
+                kind=LineKind.INVENTORY,
+            )
+
+    async def _fetch(self, kv: KeyValue, node: str, digest: str) -> _Fetched | None:
+        """Fetch what an entry names; return it, or nothing where it does not count."""
         entry = await asyncio.to_thread(self._view.entry, NodeName(node))
         if entry is None or entry.exports.digest != digest:
-            return False  # another one came meanwhile: the next round is about that
+            return None  # another one came meanwhile: the next round is about that
         try:
             data = await _chunks(kv, NodeName(node), entry.exports)
-            async with self._opening:
-                await asyncio.to_thread(self._take, node, data, entry.exports)
         except (InvalidInputError, UnavailableError) as error:
-            reason = one_line(str(error))
-            tried = isinstance(error, InvalidInputError)
-            await asyncio.to_thread(self._held.refuse, node, digest, reason, tried=tried)
-            if self._said.get(node) != reason:
-                self._said[node] = reason
-                self._log.warning(
-                    f"what {node} exports since its last run does not count: {reason}",
-                    kind=LineKind.INVENTORY,
-                )
-            return False
-        self._said.pop(node, None)
-        return True
+            await asyncio.to_thread(self._refuse, node, digest, error)
+            return None
+        return _Fetched(node=node, summary=entry.exports, data=data)
 
 
 async def _chunks(kv: KeyValue, node: NodeName, summary: ExportsSummary) -> bytes:

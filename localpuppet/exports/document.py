@@ -2,9 +2,10 @@
 
 Owns: the packed form, its limits, and what the digest is over. Refuses to know: keys, signatures.
 
-- The resources are JSON, sorted by type and title, packed with zlib, cut into chunks of `CHUNK`
-  bytes. The digest is over the packed bytes and stands, with their number, in the node's signed
-  inventory entry: that entry is the manifest of the chunks, and nothing is unpacked before it fits.
+- The resources are JSON in ASCII, sorted by type and title, packed with zlib, cut into chunks of
+  `CHUNK` bytes. The digest is over the packed bytes and stands, with their number, in the node's
+  signed inventory entry: that entry is the manifest of the chunks, and nothing is unpacked before
+  it fits.
 - At most `MAX_RESOURCES` resources and `MAX_VALUES` values in them, `MAX_PACKED` bytes packed and
   `MAX_INFLATED` bytes unpacked.
 - The same resource twice is refused.
@@ -94,6 +95,8 @@ def unpack(data: bytes) -> tuple[ExportedResource, ...]:
             f"are malformed: not one whole zlib stream of at most {MAX_INFLATED} bytes",
             where=_WHERE,
         )
+    if not found.isascii():  # one letter beyond makes a text of Python's four times as large
+        raise InvalidInputError("are malformed: not ASCII, as JSON with escapes is", where=_WHERE)
     return read(found)
 
 

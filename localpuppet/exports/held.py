@@ -25,6 +25,7 @@ from localpuppet.machine.database import DamagedError, Database
 FILE = Path("exports", "held.sqlite")
 # Of all nodes, as JSON.
 MAX_HELD = 1024 * 1024 * 1024
+NO_ROOM = f"there is no room: all nodes together may have {MAX_HELD // 1024**2} MiB"
 _VERSION = 1
 _TABLES = """
 CREATE TABLE IF NOT EXISTS nodes (
@@ -46,6 +47,32 @@ CREATE TABLE IF NOT EXISTS refused (
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, size INTEGER NOT NULL) STRICT;
 INSERT OR IGNORE INTO state VALUES (1, 0);
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeExports:
+    """All that a node exports, as it is written into the file.
+
+    Attributes:
+        node: The node.
+        digest: Which of its exports.
+        rows: Of each resource: type, title, tags, JSON.
+    """
+
+    node: str
+    digest: str
+    rows: tuple[tuple[str, str, tuple[str, ...], str], ...]
+
+    @classmethod
+    def of(cls, node: str, digest: str, resources: Sequence[ExportedResource]) -> "NodeExports":
+        """Return what is held of resources."""
+        rows = ((one.type, one.title, one.tags, json.dumps(one.to_dict())) for one in resources)
+        return cls(node=node, digest=digest, rows=tuple(rows))
+
+    @property
+    def size(self) -> int:
+        """Return how much of `MAX_HELD` it takes."""
+        return sum(len(body) for *_, body in self.rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,25 +123,31 @@ class HeldExports:
             InvalidInputError: There is no room.
             StateError: The disk refused; what was held stays.
         """
-        bodies = [json.dumps(one.to_dict(), ensure_ascii=False) for one in resources]
-        size = sum(map(len, bodies))
+        if self.hold_all([NodeExports.of(node, digest, resources)]):
+            raise InvalidInputError(NO_ROOM)
+
+    def hold_all(self, nodes: Sequence[NodeExports]) -> list[NodeExports]:
+        """Hold what nodes export now, in place of what they did; on the disk at once.
+
+        Returns:
+            Those for which there is no room; what was held of them stays.
+
+        Raises:
+            StateError: The disk refused; what was held stays.
+        """
+        left = []
         with self._database.transaction() as connection:
-            _remove(connection, node)
-            if _size(connection) + size > MAX_HELD:
-                raise InvalidInputError(
-                    f"there is no room: all nodes together may have {MAX_HELD // 1024**2} MiB"
-                )
-            connection.execute("INSERT INTO nodes VALUES (?, ?, ?)", (node, digest, size))
-            connection.execute("UPDATE state SET size = size + ?", (size,))
-            for one, body in zip(resources, bodies, strict=True):
-                row = connection.execute(
-                    "INSERT INTO resources (node, type, title, body) VALUES (?, ?, ?, ?)",
-                    (node, one.type, one.title, body),
-                ).lastrowid
-                connection.executemany(
-                    "INSERT INTO tags VALUES (?, ?, ?)", [(one.type, tag, row) for tag in one.tags]
-                )
-            connection.execute("DELETE FROM refused WHERE node = ?", (node,))
+            for one in nodes:
+                connection.execute("SAVEPOINT node")
+                _remove(connection, one.node)
+                fits = _size(connection) + one.size <= MAX_HELD
+                if fits:
+                    _insert(connection, one)
+                else:
+                    left.append(one)
+                    connection.execute("ROLLBACK TO node")
+                connection.execute("RELEASE node")
+        return left
 
     def drop(self, node: str) -> None:
         """Hold nothing of a node any more.
@@ -238,6 +271,20 @@ def _remove(connection: sqlite3.Connection, node: str) -> None:
     )
     connection.execute("DELETE FROM resources WHERE node = ?", (node,))
     connection.execute("UPDATE state SET size = size - ?", (row[0][0],))
+
+
+def _insert(connection: sqlite3.Connection, one: NodeExports) -> None:
+    connection.execute("INSERT INTO nodes VALUES (?, ?, ?)", (one.node, one.digest, one.size))
+    connection.execute("UPDATE state SET size = size + ?", (one.size,))
+    for kind, title, tags, body in one.rows:
+        row = connection.execute(
+            "INSERT INTO resources (node, type, title, body) VALUES (?, ?, ?, ?)",
+            (one.node, kind, title, body),
+        ).lastrowid
+        connection.executemany(
+            "INSERT INTO tags VALUES (?, ?, ?)", [(kind, tag, row) for tag in tags]
+        )
+    connection.execute("DELETE FROM refused WHERE node = ?", (one.node,))
 
 
 def _size(connection: sqlite3.Connection) -> int:

@@ -120,7 +120,7 @@ def parse_object(
         )
         # Only an escape can make a lone surrogate; UTF-8 has no form for one.
         if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()
+            _encode(value)
     except InvalidInputError as error:
         raise error.at(where) from error
     except UnicodeEncodeError as error:
@@ -132,6 +132,23 @@ def parse_object(
             f"is malformed: a {type_names[type(value)]}, not a JSON object", where=where
         )
     return cast("dict[str, Json]", value)
+
+
+def _encode(value: Json) -> None:
+    """Encode every text, one after the other: a copy of all takes four times the memory of one.
+
+    Raises:
+        UnicodeEncodeError: One has a lone surrogate.
+    """
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            one.encode()
+        elif isinstance(one, dict):
+            waiting += [*one, *one.values()]
+        elif isinstance(one, list):
+            waiting += one
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

@@ -1,6 +1,7 @@
 """How exports cross the bus: old or new and never half, whoever dies or lies."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import pytest
 from localpuppet.bus.key_value import Entry, KeyValue
 from localpuppet.bus.layout import exports_of
 from localpuppet.errors import UnavailableError
-from localpuppet.exports import document
+from localpuppet.exports import bringing, document
 from localpuppet.exports.bringing import MAX_TRIES, ExportsBaggage, ExportsFollower
 from localpuppet.exports.document import Packed, pack
-from localpuppet.exports.held import HeldExports
+from localpuppet.exports.held import HeldExports, NodeExports
 from localpuppet.exports.outbox import ExportsOutbox
 from localpuppet.exports.resource import ExportedResource
 from localpuppet.formats.names import NodeName, SignerName
@@ -263,6 +264,36 @@ async def test_updates_do_not_overlap(rig: Rig) -> None:
     await rig.publish(NEW)
     await asyncio.gather(*(rig.follower.update(rig.kv) for _ in range(3)))
     assert len(rig.titles()) == 30
+
+
+async def test_many_nodes_are_held_together(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where one of them offers rubbish, and where there is no room for another."""
+    monkeypatch.setattr(bringing, "MAX_TOGETHER", 3)
+    monkeypatch.setattr(bringing, "AT_ONCE", 2)
+    wrote: list[int] = []
+    hold_all = rig.held.hold_all
+
+    def counted(nodes: Sequence[NodeExports]) -> list[NodeExports]:
+        wrote.append(len(nodes))
+        return hold_all(nodes)
+
+    monkeypatch.setattr(rig.held, "hold_all", counted)
+    for number in range(9):
+        name = NodeName(f"n{number}.example.com")
+        packed = pack([resource("Host", f"h{number}")])
+        summary = ExportsSummary(
+            count=packed.count + (number == 4), digest=packed.digest, size=len(packed.data)
+        )
+        said = entry(name, at=NOW, exports=summary)
+        value = packed.digest.encode() + b"\n" + packed.data
+        await rig.kv.put(f"{exports_of(name)}a/0", value)
+        token = WEB.signer.sign(said.to_payload(), MessageKind.INVENTORY)
+        rig.view.take([Arrived(node=name, token=token, found=said)])
+    assert await rig.read() == [f"h{number}" for number in range(9) if number != 4]
+    assert list(rig.held.refused()) == ["n4.example.com"]
+    assert wrote == [3, 3, 2]
+    await rig.read()
+    assert wrote == [3, 3, 2]
 
 
 def test_the_outbox_keeps_what_it_is_told(tmp_path: Path) -> None:

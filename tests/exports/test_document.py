@@ -77,6 +77,20 @@ def test_small_values_of_json_are_not_many_large_ones_in_memory() -> None:
         unpack(zlib.compress(body.replace('"@"', empty).encode()))
 
 
+def test_letters_are_escaped_and_come_back() -> None:
+    """One letter beyond ASCII makes all of a text of Python's up to four times as large."""
+    emoji = resource("Host", "x", comment="☃ 😀")
+    packed = pack([emoji])
+    assert zlib.decompress(packed.data).isascii()
+    assert unpack(packed.data) == (emoji,)
+    raw = json.dumps({"resources": [emoji.to_dict()]}, ensure_ascii=False)
+    with pytest.raises(InvalidInputError, match="not ASCII"):
+        unpack(zlib.compress(raw.encode()))
+    lone = raw.replace("☃ 😀", "\\ud83d")
+    with pytest.raises(InvalidInputError, match="lone surrogate"):
+        unpack(zlib.compress(lone.encode()))
+
+
 def test_a_resource_keeps_the_time_of_its_first_export() -> None:
     before = aged([ONE], [], now=10.0)
     assert [one.since for one in before] == [10.0]

@@ -8,11 +8,11 @@ import pytest
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.exports import held as module
-from localpuppet.exports.held import HeldExports, RefusedExports
+from localpuppet.exports.held import HeldExports, NodeExports, RefusedExports
 from localpuppet.machine.database import DamagedError
 from tests.exports.offers import resource
 
-A, B = "a.example.com", "b.example.com"
+A, B, C = "a.example.com", "b.example.com", "c.example.com"
 
 
 @pytest.fixture
@@ -70,6 +70,18 @@ def test_there_is_room_for_so_much(held: HeldExports, monkeypatch: pytest.Monkey
     assert titles(held) == ["a:y"]
     held.drop(A)
     held.hold(B, "1", [resource("Host", "x" * 100)])
+
+
+def test_many_nodes_are_held_at_once_and_who_has_no_room_spoils_nothing(
+    held: HeldExports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_HELD", 600)
+    held.hold(A, "1", [resource("Host", "old", "web")])
+    large = [NodeExports.of(name, "2", [resource("Host", "x" * 500, "web")]) for name in (A, C)]
+    small = NodeExports.of(B, "2", [resource("Host", "y", "web")])
+    assert held.hold_all([large[0], small, large[1]]) == large
+    assert titles(held, kind="Host", tag="web") == ["a:old", "b:y"]
+    assert held.digests() == {A: "1", B: "2"}
 
 
 def test_a_reader_sees_one_moment(held: HeldExports) -> None:
