@@ -8,9 +8,10 @@ how a collector asks (`search`), how a policy is written (`policy`).
   before titles are compared: one peer stops nobody.
 - Guarded, the parameters in `GUARDED` do not count: they say what is written where, as whom, which
   program runs, or what else in the catalog is touched; nor do those of Puppet's own types that are
-  such (`OF_TYPES`). The collector's own block may set them. A newline or `..` in the title, or in
-  what is left of the values, leaves the resource out, and so does a path as `ensure` of a `File`:
-  that makes a link, and what is below the link is elsewhere.
+  such (`OF_TYPES`). The collector's own block may set them, and one whose very value the collector
+  asks for (`target == '/etc/motd'`) counts: its author wrote it. A newline or `..` in the title, or
+  in what is left of the values, leaves the resource out, and so does a path as `ensure` of a
+  `File`: that makes a link, and what is below the link is elsewhere.
 - Two resources with one title, of two nodes whose lines allow them, stop the run, with both places.
 """
 
@@ -24,6 +25,7 @@ from localpuppet.exports.policy import CollectPolicy, How, line_for
 from localpuppet.exports.resource import ExportedResource, Offer, texts_in
 from localpuppet.exports.search import Search
 from localpuppet.formats.text import one_line
+from localpuppet.formats.values import Json
 from localpuppet.puppet.metaparameters import METAPARAMETERS
 
 # Shell globs over names of parameters.
@@ -124,6 +126,7 @@ def choose(
     """
     taken: list[Taken] = []
     left_out: list[LeftOut] = []
+    named = search.named()
     for offer in offers:
         resource = offer.resource
         if offer.node == me or resource.type != kind or not search.matches(resource):
@@ -135,7 +138,7 @@ def choose(
                 hint="localpuppet exports --policy prints the line for policies/collect.policy: "
                 + line_for([offer.node], kind).replace("\t", "<TAB>"),
             )
-        found = _taken(offer, policy)
+        found = _taken(offer, policy, named)
         if isinstance(found, Taken):
             taken.append(found)
         else:
@@ -144,7 +147,7 @@ def choose(
     return Choice(taken=tuple(taken), left_out=tuple(left_out))
 
 
-def _taken(offer: Offer, policy: CollectPolicy) -> Taken | LeftOut:
+def _taken(offer: Offer, policy: CollectPolicy, named: Mapping[str, Json]) -> Taken | LeftOut:
     node, resource = offer.node, offer.resource
     how = policy.decide(node, resource.type, resource.title)
     if how is None:
@@ -152,7 +155,13 @@ def _taken(offer: Offer, policy: CollectPolicy) -> Taken | LeftOut:
     if how is How.AS_IS:
         return Taken(node=node, resource=resource, how=how, dropped=())
     own = OF_TYPES.get(resource.type, frozenset())
-    dropped = tuple(sorted(one for one in resource.parameters if one in own or is_guarded(one)))
+    dropped = tuple(
+        sorted(
+            name
+            for name, value in resource.parameters.items()
+            if (name in own or is_guarded(name)) and not _is_named(name, value, named)
+        )
+    )
     kept = {name: one for name, one in resource.parameters.items() if name not in dropped}
     if _ESCAPES.search(resource.title):
         return LeftOut(node=node, ref=resource.ref, reason="its title has '..'")
@@ -162,6 +171,14 @@ def _taken(offer: Offer, policy: CollectPolicy) -> Taken | LeftOut:
         if any(_ESCAPES.search(text) for text in texts_in(value)):
             return LeftOut(node=node, ref=resource.ref, reason=f"its {name} has a newline or '..'")
     return Taken(node=node, resource=replace(resource, parameters=kept), how=how, dropped=dropped)
+
+
+def _is_named(name: str, value: Json, named: Mapping[str, Json]) -> bool:
+    """Return whether a collector asks for this text, letter for letter: a match may differ.
+
+    A tag that is asked for is not meant to tag the resource here, where others collect by tags.
+    """
+    return name not in METAPARAMETERS and isinstance(value, str) and named.get(name) == value
 
 
 def is_guarded(parameter: str) -> bool:

@@ -11,6 +11,7 @@ Owns: Puppet's form of a condition, and what matches one. Refuses to know: where
 Example: `Search.parse([["tag", "==", "web"], "and", ["owner", "!=", "root"]])`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -110,6 +111,10 @@ class Search:
         """Return whether a resource is asked for."""
         return self.condition is None or self.condition.matches(resource)
 
+    def named(self) -> Mapping[str, Json]:
+        """Return the parameters that every match has, as the collector's author wrote them."""
+        return _named(self.condition)
+
     def tag(self) -> str | None:
         """Return a tag that every match has; `None` where there is no such tag."""
         return _tag(self.condition)
@@ -186,6 +191,16 @@ def _parse(raw: Json, depth: int, counted: list[int]) -> Condition:
     if isinstance(right, dict):
         raise InvalidInputError(f"compares {left[:60]!r} with a hash", where=_WHERE)
     return Comparison(name=left, equal=operator == "==", value=right)
+
+
+def _named(condition: Condition | None) -> dict[str, Json]:
+    if isinstance(condition, Joined):
+        if condition.join is Join.OR:
+            return {}
+        return {**_named(condition.left), **_named(condition.right)}
+    if condition is None or not condition.equal:
+        return {}
+    return {condition.name: condition.value}
 
 
 def _tag(condition: Condition | None) -> str | None:

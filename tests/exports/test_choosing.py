@@ -95,6 +95,33 @@ def test_guarded_parameters_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "search", "counts"),
+    [
+        ("/etc/motd", ["target", "==", "/etc/motd"], True),
+        ("/etc/motd", [["tag", "==", "app"], "and", ["target", "==", "/etc/motd"]], True),
+        ("/ETC/motd", ["target", "==", "/etc/motd"], False),
+        (["/etc/motd", "/etc/shadow"], ["target", "==", "/etc/motd"], False),
+        ("/etc/shadow", [["target", "==", "/etc/motd"], "or", ["tag", "==", "app"]], False),
+        ("/etc/shadow", ["target", "!=", "/etc/motd"], False),
+    ],
+)
+def test_a_guarded_parameter_counts_where_the_collector_asks_for_its_very_value(
+    target: Any, search: Any, *, counts: bool
+) -> None:
+    lines = "*\tConcat::Fragment\t*"
+    evil = offer(EVIL, "Concat::Fragment", "x", target=target)
+    (taken,) = chosen(evil, kind="Concat::Fragment", lines=lines, search=search).taken
+    assert dict(taken.resource.parameters) == ({"target": target} if counts else {})
+
+
+def test_a_tag_that_a_collector_asks_for_does_not_tag_the_resource_here() -> None:
+    evil = offer(EVIL, "Host", "x", "web", tag="web", alias="web")
+    search = [["tag", "==", "web"], "and", ["alias", "==", "web"]]
+    (taken,) = chosen(evil, kind="Host", lines="*\tHost\t*", search=search).taken
+    assert taken.dropped == ("alias", "tag")
+
+
+@pytest.mark.parametrize(
     ("title", "parameters", "reason"),
     [
         ("a..b", {}, "title"),
