@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.node import PATIENCE, Node, make_node
+from tests.rigs.node import PATIENCE, Node, make_node, probe_puppet
 
 pytest_plugins = ["tests.rigs.engine_fixtures", "tests.rigs.fleet_fixtures"]
 
@@ -47,13 +47,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.fixture(scope="session")
 def puppet_probe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Ask Puppet once; return what is kept of it with @ROOT@ for the root."""
-    root = tmp_path_factory.mktemp("probe")
-    node = make_node(root, None)
-    done = node.run("disable", "-m", "asks Puppet for its directories")
-    assert done.code == 0, done.err
-    kept = (node.state / "cache" / "puppet.json").read_text()
-    assert str(root) in kept
-    return kept.replace(str(root), "@ROOT@")
+    return probe_puppet(tmp_path_factory.mktemp("probe"))
 
 
 @pytest.fixture

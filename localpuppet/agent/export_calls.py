@@ -17,12 +17,10 @@ from localpuppet.exports.choosing import Choice, Taken
 from localpuppet.exports.collecting import Collecting
 from localpuppet.exports.recording import (
     Collected,
+    answered,
     collector_text,
-    digest_of_choice,
     note_collected,
     note_exports,
-    parts_of_choice,
-    taken_refs,
 )
 from localpuppet.exports.resource import named_type
 from localpuppet.exports.search import Search
@@ -99,15 +97,7 @@ class ExportCalls:
         choice = found.answer
         self._note(
             directory,
-            replace(
-                asked,
-                digest=digest_of_choice(choice),
-                revision=found.revision,
-                age=found.age,
-                resources=taken_refs(choice.taken),
-                parts=parts_of_choice(choice),
-                left_out=choice.left_out,
-            ),
+            answered(replace(asked, revision=found.revision, age=found.age), choice),
         )
         return {
             "ok": True,

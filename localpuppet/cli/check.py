@@ -1,6 +1,7 @@
 """`localpuppet check`: validate everything, run nothing."""
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -8,6 +9,9 @@ from localpuppet.cli import render
 from localpuppet.errors import LocalpuppetError
 from localpuppet.puppet.installation import find_command
 from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.exports.recording import Collected
 
 
 @click.command(
@@ -31,6 +35,9 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
 
     The document must fit the classes and parameters that Puppet's parser found in a staged
     release, or finds in any release now (with --parse).
+
+    Where the newest run collected exported resources: what its collectors would take of whom now,
+    by the policy as it is, of what this node holds; the bus is not asked.
     """
     from localpuppet.releases.interfaces import check_kept
     from localpuppet.wiring.releases import ReleaseWiring, elsewhere
@@ -68,6 +75,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
         except LocalpuppetError as error:
             raise error.at(loaded.name) from error
     warnings += [*_claims(node), *_collects(node), *_reacts(node)]
+    asked = _asked(node)
     rollback = node.rollback() if source is None else None
     if rollback is not None:
         warnings.append(f"{rollback}; 'localpuppet rollback --end' follows the input")
@@ -82,6 +90,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
                 "layers": list(loaded.input.layers),
                 "node_document": document.to_dict(),
                 "warnings": warnings,
+                "collectors": [one.to_dict() for one in asked],
                 "rollback": rollback.to_public() if rollback else None,
             }
         )
@@ -99,6 +108,10 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             ]
         )
     )
+    if asked:
+        from localpuppet.cli.record.collected import would_take
+
+        render.emit(would_take(asked))
     for warning in warnings:
         render.Silent().note(f"warning: {warning}")
     render.emit(click.style("valid", fg="green"))
@@ -116,6 +129,20 @@ def _claims(node: NodeWiring) -> list[str]:
     if read_claims(policy) is None and node.fleet_settings.bus.engine != "sqlite":
         return [f"there is no {policy}: each node may claim any role and address"]
     return []
+
+
+def _asked(node: NodeWiring) -> "list[Collected]":
+    """Return what collectors would get now; nothing where nothing is collected.
+
+    Raises:
+        LocalpuppetError: The record, or what is held of other nodes, cannot be read.
+    """
+    from localpuppet.wiring.exports import ExportsWiring
+    from localpuppet.wiring.fleet import FleetWiring
+
+    if not node.fleet_settings.bus.named:
+        return []
+    return ExportsWiring(node).would_take(FleetWiring(node).name)
 
 
 def _collects(node: NodeWiring) -> list[str]:

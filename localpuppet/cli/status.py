@@ -1,6 +1,7 @@
 """`localpuppet status`: how a run stands, how the last one ended, whether the node is on hold."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -8,6 +9,7 @@ import click
 from localpuppet.cli import render, render_run
 from localpuppet.cli.completion import RunCommand, complete_run
 from localpuppet.cli.node_options import node_option, only_here
+from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_duration
 from localpuppet.machine.ports import Clock
 from localpuppet.runs.records import Records, RunDirectory
@@ -18,9 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from localpuppet.exports.choosing import LeftOut
     from localpuppet.releases.ledger import Rollback
     from localpuppet.runs.attempt import Attempt
     from localpuppet.runs.hold import Hold
+
+# Exported resources that are named, of those that a run left out.
+SHOWN = 3
 
 
 @click.command(
@@ -68,6 +74,7 @@ def status_command(
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")
     records = node.records
     status: Status | None = None
+    left_out: list[LeftOut] = []
     if run is not None or records.ids():
         directory = records.get(run)
         status = records.status(directory)
@@ -75,6 +82,7 @@ def status_command(
             status = _wait(
                 records, directory, seconds, sleep=node.processes.sleep, clock=node.clock
             )
+        left_out = _left_out(directory)
     holds = node.holds(ask=False).active()
     rollback = node.rollback()
     attempt = None if run is not None else _later(node, status)
@@ -86,10 +94,11 @@ def status_command(
                 "holds": [hold.to_dict() for hold in holds],
                 "rollback": rollback.to_public() if rollback else None,
                 "attempt": attempt.to_dict() if attempt else None,
+                "left_out": [asdict(one) for one in left_out],
             }
         )
     else:
-        _show(status, holds, rollback, attempt, now=node.clock.now())
+        _show(status, holds, rollback, attempt, left_out, now=node.clock.now())
     if status is None:
         return 0
     if status.state is not State.FINISHED:
@@ -102,6 +111,7 @@ def _show(
     holds: "Sequence[Hold]",
     rollback: "Rollback | None",
     attempt: "Attempt | None",
+    left_out: "Sequence[LeftOut]",
     *,
     now: "datetime",
 ) -> None:
@@ -110,12 +120,29 @@ def _show(
         rows.append(("Rollback", click.style(render.user_text(rollback), fg="yellow")))
     if attempt is not None:
         rows.append(("Last attempt", click.style(render_run.refused(attempt, now), fg="red")))
+    if left_out:
+        rows.append(("Left out", click.style(_named(left_out), fg="yellow")))
     if status is None:
         render.emit("no run yet; 'localpuppet apply' starts one")
     else:
         rows = [*render_run.rows(status, now), *rows]
     if rows:
         render.emit(render.pairs(rows))
+
+
+def _left_out(run: RunDirectory) -> "list[LeftOut]":
+    """Return what the collectors of a run asked for and did not get."""
+    if not run.collected.exists():  # most runs have none, and reading one costs 20 ms of imports
+        return []
+    from localpuppet.exports.recording import read_collected
+
+    return [left for one in read_collected(run) for left in one.left_out]
+
+
+def _named(left_out: "Sequence[LeftOut]") -> str:
+    named = [f"{one_line(one.ref)} of {one.node}" for one in left_out[:SHOWN]]
+    more = [f"{len(left_out) - SHOWN} more"] if len(left_out) > SHOWN else []
+    return f"{', '.join([*named, *more])}: 'localpuppet why' says the reasons"
 
 
 def _later(node: NodeWiring, status: Status | None) -> "Attempt | None":

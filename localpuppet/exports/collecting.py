@@ -4,13 +4,18 @@ Owns: where the policy is read. Refuses to know: how old the answer may be (the 
 """
 
 import functools
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localpuppet.errors import InvalidInputError
 from localpuppet.exports.choosing import Choice, choose
 from localpuppet.exports.policy import DEFAULT, CollectPolicy
+from localpuppet.exports.recording import Collected, answered
 from localpuppet.exports.search import Search
+from localpuppet.formats.text import one_line
 from localpuppet.trust.policy_file import policy_bytes
 
 if TYPE_CHECKING:
@@ -47,6 +52,26 @@ class Collecting:
         policy = read_collect_policy(self._policy)
         with closing(self._held.find(kind=kind, tag=search.tag())) as offers:
             return choose(offers, kind, search, me=self._me, policy=policy)
+
+    def again(self, before: Sequence[Collected]) -> list[Collected]:
+        """Return what the collectors of a run would get now, of what is held of other nodes.
+
+        One that would stop the run, or had no answer then, has a `reason` and no digest.
+
+        Args:
+            before: The collectors, as the run's record has them.
+
+        Raises:
+            StateError: What is held cannot be read.
+        """
+        return [self._again(one) for one in before]
+
+    def _again(self, before: Collected) -> Collected:
+        asked = Collected(type=before.type, filter=before.filter, at=before.at)
+        try:
+            return answered(asked, self.collect(asked.type, Search.parse(asked.filter)))
+        except InvalidInputError as error:
+            return replace(asked, reason=one_line(str(error)))
 
     def warnings(self, choice: Choice) -> list[str]:
         """Return what the author of a manifest should know of an answer, each in one line.

@@ -11,7 +11,7 @@ Owns: the two files (schema version 1). Refuses to know: what is done with them.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,18 @@ def taken_refs(taken: Sequence[Taken]) -> tuple[CollectedResource, ...]:
     )
 
 
+def answered(asked: Collected, choice: Choice) -> Collected:
+    """Return a collector with what it got."""
+    return replace(
+        asked,
+        digest=digest_of_choice(choice),
+        resources=taken_refs(choice.taken),
+        parts=parts_of_choice(choice),
+        left_out=choice.left_out,
+        reason="",
+    )
+
+
 def digest_of_choice(choice: Choice) -> str:
     """Return the digest of what a collector got: nodes, titles, parameters."""
     said = [[one.node, one.resource.title, dict(one.resource.parameters)] for one in choice.taken]
@@ -160,7 +172,7 @@ def read_collected(run: RunDirectory) -> list[Collected]:
     Raises:
         StateError: The file is damaged, or cannot be read.
     """
-    path = _collected(run)
+    path = run.collected
     try:
         raw = read_json(path)
     except FileNotFoundError:
@@ -186,7 +198,7 @@ def note_collected(run: RunDirectory, collected: Collected) -> None:
             where=collected.text[:80],
         )
     listed = [one.to_dict() for one in (*before, collected)]
-    write_json(_collected(run), {"schema": SCHEMA, "collectors": listed})
+    write_json(run.collected, {"schema": SCHEMA, "collectors": listed})
 
 
 def note_exports(run: RunDirectory) -> int:
@@ -228,7 +240,3 @@ def read_exports(run: RunDirectory) -> tuple[ExportedResource, ...]:
 
 def _exports(run: RunDirectory) -> Path:
     return run.path / "exports.json"
-
-
-def _collected(run: RunDirectory) -> Path:
-    return run.path / "collected.json"

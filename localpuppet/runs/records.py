@@ -1,9 +1,9 @@
 """The record of runs: one directory a run, readable while it is written, never wrong.
 
 Owns: `runs/ID/` with `request.json`, `status.json`, `log`, `report.json`; `queries.json` is
-`query_record`'s. Invariants: `status.json` is replaced, never written in place; what a dead
-supervisor left open reads `interrupted`; what cannot be read reads `interrupted`, too, and says
-why. Refuses to know: how a run is done.
+`query_record`'s, `collected.json` that of exports. Invariants: `status.json` is replaced, never
+written in place; what a dead supervisor left open reads `interrupted`; what cannot be read reads
+`interrupted`, too, and says why. Refuses to know: how a run is done.
 """
 
 import os
@@ -100,6 +100,7 @@ class RunDirectory:
         self.log = path / "log"
         self.report = path / "report.json"
         self.queries = path / "queries.json"
+        self.collected = path / "collected.json"
         self.public = path / "public"
         self._reserve = path / ".reserve"
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from localpuppet.exports.collecting import Collecting
     from localpuppet.exports.held import HeldExports
     from localpuppet.exports.outbox import ExportsOutbox
+    from localpuppet.exports.recording import Collected
     from localpuppet.exports.resource import ExportedResource
     from localpuppet.formats.names import NodeName
     from localpuppet.inventory.entry import ExportsSummary, InventoryEntry
@@ -103,6 +104,22 @@ class ExportsWiring:
         from localpuppet.exports.collecting import Collecting
 
         return Collecting(self.held(), me=name, policy=self._node.settings.collect_policy)
+
+    def would_take(self, name: "NodeName") -> "list[Collected]":
+        """Return what the collectors of the newest run would get now, by today's policy.
+
+        Args:
+            name: This node.
+
+        Raises:
+            InvalidInputError: The policy is refused.
+            StateError: The record is damaged, or what is held of other nodes.
+        """
+        from localpuppet.exports.recording import read_collected
+
+        records = self._node.records
+        before = read_collected(records.get(None)) if records.ids() else []
+        return self.collecting(name).again(before) if before else []
 
     def calls(self, lend: "Lend", name: "NodeName") -> "ExportCalls":
         """Return what answers the termini of a catalog.

@@ -222,3 +222,13 @@ def make_node(root: Path, probe: str | None) -> Node:
         (node.compiled / "pack").hardlink_to(_pack(probe))
         (node.compiled / "lock").touch(0o600)
     return node
+
+
+def probe_puppet(root: Path) -> str:
+    """Return what is kept of the installed Puppet, with @ROOT@ for the root."""
+    node = make_node(root, None)
+    done = node.run("disable", "-m", "asks Puppet for its directories")
+    assert done.code == 0, done.err
+    kept = (node.state / "cache" / "puppet.json").read_text()
+    assert str(root) in kept
+    return kept.replace(str(root), "@ROOT@")

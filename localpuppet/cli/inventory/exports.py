@@ -51,7 +51,8 @@ def exports_command(
     or are forgotten. An inventory that cannot be asked is an error, never an empty list.
 
     With --policy: nothing is allowed by printing it. Types whose every resource is code or a right
-    on this node have a line a title, and a mark.
+    on this node have a line a title, and a mark. What the collectors of the newest run would get by
+    the policy as it is goes to standard error.
     """
     from localpuppet.exports.resource import named_type
     from localpuppet.wiring.run_async import run
@@ -86,14 +87,21 @@ def _show(offers: "list[Offer]", refused: "list[RefusedExports]") -> None:
 
 
 def _propose(node: NodeWiring, offers: "list[Offer]", *, as_json: bool) -> None:
+    from localpuppet.cli.record.collected import would_take
     from localpuppet.exports.collecting import read_collect_policy
     from localpuppet.exports.proposing import proposed
+    from localpuppet.wiring.exports import ExportsWiring
     from localpuppet.wiring.fleet import FleetWiring
 
+    name = FleetWiring(node).name
     policy = read_collect_policy(node.settings.collect_policy)
-    found = proposed(offers, me=FleetWiring(node).name, policy=policy)
+    found = proposed(offers, me=name, policy=policy)
+    asked = ExportsWiring(node).would_take(name)
+    if asked and not as_json:  # beside the lines, which somebody may send into the file
+        render.Silent().note(would_take(asked))
     if as_json:
-        render.emit_json({"schema": 1, "lines": found})
+        collectors = [one.to_dict() for one in asked]
+        render.emit_json({"schema": 1, "lines": found, "collectors": collectors})
     elif found:
         render.emit("\n".join(found))
     else:

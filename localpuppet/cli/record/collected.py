@@ -20,6 +20,19 @@ def lines(collected: Sequence[Collected], exported: int) -> str:
         exported: How many resources its catalog exports.
     """
     shown = [] if not exported else [f"  exports {render.counted(exported, 'resource')}"]
+    shown += collectors(collected)
+    return "\n".join([click.style("Exported resources", dim=True), *shown]) if shown else ""
+
+
+def would_take(collected: Sequence[Collected]) -> str:
+    """Return a paragraph with its heading on what collectors would get now, or nothing for none."""
+    heading = click.style("The collectors of the newest run would get now", dim=True)
+    return "\n".join([heading, *collectors(collected)]) if collected else ""
+
+
+def collectors(collected: Sequence[Collected]) -> list[str]:
+    """Return lines about collectors: what each got of whom, and what is left out."""
+    shown = []
     for one in collected:
         shown.append(f"  {one_line(one.text)}")
         shown.append(render.hanging("    ", _answer(one)))
@@ -29,7 +42,7 @@ def lines(collected: Sequence[Collected], exported: int) -> str:
         ]
         if len(one.left_out) > SHOWN:
             shown.append(f"    and {len(one.left_out) - SHOWN} more are left out")
-    return "\n".join([click.style("Exported resources", dim=True), *shown]) if shown else ""
+    return shown
 
 
 def _answer(one: Collected) -> str:
@@ -37,5 +50,8 @@ def _answer(one: Collected) -> str:
         return click.style(f"none: {render.user_text(one.reason)}", fg="red")
     more = f" and {len(one.nodes) - SHOWN} more" if len(one.nodes) > SHOWN else ""
     of = f" of {', '.join(one.nodes[:SHOWN])}{more}" if one.nodes else ""
+    found = f"{render.counted(len(one.resources), 'resource')}{of}"
+    if one.revision is None:
+        return found
     age = "" if not one.age or one.age < 1 else f"; {show_duration(one.age)} old"
-    return f"{render.counted(len(one.resources), 'resource')}{of} (revision {one.revision}{age})"
+    return f"{found} (revision {one.revision}{age})"
