@@ -32,6 +32,7 @@ class Describer:
         modules: The directory of all modules.
         rollback: Returns the rollback in force.
         clock: Time.
+        every: Seconds between runs that nothing else causes; `None` for none.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Describer:
         modules: Path,
         rollback: Callable[[], Rollback | None],
         clock: Clock,
+        every: float | None,
     ) -> None:
         self._agent = agent
         self._signer = signer
@@ -52,6 +54,7 @@ class Describer:
         self._modules = modules
         self._rollback = rollback
         self._clock = clock
+        self._every = every
 
     def signed(self) -> bytes:
         """Return the presence entry: JSON, signed."""
@@ -74,6 +77,7 @@ class Describer:
             "at": show_time(self._clock.now()),
             "version": __version__,
             "state": state,
+            "every": self._every,
             "cause": str(running) if running else None,
             "waiting": len(agent.waiting or ()),
             "holds": holds,

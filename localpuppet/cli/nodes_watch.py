@@ -2,14 +2,12 @@
 
 Owns: what was shown of each node, so that only changes are. Refuses to know: what a change means.
 
-Invariant: a node whose entry is not there any more is shown as gone, also where the store does not
-tell that an entry expired (NATS): it is listed anew now and then.
+Invariant: a node whose entry is not there any more is shown as gone, see `presence_following`.
 """
 
 import asyncio
 import sys
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +18,7 @@ from localpuppet.cli import render
 from localpuppet.cli.render_node import cells
 from localpuppet.errors import UnavailableError
 from localpuppet.inventory.presence import believe
+from localpuppet.inventory.presence_following import listen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from localpuppet.trust.signing import Verifier
 
 AGAIN = 0.5
-LOOK_AGAIN = 10.0
 HEAD = ("TIME (UTC)", "NODE", "STATE", "LAST RUN", "RELEASE", "ABOUT")
 # What comes later should fit under the head as well: 'applying', 'unchanged'.
 LEAST = [0, 0, 8, 9, 0, 0]
@@ -46,30 +44,12 @@ async def follow(connect: "Callable[[], Awaitable[KeyValue]]", board: "Board") -
         while True:
             try:
                 # A task of its own: a group that failed leaves its task marked as cancelled.
-                await asyncio.create_task(_listen(kv, board))
+                await asyncio.create_task(listen(kv, board))
             except* UnavailableError as errors:
                 board.lost(errors.exceptions[0])
             await asyncio.sleep(AGAIN)
     finally:
         await kv.close()
-
-
-async def _listen(kv: "KeyValue", board: "Board") -> None:
-    async with asyncio.TaskGroup() as group:
-        group.create_task(_watch(kv, board))
-        group.create_task(_look(kv, board))
-
-
-async def _watch(kv: "KeyValue", board: "Board") -> None:
-    async with aclosing(kv.watch(layout.PRESENCE)) as changes:
-        async for change in changes:
-            board.take(change)
-
-
-async def _look(kv: "KeyValue", board: "Board") -> None:
-    while True:
-        await asyncio.sleep(LOOK_AGAIN)
-        board.miss(await kv.list(layout.PRESENCE))
 
 
 class Board:

@@ -2,7 +2,7 @@
 
 decides: `claims`, `entry`, `facts`, `index`, `presence`, `reading`, `server`,
     `summary`, `tombstone`.
-acts: `admission`, `following`, `publishing`.
+acts: `admission`, `following`, `presence_following`, `publishing`.
 touches the world: `view`.
 inner rooms: `query`.
 """

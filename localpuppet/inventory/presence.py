@@ -40,6 +40,9 @@ def form_problem(told: Mapping[str, Json]) -> str | None:
     waiting = told.get("waiting", 0)
     if not isinstance(waiting, int) or isinstance(waiting, bool):
         return _wrong("waiting", waiting)
+    every = told.get("every")
+    if every is not None and (not isinstance(every, int | float) or isinstance(every, bool)):
+        return _wrong("every", every)
     found = _first_not_text(told, _TEXTS, _TEXTS_OR_NULL) or _first_not_text(last, (), _OF_LAST)
     for hold in holds:
         found = found or _first_not_text(hold if isinstance(hold, dict) else {}, (), _OF_HOLD)

@@ -81,6 +81,7 @@ def run_parts(
         modules=node.settings.modules,
         rollback=node.rollback,
         clock=node.clock,
+        every=node.fleet_settings.agent.every,
     )
     desk = _desk(fleet, log, agent, describer, holds)
     inventory = InventoryWiring(node, fleet=fleet)
