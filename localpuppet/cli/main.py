@@ -47,6 +47,7 @@ VERBS = {
     "trigger": "trigger",
     "try": "trying",
     "units": "units",
+    "web": "web",
     "why": "record.history",
 }
 

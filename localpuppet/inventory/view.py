@@ -147,10 +147,8 @@ class View:
             StateError: It cannot be told.
         """
         with self._database.snapshot() as connection:
-            # Without a condition on what stands behind the tokens: an index answers that.
-            where, values = ("", ()) if revision is None else (" WHERE revision > ?", (revision,))
-            rows = connection.execute(f"SELECT node FROM entries{where}", values)  # noqa: S608
-            return {node for (node,) in rows}
+            newer = "SELECT node FROM entries WHERE ?1 IS NULL OR revision > ?1"
+            return {node for (node,) in connection.execute(newer, (revision,))}
 
     def exporters(self) -> dict[str, str]:
         """Return the nodes that export something, each with the digest that its entry names.

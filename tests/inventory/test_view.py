@@ -263,6 +263,7 @@ def test_who_has_said_something_since_a_revision(view: View) -> None:
     assert view.since(2) == {WEB.name, DB.name}
     assert view.since(3) == {DB.name}
     assert view.since(5) == set()
+    assert view.since(None) == {WEB.name, DB.name}
 
 
 def test_a_view_of_the_first_format_goes_on(view: View, tmp_path: Path) -> None:

@@ -1,0 +1,53 @@
+"""`localpuppet web`: the fleet in a browser."""
+
+import click
+
+from localpuppet.cli import render
+from localpuppet.wiring.node import NodeWiring
+
+LISTEN = "127.0.0.1:8141"
+
+
+@click.command(
+    "web",
+    short_help="Show the fleet in a browser.",
+    epilog="""\b
+Examples:
+  localpuppet web                        prints a link, good once
+  localpuppet web --open                 and opens it
+  localpuppet web --listen 127.0.0.1:0   a port that is free
+  ssh -L 8141:127.0.0.1:8141 HOST        another machine's page
+
+Needs 'localpuppet[web]'. docs/web.md shows the page.
+""",
+)
+@click.option(
+    "--listen",
+    metavar="ADDRESS:PORT",
+    default=LISTEN,
+    show_default=True,
+    help="An address of this machine's loopback, and a port.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@click.pass_obj
+def web_command(node: NodeWiring, listen: str, opens: bool) -> None:
+    """Show the fleet in a browser, live, until ^C: nodes, runs, holds, facts, who kicks whom.
+
+    The page only shows. It hears of the fleet as 'localpuppet nodes --watch' does, and remembers
+    ends of runs for 90 days; while the bus is away it says as of when it knows.
+    """
+    from localpuppet.agent.log import AgentLog
+    from localpuppet.wiring.fleet import FleetWiring
+    from localpuppet.wiring.run_async import run
+    from localpuppet.wiring.web import opening, serve_page
+
+    fleet, log = FleetWiring(node), AgentLog(node.clock, debug=False)
+    with opening(node) as open_:
+
+        def opened(address: str, link: str) -> None:
+            render.emit(f"the page is at {address}; this link is good once, for ten minutes:")
+            render.emit(link)
+            if opens and not open_(link):
+                render.say("# no browser was found: open the link by hand", err=True)
+
+        run(serve_page(fleet, log, listen, opened))

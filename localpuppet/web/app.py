@@ -1,0 +1,103 @@
+"""The page as an ASGI application: doors, routes, and what becomes of errors.
+
+Owns: which address shows which view. Refuses to know: sockets.
+"""
+
+from collections.abc import Mapping
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from localpuppet.errors import LocalpuppetError
+from localpuppet.web.doors import ENTER, HEADERS, METHODS, Doors
+from localpuppet.web.pages import Pages, Parts
+from localpuppet.web.showing import HERE
+
+
+def application(parts: Parts) -> ASGIApp:
+    """Return the application.
+
+    Args:
+        parts: What its views show from.
+    """
+    pages = Pages(parts)
+
+    def refused(_: Request, error: Exception) -> Response:
+        if isinstance(error, LocalpuppetError):
+            return pages.problem(error)
+        return pages.missing()
+
+    node = "/nodes/{node}"
+    shown = Starlette(
+        routes=[
+            Route("/", pages.overview),
+            Route("/nodes", pages.nodes),
+            Route("/nodes.{form}", pages.nodes_file),
+            Route(node, pages.node),
+            Route(node + "/runs/{run}", pages.run),
+            Route("/kicks", pages.kicks),
+            Route("/kicks.svg", pages.kicks_picture),
+            Route("/bus", pages.bus),
+            Route("/events", pages.events),
+            Route(ENTER, pages.enter),
+            Mount("/static", StaticFiles(directory=HERE / "static")),
+        ],
+        exception_handlers={LocalpuppetError: refused, HTTPException: refused},
+    )
+    return Guarded(shown, parts.doors, pages)
+
+
+class Guarded:
+    """Lets in whom the doors let in, and gives each answer its headers.
+
+    Args:
+        shown: What is behind the doors.
+        doors: Who may look.
+        pages: Shows a refusal.
+    """
+
+    def __init__(self, shown: ASGIApp, doors: Doors, pages: Pages) -> None:
+        self._shown = shown
+        self._doors = doors
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; there are no web sockets."""
+        if scope["type"] == "lifespan":
+            await self._shown(scope, receive, send)
+        if scope["type"] != "http":
+            return
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": _with(message["headers"])}
+            await send(message)
+
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        refusal = self._doors.refusal(scope["method"], scope["path"], headers)
+        if refusal is None:
+            await self._shown(scope, receive, sending)
+            return
+        answer = self._pages.refusal(refusal)
+        if refusal.code == 405:
+            answer.headers["allow"] = ", ".join(METHODS)
+        await answer(scope, receive, sending)
+
+
+def _with(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return headers, and those of every answer that are not among them."""
+    there = {name.lower() for name, _ in headers}
+    ours: Mapping[str, str] = HEADERS
+    return headers + [
+        (name.encode(), value.encode())
+        for name, value in ours.items()
+        if name.encode() not in there
+    ]

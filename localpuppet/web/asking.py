@@ -1,0 +1,178 @@
+"""What the page asks beyond its memory: the inventory, and one node for the report of a run.
+
+Owns: how much is asked at once, and what of it is remembered. Refuses to know: engines, HTML.
+
+Invariant: "none" and "could not ask" stay two answers.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from localpuppet.errors import InvalidInputError, StateError, UnavailableError
+from localpuppet.formats.names import NodeName, RunId
+from localpuppet.formats.values import Json
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.query.functions import Question
+from localpuppet.inventory.reading import Found, InventoryReader
+from localpuppet.orchestrator.roles.links import Links, links_of
+
+T = TypeVar("T")
+# Expressions whose answers are remembered until the inventory changes, and for how many seconds.
+REMEMBERED = 32
+FRESH = 5.0
+# Seconds for which links are taken for true, whatever is new: they take long to look for.
+LINKS_FRESH = 30.0
+# Questions of the inventory, and of nodes, that go on together.
+AT_ONCE = 2
+ASKED_AT_ONCE = 4
+# Seconds after which no more links are looked for.
+LOOK = 10.0
+REPORTS = 64
+
+# Returns what a node answers, or what this machine's own record says.
+ReportOf = Callable[[NodeName, RunId], Awaitable[Mapping[str, Json]]]
+
+
+class MustAsk(Protocol):
+    """Asks the inventory, or says that it could not."""
+
+    def __call__(
+        self, reader: InventoryReader, question: Callable[[InventoryReader], T]
+    ) -> Found[T]:
+        """Return what a question finds.
+
+        Raises:
+            UnavailableError: It could not be asked.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    revision: int
+    until: float
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Linked:
+    revision: int
+    until: float
+    links: Links
+
+
+class Inventory:
+    """Asks the inventory.
+
+    Args:
+        view: The entries.
+        must_ask: Asks them, or raises; see `inventory.reading.must_ask`.
+    """
+
+    def __init__(self, view: InventoryReader, must_ask: MustAsk) -> None:
+        self._view = view
+        self._must_ask = must_ask
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        self._links: _Linked | None = None
+
+    async def names(self, expression: str) -> frozenset[str] | None:
+        """Return the nodes that an expression finds; `None` for an empty one.
+
+        Raises:
+            InvalidInputError: It is not an expression.
+            UnavailableError: It could not be asked.
+        """
+        if not expression:
+            return None
+        question = Question.of("query", [expression])
+        async with self._slots:
+            revision = await self._revision()
+            known = self._answers.get(expression)
+            if known and known.revision == revision and known.until > time.monotonic():
+                return known.names
+            reply = await self._asked(question.answer)
+        names = frozenset(reply.names)
+        until = time.monotonic() + FRESH
+        self._answers[expression] = _Answer(revision=revision, until=until, names=names)
+        while len(self._answers) > REMEMBERED:
+            self._answers.popitem(last=False)
+        return names
+
+    async def entry(self, node: NodeName) -> InventoryEntry | None:
+        """Return what a node says of its last good run; `None` where it said nothing.
+
+        However old: the page says how old.
+
+        Raises:
+            UnavailableError: It cannot be read.
+        """
+        try:
+            return await asyncio.to_thread(self._view.entry, node)
+        except StateError as error:
+            raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
+
+    async def links(self) -> Links:
+        """Return who makes whom run.
+
+        Raises:
+            UnavailableError: It could not be asked.
+        """
+        async with self._slots:
+            revision = await self._revision()
+            known = self._links
+            begun = time.monotonic()
+            if known and (known.revision == revision or known.until > begun):
+                return known.links
+            end = begun + LOOK
+            links = await self._asked(
+                lambda reader: links_of(reader, lambda: time.monotonic() > end)
+            )
+            until = time.monotonic() + LINKS_FRESH
+            self._links = _Linked(revision=revision, until=until, links=links)
+            return links
+
+    async def _revision(self) -> int:
+        try:
+            return await asyncio.to_thread(lambda: self._view.revision)
+        except StateError as error:
+            raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
+
+    async def _asked(self, question: Callable[[InventoryReader], T]) -> T:
+        return (await asyncio.to_thread(self._must_ask, self._view, question)).answer
+
+
+class Reports:
+    """Asks nodes for the reports of their runs.
+
+    Args:
+        report_of: Asks one; raises what is wrong.
+    """
+
+    def __init__(self, report_of: ReportOf) -> None:
+        self._report_of = report_of
+        self._slots = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._known: OrderedDict[tuple[str, str], Mapping[str, Json]] = OrderedDict()
+
+    async def report(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
+        """Return what a run that is over did; see `runs.telling.told_report`.
+
+        Raises:
+            LocalpuppetError: The node refuses, is silent, or the bus is away.
+        """
+        if (node, run) in self._known:
+            return self._known[node, run]
+        if self._slots.locked():
+            raise InvalidInputError(
+                "as many reports are being asked for as may be", hint="try again in some seconds"
+            )
+        async with self._slots:
+            found = await self._report_of(node, run)
+        self._known[node, run] = found
+        while len(self._known) > REPORTS:
+            self._known.popitem(last=False)
+        return found

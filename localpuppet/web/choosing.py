@@ -1,0 +1,139 @@
+"""Which rows a page shows: filtered, sorted, paged, counted.
+
+Owns: what each filter and order means. Refuses to know: URLs, HTML.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localpuppet.web.asked import PAGE, Asked
+from localpuppet.web.kinds import Kind
+from localpuppet.web.row import NOT_TRUSTED, ON_HOLD, Row
+
+# Rows of a part of the overview; the rest is a link away.
+MOST = 10
+_KINDS = {kind: place for place, kind in enumerate(Kind)}
+_KEYS: dict[str, Callable[[Row], Any]] = {
+    "node": lambda row: row.node,
+    "state": lambda row: row.state,
+    "outcome": lambda row: _KINDS[row.kind],
+    "ended": lambda row: row.ended or 0.0,
+    "release": lambda row: row.app,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The rows of a page.
+
+    Attributes:
+        rows: At most `PAGE`.
+        total: How many rows there are on all pages.
+        first: The number of the first row, from 1; 0 where there is none.
+        pages: How many pages; at least 1.
+    """
+
+    rows: Sequence[Row]
+    total: int
+    first: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """How a fleet is.
+
+    Attributes:
+        total: How many nodes.
+        kinds: How many nodes ended their last run how, in the order of `Kind`; those of none left
+            out.
+        concerns: How many nodes are in which state, or late.
+        failed: Nodes whose last run is bad, the newest first; at most `MOST`.
+        held: Nodes on hold, those first that are free first.
+        late: Late nodes, the latest first.
+        strangers: Nodes that are not trusted.
+    """
+
+    total: int
+    kinds: tuple[tuple[Kind, int], ...]
+    concerns: dict[str, int]
+    failed: tuple[Row, ...]
+    held: tuple[Row, ...]
+    late: tuple[Row, ...]
+    strangers: tuple[Row, ...]
+
+
+def chosen(
+    rows: Iterable[Row], asked: Asked, *, names: Collection[str] | None, now: float
+) -> list[Row]:
+    """Return all rows that are asked for, in order; of equal ones by name.
+
+    Args:
+        rows: Of all nodes.
+        asked: What is asked for.
+        names: The nodes that the expression finds; `None` for all.
+        now: Seconds since 1970, UTC.
+    """
+    found = [row for row in rows if _wanted(row, asked, names, now)]
+    found.sort(key=lambda row: row.node)
+    found.sort(key=_KEYS[asked.sort], reverse=asked.down)
+    return found
+
+
+def paged(rows: Sequence[Row], page: int) -> Page:
+    """Return a page of rows; beyond the last one there are none."""
+    begin = (page - 1) * PAGE
+    shown = rows[begin : begin + PAGE]
+    return Page(
+        rows=shown,
+        total=len(rows),
+        first=begin + 1 if shown else 0,
+        pages=max(1, -(-len(rows) // PAGE)),
+    )
+
+
+def overview(rows: Iterable[Row], *, names: Collection[str] | None, now: float) -> Overview:
+    """Return how the nodes are; see `chosen` for `names`."""
+    found = [row for row in rows if names is None or row.node in names]
+    kinds = Counter(row.kind for row in found)
+    late = sorted((row for row in found if row.late(now)), key=lambda row: row.ended or 0.0)
+    held = sorted((row for row in found if row.holds), key=_free)
+    bad = sorted((row for row in found if row.kind.bad), key=lambda row: -(row.ended or 0.0))
+    strangers = sorted((row for row in found if row.state == NOT_TRUSTED), key=lambda row: row.node)
+    return Overview(
+        total=len(found),
+        kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
+        concerns={
+            **Counter(row.state for row in found),
+            ON_HOLD: len(held),
+            "late": len(late),
+        },
+        failed=tuple(bad[:MOST]),
+        held=tuple(held[:MOST]),
+        late=tuple(late[:MOST]),
+        strangers=tuple(strangers[:MOST]),
+    )
+
+
+def _wanted(row: Row, asked: Asked, names: Collection[str] | None, now: float) -> bool:
+    return (
+        (names is None or row.node in names)
+        and asked.name in row.node
+        and asked.outcome in (None, row.kind)
+        and (not asked.is_ or _is(row, asked.is_, now))
+    )
+
+
+def _is(row: Row, concern: str, now: float) -> bool:
+    if concern == "late":
+        return row.late(now)
+    # A run that was allowed under a hold goes on: the node is on hold all the same.
+    return row.state == concern or (concern == ON_HOLD and bool(row.holds))
+
+
+def _free(row: Row) -> tuple[float, str]:
+    ends = [hold.until for hold in row.holds]
+    last = float("inf") if None in ends else max(end for end in ends if end is not None)
+    return last, row.node

@@ -1,0 +1,227 @@
+"""The fleet as it is now, for everybody who looks at the page.
+
+Owns: one row a node, which rows are new, and waking who waits for that. Refuses to know: the bus's
+engines, HTML.
+
+Invariants:
+
+- A node that the bus does not hold any more is silent; it keeps how its last run ended.
+- While the bus is away, rows stay as they were, and the page says since when.
+- What is to be written down is told until it was: a disk that refuses loses nothing but time.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from localpuppet.bus import key_value
+from localpuppet.bus.key_value import Change, Gone, Listing
+from localpuppet.bus.layout import PRESENCE
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import NodeName
+from localpuppet.formats.values import Json
+from localpuppet.web.ended import KEPT, Ended
+from localpuppet.web.row import NOT_TRUSTED, SILENT, Row
+
+# Nodes that a page takes up; whoever may write presence could else fill the memory.
+MAX_NODES = 20_000
+# Changes of which it is known which node they were of; who is further behind looks at everything.
+REMEMBERED = 1000
+
+Believe = Callable[[str, bytes], Mapping[str, Json]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What is to be written down.
+
+    Attributes:
+        rows: Nodes that are not as they were.
+        ended: Ends of runs.
+        gone: Nodes that were forgotten.
+        as_of: When the bus last answered.
+    """
+
+    rows: tuple[Row, ...]
+    ended: tuple[Ended, ...]
+    gone: tuple[str, ...]
+    as_of: float | None
+
+
+class Fleet:
+    """The rows; a `PresenceBoard`.
+
+    Args:
+        rows: As they were remembered.
+        as_of: When the bus last answered, as it was remembered.
+        believe: Returns what a signed presence entry says.
+        now: Seconds since 1970, UTC.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[Row],
+        *,
+        as_of: float | None,
+        believe: Believe,
+        now: Callable[[], float],
+    ) -> None:
+        self._rows = {row.node: row for row in rows}
+        self._believe = believe
+        self._now = now
+        self._revisions: dict[str, int] = {}
+        self._dirty: set[str] = set()
+        self._ended: dict[tuple[str, str], Ended] = {}
+        self._gone: set[str] = set()
+        self._log: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
+        self._woken = asyncio.Event()
+        self.revision = 0
+        self.as_of = as_of
+        self.away = "the bus was not asked yet"
+
+    @property
+    def rows(self) -> Collection[Row]:
+        """Return all nodes, in no order."""
+        return self._rows.values()
+
+    def row(self, name: str) -> Row | None:
+        """Return a node; `None` where nothing is known of it."""
+        return self._rows.get(name)
+
+    def take(self, change: Change) -> None:
+        """Take what a change brought."""
+        self.answered()
+        if isinstance(change, Listing):
+            self._revisions.clear()  # it may be another store
+        for entry in key_value.entries(change):
+            self._told(entry.key.removeprefix(PRESENCE), entry.value, entry.revision)
+        if isinstance(change, Listing):
+            there = {entry.key.removeprefix(PRESENCE) for entry in change.entries}
+            for name in self._rows.keys() - there:
+                self._silent(name)
+        elif isinstance(change, Gone):
+            self._silent(change.key.removeprefix(PRESENCE))
+
+    def miss(self, listing: Listing) -> None:
+        """Take as gone what is not in a listing, unless it was written after that."""
+        self.answered()
+        there = {entry.key.removeprefix(PRESENCE) for entry in listing.entries}
+        for name in self._rows.keys() - there:
+            if self._revisions.get(name, 0) <= listing.revision:
+                self._silent(name)
+
+    def answered(self) -> None:
+        """Take note that the bus is there."""
+        self.as_of = self._now()
+        if self.away:
+            self.away = ""
+            self._wake("")
+
+    def lost(self, reason: str) -> None:
+        """Take note that the bus is away."""
+        if self.away != reason:
+            self.away = reason
+            self._wake("")
+
+    def listed(self, roles: Mapping[str, tuple[str, ...]], *, all_: Collection[str]) -> None:
+        """Take what the inventory says.
+
+        Args:
+            roles: Nodes whose entries are new, and what they are for.
+            all_: All nodes of the inventory: one that is silent and was among them, or was not
+                heard for `KEPT` seconds, is forgotten.
+        """
+        for name, found in roles.items():
+            if name in self._rows or len(self._rows) < MAX_NODES:
+                row = self._rows.get(name, Row(node=name))
+                self._put(replace(row, roles=found, listed=True))
+        oldest = self._now() - KEPT
+        for name in [name for name in self._rows if name not in all_]:
+            row = self._rows[name]
+            if row.state == SILENT and (row.listed or (row.heard or 0.0) < oldest):
+                self._forget(name)
+            elif row.listed:
+                self._put(replace(row, roles=(), listed=False))
+
+    def news(self) -> News:
+        """Return what is to be written down since `written`."""
+        return News(
+            rows=tuple(self._rows[name] for name in self._dirty),
+            ended=tuple(self._ended.values()),
+            gone=tuple(self._gone),
+            as_of=self.as_of,
+        )
+
+    def written(self, news: News) -> None:
+        """Take note that it was."""
+        self._dirty -= {row.node for row in news.rows if self._rows.get(row.node) == row}
+        self._gone -= set(news.gone)
+        for one in news.ended:
+            self._ended.pop((one.node, one.run), None)
+
+    async def changed(self, after: int) -> None:
+        """Wait until there is a revision after one."""
+        while self.revision <= after:
+            await self._woken.wait()
+
+    def since(self, revision: int) -> set[str] | None:
+        """Return the nodes that changed after a revision; `None` for whatever may have."""
+        if revision >= self.revision:
+            return set()
+        if not self._log or self._log[0][0] > revision + 1:
+            return None
+        names = {name for number, name in self._log if number > revision}
+        return None if "" in names else names
+
+    def _told(self, name: str, token: bytes, revision: int) -> None:
+        if revision <= self._revisions.get(name, 0) or not _is_name(name):
+            return
+        before = self._rows.get(name)
+        if before is None and len(self._rows) >= MAX_NODES:
+            return
+        self._revisions[name] = revision
+        row = Row.told(name, self._believe(name, token), now=self._now())
+        self._put(row if before is None else row.beside(before))
+        ended = Ended.of(row)
+        if ended is not None and (before is None or before.run != row.run):
+            self._ended[name, ended.run] = ended
+
+    def _silent(self, name: str) -> None:
+        self._revisions.pop(name, None)
+        row = self._rows.get(name)
+        if row is None or row.state == SILENT:
+            return
+        if row.state == NOT_TRUSTED and not row.listed:
+            self._forget(name)  # somebody wrote there, and nobody vouched for it
+        else:
+            self._put(replace(row, state=SILENT, cause=""))
+
+    def _forget(self, name: str) -> None:
+        del self._rows[name]
+        self._dirty.discard(name)
+        self._gone.add(name)
+        self._wake(name)
+
+    def _put(self, row: Row) -> None:
+        before = self._rows.get(row.node)
+        self._rows[row.node] = row
+        self._gone.discard(row.node)
+        # That it was heard again is no news to anybody.
+        if before is None or replace(before, heard=row.heard) != row:
+            self._dirty.add(row.node)
+            self._wake(row.node)
+
+    def _wake(self, name: str) -> None:
+        self.revision += 1
+        self._log.append((self.revision, name))
+        self._woken.set()
+        self._woken = asyncio.Event()
+
+
+def _is_name(name: str) -> bool:
+    try:
+        NodeName.parse(name)
+    except InvalidInputError:
+        return False
+    return True

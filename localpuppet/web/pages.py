@@ -1,0 +1,251 @@
+"""The views: what of the fleet goes into which template.
+
+Owns: one method a view. Refuses to know: who may look (`doors`), how a template is written.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.formats.names import NodeName, RunId
+from localpuppet.machine.ports import Clock
+from localpuppet.orchestrator.roles.drawing import draw
+from localpuppet.orchestrator.roles.links import Links
+from localpuppet.orchestrator.roles.relations import relations
+from localpuppet.web import choosing, exporting
+from localpuppet.web.asked import ORDERS, Asked
+from localpuppet.web.asking import Inventory, Reports
+from localpuppet.web.doors import Doors, Refusal
+from localpuppet.web.ended import HOUR, HOURS, Ended, strip
+from localpuppet.web.facts_tree import tree_of
+from localpuppet.web.fleet import Fleet
+from localpuppet.web.live import Live
+from localpuppet.web.memory import Memory
+from localpuppet.web.pictures import picture
+from localpuppet.web.report import Report
+from localpuppet.web.row import Row
+from localpuppet.web.showing import Showing
+
+RUNS = 50
+# Nodes that are named of those which make one run, or which it makes run.
+MOST_NAMES = 100
+_FORMS = {"csv": "text/csv", "json": "application/json", "txt": "text/plain"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the views show from.
+
+    Attributes:
+        fleet: The rows.
+        memory: Runs.
+        inventory: What nodes said of their last good runs.
+        reports: Asks nodes for reports.
+        live: Tells of changes.
+        doors: Who may look.
+        clock: Time.
+    """
+
+    fleet: Fleet
+    memory: Memory
+    inventory: Inventory
+    reports: Reports
+    live: Live
+    doors: Doors
+    clock: Clock
+
+
+class NotThereError(LocalpuppetError):
+    """There is nothing at this address."""
+
+
+class Pages:
+    """The views.
+
+    Args:
+        parts: What they show from.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._showing = Showing(parts.fleet, parts.clock)
+
+    async def overview(self, request: Request) -> Response:
+        """Show how the fleet is."""
+        asked = Asked.parse(request.query_params)
+        now, parts = self._now(), self._parts
+        names, problem = await self._names(asked)
+        # A fleet that could not be asked is not an empty one.
+        found = choosing.overview([] if problem else parts.fleet.rows, names=names, now=now)
+        bars = strip(await asyncio.to_thread(parts.memory.hours, now - HOUR * (HOURS - 1)), now=now)
+        return self._showing.page(
+            "overview.html",
+            asked=asked,
+            found=found,
+            bars=bars,
+            most=max((bar.total for bar in bars), default=0),
+            problem=problem,
+        )
+
+    async def nodes(self, request: Request) -> Response:
+        """List nodes."""
+        asked = Asked.parse(request.query_params)
+        names, problem = await self._names(asked)
+        rows = [] if problem else self._chosen(asked, names)
+        return self._showing.page(
+            "nodes.html",
+            asked=asked,
+            page=choosing.paged(rows, asked.page),
+            orders=ORDERS,
+            problem=problem,
+            known=bool(self._parts.fleet.rows),
+        )
+
+    async def nodes_file(self, request: Request) -> Response:
+        """Send the whole filtered list as a file."""
+        asked = Asked.parse(request.query_params)
+        names = await self._parts.inventory.names(asked.q)
+        form = request.path_params["form"]
+        if form not in _FORMS:
+            raise NotThereError(f"lists are there as {', '.join(_FORMS)}")
+        rows = self._chosen(asked, names)
+        text = {
+            "csv": exporting.as_csv,
+            "json": lambda rows: exporting.as_json(rows, as_of=self._parts.fleet.as_of),
+            "txt": exporting.as_names,
+        }[form](rows)
+        headers = {"content-disposition": f'attachment; filename="nodes.{form}"'}
+        return Response(text, media_type=f"{_FORMS[form]}; charset=utf-8", headers=headers)
+
+    async def node(self, request: Request) -> Response:
+        """Show a node."""
+        name = NodeName.parse(request.path_params["node"])
+        before = request.query_params.get("before", "")
+        if before:
+            RunId.parse(before)
+        row = self._parts.fleet.row(name)
+        entry = await self._parts.inventory.entry(name)
+        if row is None and entry is None:
+            raise NotThereError(f"nothing is known of {name}", hint="nodes lists those that are")
+        runs = await asyncio.to_thread(self._parts.memory.runs, name, limit=RUNS + 1, before=before)
+        wanted = request.query_params.get("fact", "")[:200]
+        before_, after, problem = await self._links(name)
+        return self._showing.page(
+            "node.html",
+            row=row or Row(node=name),
+            entry=entry,
+            tree=None if entry is None else tree_of(entry.facts, wanted),
+            wanted=wanted,
+            runs=runs[:RUNS],
+            more=runs[RUNS - 1].run if len(runs) > RUNS else "",
+            first=not before,
+            made_run_by=before_,
+            makes_run=after,
+            problem=problem,
+        )
+
+    async def run(self, request: Request) -> Response:
+        """Show a run; with `report=1`, ask the node what it did."""
+        name = NodeName.parse(request.path_params["node"])
+        run = RunId.parse(request.path_params["run"])
+        known: Ended | None = await asyncio.to_thread(self._parts.memory.run, name, run)
+        if known is None:
+            raise NotThereError(f"no end of the run {run} of {name} was heard")
+        asks = request.query_params.get("report") == "1"
+        report, problem = None, ""
+        if asks:
+            try:
+                report = Report.read(await self._parts.reports.report(name, run))
+            except LocalpuppetError as error:
+                problem = str(error)
+        return self._showing.page(
+            "run.html", known=known, asks=asks, report=report, problem=problem
+        )
+
+    async def kicks(self, request: Request) -> Response:
+        """Show who makes whom run."""
+        found = relations(await self._parts.inventory.links())
+        return self._showing.page("kicks.html", found=found)
+
+    async def kicks_picture(self, request: Request) -> Response:
+        """Send the picture that `localpuppet kicks --svg` prints."""
+        return picture(draw(relations(await self._parts.inventory.links())))
+
+    async def bus(self, _: Request) -> Response:
+        """Show only whether the bus is there: for the script of a view that is not live."""
+        return self._showing.page("bus.html")
+
+    async def events(self, request: Request) -> Response:
+        """Send changes as they come."""
+        live = self._parts.live
+        if live.full:
+            return PlainTextResponse("too many pages listen\n", status_code=503)
+        seen = request.headers.get("last-event-id", "")
+        number = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 16 else None
+        return StreamingResponse(live.events(number), media_type="text/event-stream")
+
+    async def enter(self, request: Request) -> Response:
+        """Exchange the secret of the link for a cookie."""
+        doors = self._parts.doors
+        cookie = doors.sessions.enter(request.query_params.get("key", ""))
+        if cookie is None:
+            return self._showing.problem(
+                403,
+                "This link is not good, or not any more.",
+                "It is good once, for ten minutes. Start 'localpuppet web' again for a new one.",
+            )
+        # Not a redirect: a browser that comes from elsewhere would not send a strict cookie then.
+        response = self._showing.page("entered.html")
+        response.set_cookie(doors.cookie, cookie, httponly=True, samesite="strict")
+        return response
+
+    def problem(self, error: LocalpuppetError) -> Response:
+        """Show what is wrong."""
+        code = 404 if isinstance(error, NotThereError) else 503
+        if isinstance(error, InvalidInputError):
+            code = 400
+        where = f"{error.where}: " if error.where else ""
+        return self._showing.problem(code, f"{where}{error.what}", error.hint)
+
+    def refusal(self, refusal: Refusal) -> Response:
+        """Show why a request does not come in."""
+        return self._showing.problem(refusal.code, refusal.what, refusal.hint)
+
+    def missing(self) -> Response:
+        """Show that there is no such page."""
+        return self._showing.problem(404, "There is no such page.", "The overview leads to all.")
+
+    def _now(self) -> float:
+        return self._parts.clock.now().timestamp()
+
+    async def _names(self, asked: Asked) -> tuple[frozenset[str] | None, str]:
+        try:
+            return await self._parts.inventory.names(asked.q), ""
+        except LocalpuppetError as error:
+            return frozenset(), str(error)
+
+    def _chosen(self, asked: Asked, names: frozenset[str] | None) -> list[Row]:
+        return choosing.chosen(self._parts.fleet.rows, asked, names=names, now=self._now())
+
+    async def _links(self, name: NodeName) -> tuple[Sequence[str], Sequence[str], str]:
+        try:
+            links = await self._parts.inventory.links()
+        except LocalpuppetError as error:
+            return (), (), str(error)
+        return _around(links, name)
+
+
+def _around(links: Links, name: NodeName) -> tuple[Sequence[str], Sequence[str], str]:
+    before: set[str] = set()
+    after: set[str] = set()
+    for link in links.links:
+        if name in link.ends:
+            before |= link.starts
+        if name in link.starts:
+            after |= link.ends
+    left = "not all links were looked at" if links.left else ""
+    return sorted(before - {name})[:MOST_NAMES], sorted(after - {name})[:MOST_NAMES], left

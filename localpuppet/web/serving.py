@@ -1,0 +1,135 @@
+"""The page's server: a socket on loopback, the application, and an orderly end.
+
+Owns: limits of connections, and signals. Refuses to know: what is shown.
+"""
+
+import asyncio
+import ipaddress
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from localpuppet.errors import InvalidInputError, StateError
+
+MOST_CONNECTIONS = 600
+# Bytes of a request's head, seconds of an idle connection, and of those that end with us.
+MAX_HEAD = 16 * 1024
+IDLE = 10
+GRACE = 2
+BACKLOG = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the page listens.
+
+    Attributes:
+        address: An address of this machine's loopback.
+        port: The port; 0 for one that is free.
+    """
+
+    address: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Place":
+        """Return the place.
+
+        Args:
+            text: `127.0.0.1:8141`, `[::1]:8141`, `localhost:0`.
+
+        Raises:
+            InvalidInputError: It is not of that form, or not on loopback.
+        """
+        host, _, port = text.rpartition(":")
+        host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
+        if not (port.isascii() and port.isdigit() and int(port) < 65536):
+            raise InvalidInputError(
+                "is not an address and a port", where="--listen", hint="write 127.0.0.1:8141"
+            )
+        try:
+            loopback = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            loopback = False
+        if not loopback:
+            raise InvalidInputError(
+                "is not an address of this machine's loopback",
+                where="--listen",
+                hint="the page is not served to the network yet; from another machine:"
+                " ssh -L 8141:127.0.0.1:8141 HOST",
+            )
+        return cls(address=host, port=int(port))
+
+
+def bound(place: Place) -> socket.socket:
+    """Return a socket that listens; nobody is answered yet.
+
+    Raises:
+        StateError: The port is taken.
+    """
+    family = socket.AF_INET6 if ":" in place.address else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((place.address, place.port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise StateError(
+            f"cannot listen: {error.strerror}",
+            where=f"{place.address}:{place.port}",
+            hint="another port: --listen 127.0.0.1:0",
+        ) from error
+    return listening
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `serve`."""
+        yield
+
+
+async def serve(app: ASGIApp, listening: socket.socket, leave: asyncio.Event) -> None:
+    """Serve an application until `leave` is set, or a signal sets it.
+
+    Args:
+        app: The application.
+        listening: From `bound`; closed in the end.
+        leave: The end.
+    """
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        backlog=BACKLOG,
+        h11_max_incomplete_event_size=MAX_HEAD,
+        http="h11",
+        lifespan="off",
+        limit_concurrency=MOST_CONNECTIONS,
+        log_config=None,
+        log_level="error",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+        timeout_keep_alive=IDLE,
+        ws="none",
+    )
+    server = _Server(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, leave.set)
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    leaving = asyncio.create_task(leave.wait())
+    try:
+        await asyncio.wait([serving, leaving], return_when=asyncio.FIRST_COMPLETED)
+        leave.set()
+        server.should_exit = True
+        await serving
+    finally:
+        leaving.cancel()
+        listening.close()

@@ -1,0 +1,171 @@
+"""From the settings to the page: what it is fed from, whom it asks, where it listens."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.inventory.presence import believe
+from localpuppet.wiring.fleet import FleetWiring
+from localpuppet.wiring.inventory import InventoryWiring
+from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.bus.key_value import KeyValue
+    from localpuppet.formats.names import NodeName, RunId
+    from localpuppet.formats.values import Json
+    from localpuppet.machine.ports import Log
+
+    Store = Callable[[], Awaitable[KeyValue]]
+
+# Seconds that a node has to answer.
+PATIENCE = 10.0
+LIBRARIES = ("jinja2", "starlette", "uvicorn")
+
+
+async def serve_page(
+    fleet: FleetWiring, log: "Log", listen: str, opened: Callable[[str, str], None]
+) -> None:
+    """Serve the page until a signal ends it.
+
+    Args:
+        fleet: The parts of a node of a fleet.
+        log: What is said.
+        listen: Where: an address of loopback and a port.
+        opened: Called with the page's address, and with the link that is good once.
+
+    Raises:
+        InvalidInputError: The extra `web` is not installed, or the address is refused.
+        StateError: The port is taken, or the memory cannot be read.
+    """
+    check_libraries()
+    from localpuppet.web.app import application
+    from localpuppet.web.asking import Inventory, Reports
+    from localpuppet.web.doors import ENTER, Doors
+    from localpuppet.web.feeding import Feed, Feeding
+    from localpuppet.web.fleet import Fleet
+    from localpuppet.web.live import Live
+    from localpuppet.web.memory import FILE, Memory
+    from localpuppet.web.pages import Parts
+    from localpuppet.web.serving import Place, bound, serve
+    from localpuppet.web.sessions import Sessions
+
+    node = fleet.node
+    clock = node.clock
+    place = Place.parse(listen)
+
+    def now() -> float:
+        return clock.now().timestamp()
+
+    memory = Memory(node.settings.state / FILE, now=now)
+    verifier = fleet.verifier
+    rows = Fleet(
+        memory.rows(),
+        as_of=memory.as_of(),
+        believe=lambda name, token: believe(verifier, name, token),
+        now=now,
+    )
+    inventory = InventoryWiring(node, fleet=fleet)
+    view = inventory.view()
+    feed = Feed(
+        connect=fleet.connect,
+        view=view,
+        follow=lambda store, leave: inventory.follower(store, log).follow(leave),
+        agent_is_there=inventory.agent_is_there,
+        log=log,
+    )
+    leave = asyncio.Event()
+    feeding = Feeding(rows, memory, feed)
+    with bound(place) as listening:
+        doors = Doors(
+            place.address, listening.getsockname()[1], Sessions(clock.monotonic), clock.monotonic
+        )
+        parts = Parts(
+            fleet=rows,
+            memory=memory,
+            inventory=Inventory(view, inventory.ask),
+            reports=Reports(_report_of(fleet, feeding.store)),
+            live=Live(rows, leave),
+            doors=doors,
+            clock=clock,
+        )
+        opened(doors.url, f"{doors.url[:-1]}{ENTER}?key={doors.sessions.link()}")
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(feeding.run(leave))
+                group.create_task(serve(application(parts), listening, leave))
+        finally:
+            view.close()
+
+
+@contextmanager
+def opening(node: NodeWiring) -> Iterator[Callable[[str], bool]]:
+    """Lend what opens a link in a browser, and returns whether there is one.
+
+    A browser's arguments can be read by everybody on this machine, and would lose the link to who
+    is faster: it gets a file that only we can read, which leads there and is taken away in the end.
+    """
+    file = node.settings.state / "web" / "open.html"
+
+    def open_(link: str) -> bool:
+        import webbrowser
+
+        from localpuppet.machine.files import make_private, write_durably
+
+        make_private(file.parent)
+        write_durably(
+            file, f'<!doctype html><meta http-equiv="refresh" content="0; url={link}">'.encode()
+        )
+        return webbrowser.open(file.as_uri())
+
+    try:
+        yield open_
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def check_libraries() -> None:
+    """Refuse to go on without the libraries of the extra `web`.
+
+    Raises:
+        InvalidInputError: One is not installed.
+    """
+    from importlib.util import find_spec
+
+    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    if missing:
+        raise InvalidInputError(
+            f"the page needs {', '.join(missing)}, not installed here",
+            where="localpuppet web",
+            hint="pip install 'localpuppet[web]'",
+        )
+
+
+def _report_of(
+    fleet: FleetWiring, store: "Store"
+) -> "Callable[[NodeName, RunId], Awaitable[Mapping[str, Json]]]":
+    """Return what tells what a run did: this machine's record, else the node itself, asked."""
+
+    async def report(name: "NodeName", run: "RunId") -> "Mapping[str, Json]":
+        if name == fleet.name:
+            return await asyncio.to_thread(_own_report, fleet, run)
+        from localpuppet.requests.request import OfRun
+
+        client = fleet.requests(await store())
+        answer = await client.ask(name, "report", OfRun(run=run), patience=PATIENCE)
+        if answer.reply is None:
+            raise LocalpuppetError(answer.problem, where=name)
+        if not answer.ok:
+            raise LocalpuppetError(answer.reply.error or "it refuses", where=name)
+        return answer.reply.result
+
+    return report
+
+
+def _own_report(fleet: FleetWiring, run: "RunId") -> "Mapping[str, Json]":
+    from localpuppet.runs.telling import told_report
+
+    records = fleet.node.records
+    directory = records.get(run)
+    return told_report(directory, records.status(directory))

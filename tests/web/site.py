@@ -1,0 +1,207 @@
+"""A page over a fleet that tests make: views, doors and memory are real, nodes are played."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from localpuppet.bus.key_value import Entry, Gone, Listing, Put
+from localpuppet.bus.layout import PRESENCE
+from localpuppet.errors import LocalpuppetError
+from localpuppet.formats.names import NodeName, RunId
+from localpuppet.formats.times import show_time
+from localpuppet.formats.values import Json
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.reading import Found, InventoryReader, must_ask
+from localpuppet.web.app import application
+from localpuppet.web.asking import Inventory, Reports
+from localpuppet.web.doors import ENTER, Doors
+from localpuppet.web.fleet import Fleet
+from localpuppet.web.live import Live
+from localpuppet.web.memory import Memory
+from localpuppet.web.pages import Parts
+from localpuppet.web.serving import Place, bound, serve
+from localpuppet.web.sessions import Sessions
+from tests.doubles.inventory import MemoryInventory
+from tests.doubles.ports import FakeClock
+
+MAX_STALE = 900.0
+
+
+def run_id(at: float) -> RunId:
+    """Return the id of a run that was asked for at a time."""
+    return RunId.parse(f"{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%S.%fZ}-00aa")
+
+
+def status(node: str, at: float, **more: Any) -> dict[str, Any]:
+    """Return what a node says of itself; `more` are fields of it, `last` those of its last run."""
+    last = {
+        "run": str(run_id(at)),
+        "app": "web/tags/r7",
+        "outcome": "unchanged",
+        "finished_at": show_time(datetime.fromtimestamp(at, UTC)),
+        "noop": False,
+        "category": "",
+        "reason": "",
+        **more.pop("last", {}),
+    }
+    return {
+        "node": node,
+        "state": "idle",
+        "every": 1800.0,
+        "cause": None,
+        "waiting": 0,
+        "holds": [],
+        "last": last,
+        **more,
+    }
+
+
+@dataclass
+class Site:
+    """A page."""
+
+    directory: Path
+    clock: FakeClock = field(default_factory=FakeClock)
+    entries: list[InventoryEntry] = field(default_factory=list)
+    reports: dict[str, Mapping[str, Json]] = field(default_factory=dict)
+    port: int = 80
+    revision: int = 0
+
+    def __post_init__(self) -> None:
+        self.view = MemoryInventory(self.entries, current=self.now())
+        self.memory = Memory(self.directory / "web" / "fleet.sqlite", now=self.now)
+        self.fleet = Fleet([], as_of=None, believe=lambda _, token: json.loads(token), now=self.now)
+        self.asked: list[str] = []
+
+    def now(self) -> float:
+        return self.clock.now().timestamp()
+
+    def tell(self, *statuses: Mapping[str, Any]) -> None:
+        """Have nodes say how they are."""
+        for one in statuses:
+            self.revision += 1
+            key, value = PRESENCE + one["node"], json.dumps(one).encode()
+            entry = Entry(key=key, value=value, revision=self.revision)
+            self.fleet.take(Put(entry=entry))
+        self.remember()
+
+    def leave(self, node: str) -> None:
+        """Have a node's presence expire."""
+        self.revision += 1
+        self.fleet.take(Gone(key=PRESENCE + node, revision=self.revision))
+
+    def listing(self, *statuses: Mapping[str, Any]) -> None:
+        """Have the bus list nodes, and nobody else."""
+        self.revision += 1
+        entries = tuple(
+            Entry(
+                key=PRESENCE + one["node"], value=json.dumps(one).encode(), revision=self.revision
+            )
+            for one in statuses
+        )
+        self.fleet.take(Listing(entries=entries, revision=self.revision))
+
+    def remember(self) -> None:
+        """Write down what is new."""
+        news = self.fleet.news()
+        self.memory.write(news.rows, news.ended, gone=news.gone, as_of=news.as_of)
+        self.fleet.written(news)
+
+    def list_(self, *entries: InventoryEntry) -> None:
+        """Have nodes be in the inventory."""
+        self.view.listed[:] = sorted(entries, key=lambda one: one.node)
+        roles = {str(one.node): one.roles for one in entries}
+        self.fleet.listed(roles, all_=roles)
+
+    async def _report(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
+        self.asked.append(f"{node} {run}")
+        if node not in self.reports:
+            raise LocalpuppetError("did not answer in time", where=node)
+        return self.reports[node]
+
+    def _ask(self, reader: InventoryReader, question: Any) -> Found[Any]:
+        return must_ask(reader, question, now=self.now(), max_stale=MAX_STALE)
+
+    def parts(self, leave: asyncio.Event, *, address: str = "127.0.0.1") -> Parts:
+        """Return what the views show from."""
+        monotonic = self.clock.monotonic
+        return Parts(
+            fleet=self.fleet,
+            memory=self.memory,
+            inventory=Inventory(self.view, self._ask),
+            reports=Reports(self._report),
+            live=Live(self.fleet, leave),
+            doors=Doors(address, self.port, Sessions(monotonic), monotonic),
+            clock=self.clock,
+        )
+
+    @contextmanager
+    def visitor(self, *, enters: bool = True) -> Iterator[TestClient]:
+        """Lend a client, which has used the link unless it is not to."""
+        parts = self.parts(asyncio.Event())
+        app = application(parts)
+        base = f"http://127.0.0.1:{self.port}"
+        host = {"host": f"127.0.0.1:{self.port}"}
+        with TestClient(app, base_url=base, headers=host, follow_redirects=False) as client:
+            self.link = f"{ENTER}?key={parts.doors.sessions.link()}"
+            if enters:
+                assert client.get(self.link).status_code == 200
+            yield client
+
+
+class Served:
+    """A page that a browser reaches, served by a thread of its own.
+
+    Args:
+        site: What is shown; while this serves, use it through `do`.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.url = ""
+        self.link = ""
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+
+    def __enter__(self) -> "Served":
+        self._thread.start()
+        assert self._ready.wait(20)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.call_soon_threadsafe(self.leave.set)
+        self._thread.join(20)
+
+    async def _serve(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.loop.add_signal_handler = lambda *_: None  # type: ignore[method-assign]  # not the main thread
+        self.leave = asyncio.Event()
+        with bound(Place(address="127.0.0.1", port=0)) as listening:
+            self.site.port = listening.getsockname()[1]
+            parts = self.site.parts(self.leave)
+            self.doors = parts.doors
+            self.url = parts.doors.url[:-1]
+            self.link = f"{self.url}{ENTER}?key={parts.doors.sessions.link()}"
+            self._ready.set()
+            await serve(application(parts), listening, self.leave)
+
+    def do(self, work: Any, *args: Any) -> None:
+        """Have the page's thread do something with the site."""
+
+        async def done() -> None:
+            work(*args)
+
+        asyncio.run_coroutine_threadsafe(done(), self.loop).result(20)
+
+
+def names(count: int) -> Sequence[str]:
+    """Return names of nodes, sorted."""
+    return [f"node{number:04}.example.com" for number in range(count)]

@@ -1,0 +1,236 @@
+"""The page in a real Chromium: each view, what is live, hostile values, small screens, keys."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from localpuppet.formats.values import Json
+from localpuppet.inventory.entry import AskedQuery
+from tests.inventory.entries import entry
+from tests.web.site import Served, Site, run_id, status
+
+PATIENCE = 20
+EVIL = "<img src=x onerror=pwned=1><script>pwned=1</script><svg onload=pwned=1>\u202e\u2066"
+ARGUMENTS = (
+    "--headless=new",
+    # Tests run as root, whom Chromium's sandbox refuses; and nothing but our own page is loaded.
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--no-first-run",
+)
+
+
+class Browser:
+    """A browser that has used the link, and what it did."""
+
+    def __init__(self, driver: webdriver.Chrome, served: Served) -> None:
+        self.driver = driver
+        self.served = served
+        driver.get(served.link)
+        self.until("return location.pathname === '/'")
+
+    def go(self, path: str) -> None:
+        self.driver.get(self.served.url + path)
+
+    def script(self, text: str) -> Any:
+        return self.driver.execute_script(text)
+
+    def until(self, text: str) -> None:
+        WebDriverWait(self.driver, PATIENCE, poll_frequency=0.05).until(lambda _: self.script(text))
+
+    def text(self, selector: str) -> str:
+        return self.driver.find_element(By.CSS_SELECTOR, selector).text
+
+    def wide(self, width: int) -> None:
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def asked(self) -> set[str]:
+        """Return where requests went since the last look."""
+        found = set()
+        for line in self.driver.get_log("performance"):  # type: ignore[no-untyped-call]
+            message = json.loads(line["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                found.add(message["params"]["request"]["url"])
+        return found
+
+    def problems(self) -> list[str]:
+        """Return what scripts and policies complained of since the last look."""
+        return [line["message"] for line in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    for argument in ARGUMENTS:
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    # Named, so that nothing looks for another one in the network.
+    options.binary_location = "/usr/bin/chromium"
+    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    driver.set_page_load_timeout(PATIENCE)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    site = Site(tmp_path)
+    now = site.now()
+    hold = {"owner": "alice", "reason": "migration", "since": "", "until": None}
+    site.tell(
+        status("web01", now - 60, last={"outcome": "changed"}),
+        status("lb01", now - 9000, state="on hold", holds=[hold]),
+    )
+    site.list_(
+        entry("web01", at=now, roles=("web",)),
+        entry("lb01", at=now, roles=("lb",), queries=(AskedQuery(text="role=web", digest="x"),)),
+    )
+    return site
+
+
+@pytest.fixture
+def browser(driver: webdriver.Chrome, site: Site) -> Iterator[Browser]:
+    with Served(site) as served:
+        browser = Browser(driver, served)
+        browser.asked()
+        browser.problems()
+        yield browser
+        driver.get("about:blank")
+
+
+def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
+    run = run_id(site.now() - ago)
+    return ["/", "/nodes", f"/nodes/{node}", f"/nodes/{node}/runs/{run}", "/kicks"]
+
+
+def test_each_view_loads_without_a_complaint_or_a_request_elsewhere(
+    browser: Browser, site: Site
+) -> None:
+    for path in [*views(site), "/?q=role%3Dweb", "/nodes?name=zzz"]:
+        browser.go(path)
+        assert browser.text("h1")
+        for width in (360, 1280, 3840):
+            browser.wide(width)
+            assert browser.script("return document.documentElement.scrollWidth <= innerWidth"), (
+                f"{path} is wider than {width}"
+            )
+        # What a screen reader says of them.
+        unnamed = """const all = 'input:not([type=hidden]), button, a, img';
+            return [...document.querySelectorAll(all)]
+            .filter((one) => !(one.labels?.length || one.ariaLabel || one.textContent.trim()
+                || one.alt)).map((one) => one.outerHTML)"""
+        assert browser.script(unnamed) == []
+    assert browser.problems() == []
+    assert {url for url in browser.asked() if not url.startswith(browser.served.url)} <= {
+        "about:blank"
+    }
+
+
+def test_a_change_is_there_without_a_reload(browser: Browser, site: Site) -> None:
+    browser.go("/nodes")
+    browser.script("window.same = true")
+    browser.driver.find_element(By.CSS_SELECTOR, "#row-web01 a").send_keys(Keys.NULL)
+    browser.script("document.querySelector('#row-web01 a').focus()")
+    failed = {"outcome": "failed", "category": "no_report"}
+    browser.served.do(site.tell, status("web01", site.now(), last=failed))
+    browser.until(
+        "return document.querySelector('#row-web01').innerText.includes('compile failed')"
+    )
+    browser.served.do(site.tell, status("new01", site.now()))
+    browser.until("return document.querySelector('#row-new01') !== null")
+    assert browser.script("return window.same")
+    assert browser.script("return document.activeElement.textContent") == "web01"
+    # The overview counts it, and so does the node's own page.
+    browser.go("/nodes/new01")
+    browser.served.do(site.leave, "new01")
+    browser.until("return document.querySelector('#node .state').textContent === 'silent'")
+    assert browser.problems() == []
+
+
+def test_outages_are_said_and_end(browser: Browser, site: Site) -> None:
+    browser.go(f"/nodes/web01/runs/{run_id(site.now() - 60)}?report=1")
+    browser.served.do(site.fleet.lost, "connection refused")
+    browser.until("return document.querySelector('#bus.away') !== null")
+    assert len(site.asked) == 1  # the node is not asked again because something changed
+    browser.go("/")
+    assert "14:00 UTC, the bus is away: connection refused" in browser.text("#bus")
+    browser.served.do(site.fleet.answered)
+    browser.until("return document.querySelector('#bus.away') === null")
+    browser.served.do(browser.served.leave.set)
+    browser.until("return !document.querySelector('#cut').hidden")
+    assert "2 nodes" in browser.text("h1")
+
+
+def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
+    long = EVIL + "x" * 10_000_000
+    hold = {"owner": EVIL, "reason": long, "until": None}
+    said = status("evil", site.now(), cause=long, holds=[hold], last={"app": EVIL, "reason": long})
+    facts = {"big": long, EVIL: {EVIL: [EVIL]}}
+    listed = entry("evil", at=site.now(), roles=(EVIL,), facts=facts, kicks=(EVIL,))
+
+    def tell() -> None:
+        site.tell(said)
+        site.list_(listed)
+
+    resource: Json = {
+        "ref": long,
+        "file": EVIL,
+        "line": 1,
+        "seconds": 1,
+        "events": [{"message": EVIL}],
+    }
+    site.reports["evil"] = {"report": True, "failed": [resource]}
+    browser.served.do(tell)
+    run = f"/nodes/evil/runs/{run_id(site.now())}?report=1"
+    for path in [*views(site, "evil", ago=0), run, "/kicks.svg", "/nodes/evil?fact=%3Cimg"]:
+        browser.go(path)
+        assert browser.script("return window.pwned") is None, path
+        assert browser.script("return document.querySelector('[onerror], [onload]')") is None, path
+        assert "\u202e" not in browser.driver.page_source, path
+        assert len(browser.driver.page_source) < 100_000, path
+    assert browser.problems() == []
+    assert all(url.startswith(browser.served.url) for url in browser.asked())
+
+
+def test_the_page_is_used_with_keys_and_times_in_either_zone(browser: Browser) -> None:
+    browser.wide(1280)
+    browser.driver.execute_cdp_cmd(
+        "Emulation.setTimezoneOverride", {"timezoneId": "America/New_York"}
+    )
+    browser.go("/nodes?name=web01")
+    body = browser.driver.find_element(By.TAG_NAME, "body")
+    body.send_keys(Keys.TAB)
+    assert browser.script("return document.activeElement.className") == "skip"
+    assert "13:59 UTC" in browser.text("#row-web01")
+    browser.script("document.querySelector('#zone').focus()")
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    assert "08:59" in browser.text("#row-web01")
+    browser.go("/nodes?name=web01")
+    assert "08:59" in browser.text("#row-web01")
+    browser.driver.find_element(By.ID, "zone").click()
+    assert "13:59 UTC" in browser.text("#row-web01")
+
+
+def test_another_site_gets_nothing_and_nor_does_who_has_no_session(browser: Browser) -> None:
+    driver = browser.driver
+    browser.go("/nodes")
+    driver.get("about:blank")
+    told = """const done = arguments[1];
+        fetch(arguments[0], { credentials: 'include' })
+            .then((answer) => done(String(answer.status)), () => done('refused'));"""
+    assert driver.execute_async_script(told, browser.served.url) == "refused"
+    browser.go("/nodes")
+    driver.delete_all_cookies()
+    browser.go("/nodes")
+    assert "You have no session here" in browser.text("h1")

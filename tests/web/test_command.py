@@ -1,0 +1,111 @@
+"""`localpuppet web` beside real agents on a real bus."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from http.cookies import SimpleCookie
+
+import pytest
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.wiring import web
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member, read_line
+from tests.rigs.waiting import wait_until
+
+
+class Page:
+    """A `localpuppet web` that runs, and a visitor who has used its link."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        self.process: subprocess.Popen[str] = member.node.start("web", "--listen", "127.0.0.1:0")
+        read_line(self.process)
+        found = re.fullmatch(r"http://(.*?)(/enter\?key=.*)\n", read_line(self.process))
+        assert found
+        self.host, self.link = found[1], found[2]
+        self.cookie = ""
+        self.get(self.link)
+
+    def get(self, path: str) -> str:
+        connection = HTTPConnection(self.host, timeout=20)
+        try:
+            connection.request("GET", path, headers={"Cookie": self.cookie})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            assert answer.status == 200, text
+            for name, morsel in SimpleCookie(answer.headers.get("set-cookie", "")).items():
+                self.cookie = f"{name}={morsel.value}"
+            return text
+        finally:
+            connection.close()
+
+    def states(self) -> dict[str, str]:
+        nodes = json.loads(self.get("/nodes.json"))["nodes"]
+        return {one["node"]: one["state"] for one in nodes}
+
+    def until(self, **states: str) -> None:
+        names = {f"{name}.example.com": state for name, state in states.items()}
+        wait_until(lambda: self.states() == names, lambda: str(self.states()))
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.member.node.finish(self.process).code
+
+
+@pytest.fixture
+def two(nats_fleet: Fleet) -> Iterator[tuple[Fleet, Member, Member]]:
+    a, b = nats_fleet.add("a", "b")
+    nats_fleet.start()
+    yield nats_fleet, a, b
+
+
+def test_the_page_hears_the_fleet_and_remembers_it_over_a_kill_and_an_outage(
+    two: tuple[Fleet, Member, Member],
+) -> None:
+    fleet, a, b = two
+    page = Page(a)
+    page.until(a="idle", b="idle")
+    assert b.run("disable", "-m", "migration <b>").code == 0
+    page.until(a="idle", b="on hold")
+    assert "migration &lt;b&gt;" in page.get("/")
+    file = a.node.state / "web" / "fleet.sqlite"
+    wait_until(lambda: b"migration" in file.with_name(f"{file.name}-wal").read_bytes(), str)
+    assert file.stat().st_mode & 0o777 == 0o600
+    # Another user of this machine reaches the port, and no more.
+    with socket.create_connection((page.host.split(":")[0], int(page.host.split(":")[1]))) as other:
+        other.sendall(f"GET /nodes HTTP/1.1\r\nHost: {page.host}\r\n\r\n".encode())
+        assert other.recv(12) == b"HTTP/1.1 403"
+    assert page.end(signal.SIGKILL) == -signal.SIGKILL
+    fleet.bus.server.kill()
+    page = Page(a)
+    assert page.states() == {a.name: "idle", b.name: "on hold"}
+    assert re.search("As of <time.*the bus is away", page.get("/"))
+    fleet.bus.server.start()
+    wait_until(lambda: "the bus is away" not in page.get("/"), str)
+    assert page.end(signal.SIGINT) == 0
+    # The agents have not noticed.
+    assert a.run("nodes").code == 0
+
+
+def test_without_an_agent_on_this_machine_the_page_follows_by_itself(nats_fleet: Fleet) -> None:
+    a, b = nats_fleet.add("a", "b")
+    b.start()
+    nats_fleet.present(b)
+    page = Page(a)
+    page.until(b="idle")
+    view = a.node.state / "inventory" / "view.sqlite"
+    wait_until(lambda: view.exists(), str)
+    assert page.end(signal.SIGTERM) == 0
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "LIBRARIES", ("starlette", "no_such_library"))
+    with pytest.raises(
+        InvalidInputError, match=r"no_such_library.*pip install 'localpuppet\[web]'"
+    ):
+        web.check_libraries()

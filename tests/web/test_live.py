@@ -1,0 +1,77 @@
+"""Events."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from localpuppet.web import live as module
+from localpuppet.web.live import MOST_NAMES, Live, event
+from tests.web.site import Site, status
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def nodes(text: str) -> list[str] | None:
+    (data,) = [line for line in text.splitlines() if line.startswith("data: ")]
+    found: list[str] | None = json.loads(data.removeprefix("data: "))["nodes"]
+    return found
+
+
+async def test_changes_are_gathered_and_named(site: Site) -> None:
+    live = Live(site.fleet, asyncio.Event())
+    events = live.events(None)
+    assert (await anext(events)).startswith("retry: ")
+    waiting = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0)
+    site.fleet.away = ""
+    site.tell(status("a", site.now()), status("b", site.now()))
+    assert nodes(await waiting) == ["a", "b"]
+    await events.aclose()  # type: ignore[attr-defined]  # a generator
+
+
+async def test_who_was_asleep_hears_what_he_missed(site: Site) -> None:
+    live = Live(site.fleet, asyncio.Event())
+    site.fleet.answered()
+    seen = site.fleet.revision
+    site.tell(status("a", site.now()))
+    events = live.events(seen)
+    await anext(events)
+    assert nodes(await anext(events)) == ["a"]
+    # A number of another server's: whatever may have changed.
+    events = live.events(10_000)
+    await anext(events)
+    assert nodes(await anext(events)) is None
+
+
+async def test_a_quiet_connection_is_kept_and_ends_with_the_page(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ALIVE", 0.01)
+    leave = asyncio.Event()
+    live = Live(site.fleet, leave)
+    events = live.events(None)
+    await anext(events)
+    assert await anext(events) == ": alive\n\n"
+    monkeypatch.setattr(module, "ALIVE", 60.0)
+    leave.set()
+    assert [text async for text in events] == []
+
+
+async def test_streams_are_counted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_STREAMS", 1)
+    live = Live(site.fleet, asyncio.Event())
+    events = live.events(None)
+    await anext(events)
+    assert live.full
+    await events.aclose()  # type: ignore[attr-defined]  # a generator
+    assert not live.full
+
+
+def test_many_names_are_all_names() -> None:
+    assert nodes(event(1, {f"n{number}" for number in range(MOST_NAMES)})) is not None
+    assert nodes(event(1, {f"n{number}" for number in range(MOST_NAMES + 1)})) is None

@@ -1,0 +1,115 @@
+"""The memory of the fleet, in a real file."""
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.errors import StateError
+from localpuppet.web import memory as module
+from localpuppet.web.ended import HOUR, KEPT, Ended, strip
+from localpuppet.web.kinds import Kind
+from localpuppet.web.memory import Memory
+from localpuppet.web.row import Held, Row
+from tests.web.site import run_id
+
+NOW = 1_795_000_000.0
+HOLD = Held(owner="alice", reason="x", until=None)
+ROW = Row(node="a.example.com", kind=Kind.FAILED, ended=NOW, holds=(HOLD,), roles=("web",))
+
+
+def ended(at: float, node: str = "a", kind: Kind = Kind.CHANGED) -> Ended:
+    return Ended(node=node, run=run_id(at), at=at, kind=kind, app="web/tags/r1", why="")
+
+
+class Clock:
+    seconds = NOW
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def now() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def memory(tmp_path: Path, now: Clock) -> Memory:
+    return Memory(tmp_path / "web" / "fleet.sqlite", now=now)
+
+
+def test_what_was_written_is_there_for_the_next_one(
+    memory: Memory, tmp_path: Path, now: Clock
+) -> None:
+    file = tmp_path / "web" / "fleet.sqlite"
+    memory.write([ROW, Row(node="b")], [ended(NOW)], as_of=NOW)
+    memory.write([], [], gone=["b"])
+    assert file.stat().st_mode & 0o777 == 0o600
+    # Not closed: as after a kill -9.
+    again = Memory(file, now=now)
+    assert (again.rows(), again.as_of()) == ([ROW], NOW)
+    assert again.run("a", run_id(NOW)) == ended(NOW)
+
+
+def test_a_run_is_kept_once_as_it_was_told_first(memory: Memory) -> None:
+    one = ended(NOW)
+    for kind in (Kind.CHANGED, Kind.FAILED):
+        memory.write([], [replace(one, kind=kind)])
+    assert memory.runs("a", limit=9) == [one]
+    assert memory.hours(NOW) == {(int(NOW // HOUR), Kind.CHANGED): 1}
+
+
+def test_runs_come_newest_first_and_go_on_from_one(memory: Memory) -> None:
+    all_ = [ended(NOW - number) for number in range(5)]
+    memory.write([], [*all_, ended(NOW, node="b")])
+    assert memory.runs("a", limit=2) == all_[:2]
+    assert memory.runs("a", limit=9, before=all_[1].run) == all_[2:]
+
+
+def test_what_is_too_old_goes_and_never_comes_back(
+    memory: Memory, now: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TOGETHER", 2)
+    old = [ended(NOW - number) for number in range(3)]
+    memory.write([], old)
+    now.seconds += KEPT + HOUR + 1
+    memory.write([], [ended(NOW), ended(now.seconds)])
+    assert [memory.prune(), memory.prune()] == [True, False]
+    assert memory.runs("a", limit=9) == [ended(now.seconds)]
+    assert list(memory.hours(0).values()) == [1]
+
+
+def test_no_node_fills_the_disk(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_RUNS", 3)
+    memory.write([], [ended(NOW + number) for number in range(6)])
+    memory.write([], [ended(NOW, node="b")])
+    assert [one.at for one in memory.runs("a", limit=9)] == [NOW + 5, NOW + 4, NOW + 3]
+    assert len(memory.runs("b", limit=9)) == 1
+
+
+def test_a_damaged_memory_is_an_error_and_never_empty(memory: Memory, tmp_path: Path) -> None:
+    memory.write([ROW], [])
+    with sqlite3.connect(tmp_path / "web" / "fleet.sqlite") as connection:
+        connection.execute("UPDATE nodes SET row = '{}'")
+    connection.close()
+    with pytest.raises(StateError, match=r"damaged row.*move it away"):
+        memory.rows()
+
+
+def test_the_strip_has_a_bar_an_hour() -> None:
+    hour = int(NOW // HOUR)
+    bars = strip(
+        {
+            (hour, Kind.UNCHANGED): 3,
+            (hour, Kind.CHANGED): 2,
+            (hour, Kind.COMPILE_FAILED): 1,
+            (hour - 23, Kind.FAILED): 1,
+            (hour - 24, Kind.FAILED): 9,
+        },
+        now=NOW,
+    )
+    assert len(bars) == 24
+    assert (bars[-1].good, bars[-1].changed, bars[-1].bad) == (3, 2, 1)
+    assert (bars[0].begin, bars[0].total) == ((hour - 23) * HOUR, 1)

@@ -1,0 +1,256 @@
+"""The views, as a browser without a script gets them."""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from localpuppet.formats.times import show_time
+from localpuppet.formats.values import Json
+from localpuppet.inventory.entry import AskedQuery
+from localpuppet.web.doors import HEADERS
+from tests.inventory.entries import entry
+from tests.web.site import MAX_STALE, Site, run_id, status
+
+EVIL = "<script>alert(1)</script>\"'><svg onload=alert(2)>\u202e"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    site = Site(tmp_path)
+    now = site.now()
+    until = show_time(datetime.fromtimestamp(now + 3600, UTC))
+    hold = {"owner": "alice", "reason": "database migration", "since": "", "until": until}
+    site.tell(
+        status("web01", now - 60, last={"outcome": "changed"}),
+        status("web02", now - 90, last={"outcome": "failed", "category": "no_report"}),
+        status("db01", now - 9000),
+        status("lb01", now - 30, state="on hold", holds=[hold]),
+        {"node": "eve", "state": "not trusted", "why": "signed by mallory"},
+    )
+    site.list_(
+        entry("web01", at=now - 60, roles=("web",)),
+        entry(
+            "lb01",
+            at=now - 30,
+            roles=("lb",),
+            queries=(AskedQuery(text='servers_with_role("web")', digest="x"),),
+        ),
+    )
+    return site
+
+
+@pytest.fixture
+def visitor(site: Site) -> Iterator[TestClient]:
+    with site.visitor() as client:
+        yield client
+
+
+def text(client: TestClient, url: str, code: int = 200) -> str:
+    answer = client.get(url)
+    assert answer.status_code == code, answer.text
+    return answer.text
+
+
+def listed(page: str) -> list[str]:
+    return re.findall(r'<tr id="row-([^"]+)"', page)
+
+
+def test_the_overview_links_each_count_to_its_nodes(visitor: TestClient) -> None:
+    page = text(visitor, "/")
+    assert "5 nodes" in page
+    for words in ("database migration", "signed by mallory", "its timer runs it every 30m"):
+        assert words in page
+    links = re.findall(r'class="card [^"]*" href="(/nodes[^"]+)"><b>(\d+)</b>', page)
+    assert len(links) >= 8
+    for url, count in links:
+        assert len(listed(text(visitor, url.replace("&amp;", "&")))) == int(count), url
+
+
+def test_a_filter_is_a_query_and_part_of_the_url(visitor: TestClient) -> None:
+    assert listed(text(visitor, "/nodes?q=role%3Dweb")) == ["web01"]
+    page = text(visitor, "/?q=role%3Dweb")
+    assert "1 node <small>that match</small>" in page
+    assert "/nodes?q=role%3Dweb&amp;outcome=changed" in page
+
+
+def test_what_could_not_be_asked_is_not_empty(site: Site, visitor: TestClient) -> None:
+    for url in ("/?q=role%3D", "/nodes?q=role%3D"):
+        page = text(visitor, url)
+        assert "could not parse the query" in page
+        assert "0 nodes" not in page
+        assert "No node" not in page
+    site.clock.advance(MAX_STALE + 1)
+    assert "could not be asked" in text(visitor, "/nodes?q=role%3Dweb")
+    assert "could not be asked" in text(visitor, "/nodes.csv?q=role%3Dweb", 503)
+    assert len(listed(text(visitor, "/nodes"))) == 5  # what was heard is still there
+
+
+def test_lists_are_sorted_by_the_server_and_the_same_url_is_a_file(visitor: TestClient) -> None:
+    url = "?sort=-ended&outcome=unchanged"
+    assert listed(text(visitor, f"/nodes{url}")) == ["lb01", "db01"]
+    (head, *rows) = csv.reader(io.StringIO(text(visitor, f"/nodes.csv{url}")))
+    assert [row[head.index("node")] for row in rows] == ["lb01", "db01"]
+    assert text(visitor, f"/nodes.txt{url}") == "lb01\ndb01\n"
+    assert [one["node"] for one in json.loads(text(visitor, f"/nodes.json{url}"))["nodes"]] == [
+        "lb01",
+        "db01",
+    ]
+    answer = visitor.get("/nodes.csv")
+    assert answer.headers["content-disposition"] == 'attachment; filename="nodes.csv"'
+
+
+def test_a_long_list_has_pages_and_its_file_has_all(site: Site, visitor: TestClient) -> None:
+    site.tell(*(status(f"n{number:03}", site.now()) for number in range(250)))
+    page = text(visitor, "/nodes?name=n0")
+    assert len(listed(page)) == 100
+    assert len(listed(text(visitor, "/nodes?page=3&name=n"))) == 50
+    assert 'rel="next"' in page or "page 1 of" not in page
+    assert len(text(visitor, "/nodes.txt?name=n").splitlines()) == 250
+    assert "This page is empty" in text(visitor, "/nodes?page=9")
+
+
+def test_a_node_has_its_facts_its_runs_and_who_makes_it_run(
+    site: Site, visitor: TestClient
+) -> None:
+    page = text(visitor, "/nodes/lb01")
+    for words in ("database migration", "fqdn", "Debian", "web/tags/r7"):
+        assert words in page
+    assert re.search(r'make this node run</h3>\s*<p>\s*<a href="/nodes/web01"', page)
+    page = text(visitor, "/nodes/lb01?fact=family")
+    assert "Debian" in page
+    assert "fqdn" not in page
+    assert "No fact has that" in text(visitor, "/nodes/lb01?fact=zzz")
+    assert "no entry of this node" in text(visitor, "/nodes/db01")
+    old = [status("db01", site.now() - number) for number in range(60)]
+    for one in reversed(old):
+        site.tell(one)
+    newest = text(visitor, "/nodes/db01")
+    (older,) = re.findall(r'href="(/nodes/db01\?before=[^"#]+)', newest)
+    runs = set(re.findall(r"/nodes/db01/runs/[^\"]+", newest))
+    assert len(runs | set(re.findall(r"/nodes/db01/runs/[^\"]+", text(visitor, older)))) == 61
+
+
+def test_a_run_asks_its_node_only_when_told_to(site: Site, visitor: TestClient) -> None:
+    url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
+    assert "Ask the node" in text(visitor, url)
+    assert site.asked == []
+    assert "did not answer in time" in text(visitor, f"{url}?report=1")
+    event: Json = {"message": EVIL}
+    resource: Json = {"ref": EVIL, "file": EVIL, "line": 3, "seconds": 1.5, "events": [event]}
+    site.reports["web01"] = {"report": True, "failed": [resource], "left_out": 7}
+    page = text(visitor, f"{url}?report=1")
+    assert "1.50 s" in page
+    assert "<script>alert" not in page
+    assert text(visitor, f"{url}?report=1") == page
+    assert len(site.asked) == 2  # what is known is not asked again
+    site.reports["web01"] = {}
+
+
+def test_the_picture_is_that_of_the_command_line(visitor: TestClient) -> None:
+    page = text(visitor, "/kicks")
+    assert '<img src="/kicks.svg"' in page
+    assert "<td>web</td><td>lb</td><td>query</td>" in page
+    answer = visitor.get("/kicks.svg")
+    assert answer.text.startswith("<svg")
+    policy = answer.headers["content-security-policy"]
+    assert "style-src 'sha256-" in policy
+    assert "unsafe" not in policy
+
+
+def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> None:
+    hold = {"owner": EVIL, "reason": EVIL, "until": None}
+    last = {"app": EVIL, "reason": EVIL, "outcome": "failed"}
+    site.tell(status("evil", site.now(), last=last, cause=EVIL, holds=[hold], state=EVIL))
+    site.list_(entry("evil", at=site.now(), roles=(EVIL,), facts={EVIL: EVIL, "x": {EVIL: EVIL}}))
+    urls = ["/", "/nodes", "/nodes/evil", f"/nodes/evil/runs/{run_id(site.now())}", "/kicks"]
+    for url in [
+        *urls,
+        "/nodes?q=%3Cscript%3Ealert",
+        "/nodes?name=%3Csvg%20onload",
+        "/%3Cscript%3E",
+    ]:
+        page = visitor.get(url).text
+        assert "<script>alert" not in page, url
+        assert "<svg onload" not in page, url
+        assert "\u202e" not in page, url
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("/nodes?sort=password", 400),
+        ("/nodes/UPPER", 400),
+        ("/nodes/..%2f..%2fetc%2fpasswd", 404),
+        ("/nodes/nobody.example.com", 404),
+        ("/nodes/web01/runs/20261120T140000.000000Z-ffff", 404),
+        ("/nodes/web01/runs/x", 400),
+        ("/nodes/web01?before=x", 400),
+        ("/nodes.exe", 404),
+        ("/static/..%2fpages.py", 404),
+        ("/static/", 404),
+        ("/elsewhere", 404),
+    ],
+)
+def test_what_is_not_there_is_said(visitor: TestClient, url: str, code: int) -> None:
+    assert "<h1>" in text(visitor, url, code)
+
+
+def test_every_answer_has_the_headers(visitor: TestClient) -> None:
+    for url in ("/", "/nodes.csv", "/static/page.css", "/static/page.js", "/elsewhere", "/events?"):
+        with visitor.stream(
+            "HEAD" if url != "/events?" else "GET", "/" if "?" in url else url
+        ) as it:
+            for name, value in HEADERS.items():
+                assert it.headers[name] == value, url
+    assert "'unsafe" not in HEADERS["content-security-policy"]
+
+
+def test_no_page_has_inline_script_style_or_another_origin(site: Site, visitor: TestClient) -> None:
+    run = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
+    for url in ("/", "/nodes", "/nodes/lb01", run, "/kicks", "/elsewhere"):
+        page = visitor.get(url).text
+        assert not re.search(r"<style|\sstyle=|<script(?! src=\"/static/)|\son[a-z]+=", page), url
+        assert not re.search(r"(?:src|href|action)=\"(?!/|\?|#)", page), url
+
+
+def test_who_has_no_session_is_told_what_to_do(site: Site) -> None:
+    with site.visitor(enters=False) as client:
+        page = text(client, "/", 403)
+        assert "Open the link that" in page
+        assert "web01" not in page
+        assert "is not good" in text(client, "/enter?key=guess", 403)
+        answer = client.get(site.link)
+        assert answer.status_code == 200
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert text(client, "/")
+        assert "is not good" in text(client, site.link, 403)
+        assert client.post("/").status_code == 405
+
+
+def test_a_bus_that_is_away_is_said_with_the_time(site: Site, visitor: TestClient) -> None:
+    site.fleet.lost("connection refused")
+    site.clock.advance(3600)
+    page = text(visitor, "/nodes")
+    assert re.search(r"As of <time [^>]*>14:00 UTC</time>, the bus is away", page)
+    assert "connection refused" in page
+    assert len(listed(page)) == 5
+
+
+def test_an_empty_fleet_says_how_it_begins(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    with site.visitor() as client:
+        assert "The bus was not heard yet" in text(client, "/")
+        assert "The bus is away" in text(client, "/bus")
+        site.fleet.answered()
+        assert "Nobody has said anything yet" in text(client, "/")
+        assert "Nobody has said anything yet" in text(client, "/nodes")
+        assert "Nobody kicks" in text(client, "/kicks")
