@@ -2,7 +2,8 @@
 
 decides: `timer`.
 acts: `admission`, `agent`, `bus_session`, `export_calls`, `inventory_calls`, `lock_users`,
-    `noticing`, `puppet_calls`, `run_service`, `run_side`, `status`, `trigger_calls`.
+    `noticing`, `puppet_calls`, `rollout_steps`, `run_service`, `run_side`, `status`,
+    `trigger_calls`.
 touches the world: `command_runner`, `fork_runner`, `log`.
 ports: `runner`.
 inner rooms: `reactions`, `split`.

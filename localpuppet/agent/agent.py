@@ -21,11 +21,13 @@ from localpuppet.agent.runner import Fate, Order, RunEnd, Runner
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import NodeName
 from localpuppet.machine.ports import Clock, LineKind, Log
+from localpuppet.runs.hold import Held
 from localpuppet.triggers.admission import Admitted, Dropped
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.coalescing import Batch, Coalescer, Drop
 from localpuppet.triggers.inbox import Inbox
-from localpuppet.triggers.outcome import DROPPED, MOST, TriggerOutcome, of_run
+from localpuppet.triggers.outcome import DROPPED, INTERRUPTED, MOST, TriggerOutcome, of_run
+from localpuppet.triggers.steps import Steps
 
 # How soon a run is tried again while somebody else's has the node, and how soon a hold that
 # somebody ends is noticed, in seconds.
@@ -45,7 +47,7 @@ class Agent:
         admission: What the node accepts from the bus.
         inbox: The causes on disk.
         runner: Does runs.
-        hold_reason: Returns why the node does not run for now, or `None`.
+        held: Returns why the node does not run for now, or `None`.
         clock: The node's clock.
         log: What it says.
     """
@@ -56,7 +58,7 @@ class Agent:
         admission: SignedAdmission,
         inbox: Inbox,
         runner: Runner,
-        hold_reason: Callable[[], str | None],
+        held: Callable[[], Held | None],
         clock: Clock,
         log: Log,
     ) -> None:
@@ -64,11 +66,14 @@ class Agent:
         self._admission = admission
         self._inbox = inbox
         self._runner = runner
-        self._hold_reason = hold_reason
+        self._held = held
         self._clock = clock
         self._log = log
         owed = inbox.causes()
-        self._coalescer = Coalescer.restore(owed)
+        self._steps = Steps()
+        self._coalescer = Coalescer.restore(
+            cause for cause in owed if cause.kind is not CauseKind.ROLLOUT
+        )
         if owed:
             log.info(f"{len(owed)} causes that an earlier agent accepted wait for a run")
         for cause in owed:
@@ -76,11 +81,14 @@ class Agent:
         self._wake = asyncio.Event()
         self._again_at = 0.0
         self._blocked = False  # the node was busy when a run was last tried
-        self._was_held: str | None = None
+        self._was_held: Held | None = None
         self._changed: list[asyncio.Event] = []
         self.last: RunEnd | None = None
         # Also what an earlier agent settled: a run may have restarted it, and somebody waits.
         self.settled: deque[TriggerOutcome] = deque(inbox.settled(), maxlen=MOST)
+        for cause in owed:
+            if cause.kind is CauseKind.ROLLOUT:
+                self._restore_step(cause)
 
     @property
     def running(self) -> Batch | None:
@@ -172,6 +180,23 @@ class Agent:
                 self._log.warning(f"dropped a {_shown(cause)}: {problem}", kind=LineKind.CAUSE)
         self._accept(taken)
 
+    def take_step(self, cause: Cause) -> None:
+        """Take a step of a rollout, which is in the inbox by now: it runs alone, and once."""
+        self._steps.add(cause)
+        self._log.info(f"accepted {_shown(cause)}", kind=LineKind.ACCEPTED)
+        self._wake.set()
+
+    def _restore_step(self, cause: Cause) -> None:
+        """Take up a step that an earlier agent accepted: one that began does not begin again."""
+        if not self._inbox.began(cause.id):
+            self._steps.add(cause)
+            return
+        reason = "the agent was killed during the run"
+        end = TriggerOutcome.of_cause(cause.id, cause.timestamp, run=None, outcome=INTERRUPTED)
+        self._inbox.settle([cause.id], [end], reasons={cause.id: reason})
+        self.settled.append(end)
+        self._log.warning(f"{_shown(cause)} {INTERRUPTED}: {reason}", kind=LineKind.RUN)
+
     def owes(self, causes: Iterable[str]) -> bool:
         """Return whether the cause with one of these ids waits for its run to start."""
         waiting = self.waiting
@@ -232,20 +257,34 @@ class Agent:
         finally:
             stopping.cancel()
 
-    def _step(self, held: str | None) -> "asyncio.Task[RunEnd] | None":
+    def _next(self, held: Held | None) -> Batch | None:
+        """Return what is due, and drop what is too late."""
+        look = self._steps.look(held)
+        self._drop(look.dropped)
+        if look.due is not None:
+            self._inbox.set_began(look.due.id, began=True)
+            return self._coalescer.run_alone(look.due)
+        if held is not None and held.alone:
+            return None
+        step = self._coalescer.step(
+            self._clock.now().timestamp(), held=None if held is None else held.reason
+        )
+        self._drop(step.dropped)
+        return step.start
+
+    def _step(self, held: Held | None) -> "asyncio.Task[RunEnd] | None":
         """Start what is due, and drop what is too late."""
         if self._clock.monotonic() < self._again_at:
             return None
-        step = self._coalescer.step(self._clock.now().timestamp(), held=held)
-        self._drop(step.dropped)
-        if step.start is None:
+        batch = self._next(held)
+        if batch is None:
             return None
-        batch = step.start
         order = Order(
             causes={**batch.to_dict(), "paths": [list(path) for path in batch.paths]},
             text=str(batch),
             noop=batch.noop,
             puppet_tags=batch.puppet_tags,
+            through=batch.rollout,
         )
         say = self._log.debug if self._blocked else self._log.info
         say(f"running for {batch}")
@@ -257,12 +296,12 @@ class Agent:
         self._tell()
         return asyncio.create_task(self._runner.run(order))
 
-    def _look_at_holds(self) -> str | None:
+    def _look_at_holds(self) -> Held | None:
         """Return why the node does not run for now, if so; tell others when that changes."""
         try:
-            held = self._hold_reason()
+            held = self._held()
         except LocalpuppetError as error:
-            held = str(error)  # better no run than one on a held node
+            held = Held(reason=str(error))  # better no run than one on a held node
         if held != self._was_held:
             self._was_held = held
             self._tell()
@@ -273,7 +312,7 @@ class Agent:
         if end.fate is Fate.BUSY:
             say = self._log.debug if self._blocked else self._log.info
             say(f"not now, again soon: {end.reason}", kind=LineKind.RUN)
-            self._coalescer.put_back()
+            self._put_back(batch)
             self._again_at = self._clock.monotonic() + AGAIN
         elif end.fate is Fate.IMPOSSIBLE:
             self._log.warning(f"no run for {batch}: {end.reason}", kind=LineKind.RUN)
@@ -281,8 +320,11 @@ class Agent:
         else:
             sent = batch.timestamps if batch else {}
             outcomes = of_run(sent, run=end.run, outcome=end.outcome)
-            self._inbox.settle(self._coalescer.ended(), outcomes)
+            ids = self._coalescer.ended()
+            self._inbox.settle(ids, outcomes, reasons=dict.fromkeys(ids, end.reason))
             self.settled.extend(outcomes)
+            for cause_id in ids:
+                self._steps.forget(cause_id)
             # Said when it is on the disk: after this line a kill leads to no second run for them.
             reason = f": {end.reason}" if end.reason else ""
             self._log.info(
@@ -291,6 +333,14 @@ class Agent:
         self._blocked = end.fate is Fate.BUSY
         self.last = self.last if self._blocked else end
         self._tell()
+
+    def _put_back(self, batch: Batch | None) -> None:
+        """Have the causes of a run that did not start wait again."""
+        if batch is None or batch.rollout is None:
+            self._coalescer.put_back()
+            return
+        for cause_id in self._coalescer.ended():  # a step waits with the others of its kind
+            self._inbox.set_began(cause_id, began=False)
 
     def _drop(self, dropped: Sequence[Drop]) -> None:
         reasons = Counter(drop.reason for drop in dropped)
@@ -305,8 +355,10 @@ class Agent:
             outcomes = [
                 TriggerOutcome.of_cause(one, 0, run=None, outcome=DROPPED) for one in ids[-MOST:]
             ]
-            self._inbox.settle(ids, outcomes)
+            self._inbox.settle(ids, outcomes, reasons={one.id: one.reason for one in dropped})
             self.settled.extend(outcomes)
+            for cause_id in ids:
+                self._steps.forget(cause_id)
             self._tell()
 
     def _tell(self) -> None:
@@ -322,7 +374,7 @@ class Agent:
         """Wait until there may be something to do."""
         # While something waits that could not start, look often: nobody tells when a hold ends or
         # another's run does.
-        blocked = run is None and self.waiting is not None
+        blocked = run is None and (self.waiting is not None or bool(self._steps))
         wake = asyncio.create_task(self._wake.wait())
         waits: set[asyncio.Task[Any]] = {wake, *([run] if run else [])}
         if not stopping.done():

@@ -44,12 +44,14 @@ class Order:
         text: The same for people.
         noop: Whether every cause wants no change.
         puppet_tags: Puppet tags that limit it; empty for everything.
+        through: The owner of the hold that does not stop it; `None` where every hold does.
     """
 
     causes: Mapping[str, Any]
     text: str
     noop: bool = False
     puppet_tags: tuple[str, ...] = ()
+    through: str | None = None
 
 
 class Runner(Protocol):

@@ -112,9 +112,9 @@ def enable_command(
         raise click.UsageError("--owner does not go with --all")
     if nodes:
         from localpuppet.cli.asking import ask_nodes
-        from localpuppet.requests.request import Nothing
+        from localpuppet.requests.request import Enable
 
-        return ask_nodes(node, nodes, "enable", Nothing(), as_json=as_json)
+        return ask_nodes(node, nodes, "enable", Enable(), as_json=as_json)
     holds = _holds(node)
     owners = [] if owner is None else [hold.owner for hold in holds.active()]
     if owner is not None and owner not in owners:

@@ -41,6 +41,7 @@ VERBS = {
     "release": "release",
     "report": "record.report",
     "rollback": "rollback",
+    "rollout": "orchestrator.rollout",
     "runonce": "requests",
     "stage": "stage",
     "status": "status",

@@ -315,6 +315,11 @@ class Terminal(Lines):
         """Show how far it is."""
         self._status.update(f"{self._title} [dim]{done} of {total} {things}[/dim]")
 
+    def title(self, text: str) -> None:
+        """Show from now on that this goes on."""
+        self._title = text
+        self._second = -1
+
     def line(self, text: str) -> None:
         """Show a line of output above the progress line."""
         self._status.stop()

@@ -66,9 +66,9 @@ def status_command(
     only_here(nodes, RUN=run, __wait=wait, __timeout=timeout)
     if nodes:
         from localpuppet.cli.asking import ask_nodes
-        from localpuppet.requests.request import Nothing
+        from localpuppet.requests.request import StatusRequest
 
-        return ask_nodes(node, nodes, "status", Nothing(), as_json=as_json)
+        return ask_nodes(node, nodes, "status", StatusRequest(), as_json=as_json)
     if timeout is not None and not wait:
         raise click.UsageError("--timeout goes with --wait")
     seconds = None if timeout is None else parse_duration(timeout, what="timeout")

@@ -164,7 +164,9 @@ async def _through_agent(fleet: "FleetWiring", socket: Path, call: "Outgoing") -
 
 
 def _good(end: dict[str, Any]) -> bool:
-    return end["outcome"] in ("changed", "unchanged", "ended")
+    from localpuppet.triggers.outcome import succeeded
+
+    return succeeded(end["outcome"])
 
 
 def _show(

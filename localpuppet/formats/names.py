@@ -7,7 +7,7 @@ with raw input. The grammars: Puppet's own for classes, variables and environmen
 """
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.text import MAX_LINE_BYTES
@@ -22,6 +22,7 @@ _ENVIRONMENT = re.compile(r"[a-z0-9_]{1,255}\Z")
 _PUPPET_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_:.-]*\Z")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _SIGNER = re.compile(r"[a-z0-9_][a-z0-9_.@-]*\Z")
+_ROLLOUT_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}\Z")
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[0-9a-f]{4}\Z")
 
 RESERVED_PARAMETERS = frozenset(
@@ -256,6 +257,38 @@ class RunId(str):
     def time(self) -> datetime:
         """When the run was asked for, UTC."""
         return datetime.fromisoformat(self.partition("-")[0])
+
+
+class RolloutId(str):
+    """The id of a rollout: UTC time to the second and four random hex digits."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "RolloutId":
+        """Return the id.
+
+        Raises:
+            InvalidInputError: It does not look like one.
+        """
+        if not _ROLLOUT_ID.match(text):
+            raise InvalidInputError(
+                f"{text[:60]!r} is not a rollout's id", hint="see 'localpuppet rollout list'"
+            )
+        return cls(text)
+
+    @classmethod
+    def of(cls, now: datetime, random: str, newest: "RolloutId | None") -> "RolloutId":
+        """Return the id of a rollout that begins now; it sorts after `newest`.
+
+        Args:
+            now: UTC.
+            random: Four hex digits.
+            newest: The latest id in the journals, if any; the clock may have been set back.
+        """
+        if newest is not None:
+            now = max(now, datetime.fromisoformat(newest.partition("-")[0]) + timedelta(seconds=1))
+        return cls(f"{now.strftime('%Y%m%dT%H%M%SZ')}-{random}")
 
 
 def parse_tags(text: str) -> str:

@@ -2,5 +2,5 @@
 
 decides: `graph`, `levels`, `site`, `plan`, `picture`, `dot`, `svg`, `svg_parts`.
 acts: `site_file`.
-inner rooms: `roles`.
+inner rooms: `roles`, `rollout`.
 """

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.errors import LocalpuppetError
-from localpuppet.formats.names import NodeName
+from localpuppet.formats.names import NodeName, SignerName
 from localpuppet.formats.text import one_line
 from localpuppet.machine.ports import Clock
 from localpuppet.requests import request as requests
 from localpuppet.requests.request import Request
+from localpuppet.trust.policy import decide
 from localpuppet.trust.policy_file import read_policy
 from localpuppet.trust.seen import Seen
 from localpuppet.trust.signing import MessageKind, Verifier
@@ -59,6 +60,15 @@ class RequestAdmission:
         self._policy = policy
         self._seen = seen
         self._clock = clock
+
+    def refusal(self, caller: SignerName, action: str) -> str:
+        """Return why the policy denies a caller an action; empty where it allows it.
+
+        Raises:
+            InvalidInputError: The policy is refused.
+        """
+        decision = decide(read_policy(self._policy), caller.caller, action)
+        return "" if decision.allowed else decision.reason
 
     def receive(self, token: bytes) -> Request | Refusal:
         """Return a request that is to be done now, or why it is not. Blocks for a disk write."""

@@ -6,9 +6,10 @@ signed reply. Refuses to know: how requests come here, and who may ask (`request
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from typing import Protocol
 
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import RunId
@@ -17,8 +18,9 @@ from localpuppet.formats.values import Json
 from localpuppet.machine.ports import Clock, LineKind, Log
 from localpuppet.requests.admission import Refusal, RequestAdmission
 from localpuppet.requests.messages import answer
-from localpuppet.requests.request import Disable, OfRun, Request, RunOnce
-from localpuppet.runs.hold import Hold
+from localpuppet.requests.request import Disable, Enable, OfRun, Request, RunOnce, StatusRequest
+from localpuppet.requests.rollout import OfRollout
+from localpuppet.runs.hold import Hold, rollout_owner
 from localpuppet.runs.holds import Holds
 from localpuppet.trust.signing import Signer
 
@@ -35,6 +37,7 @@ class Actions:
         run: Asks for a run in somebody's name, with noop or not and only some tags; returns why
             that cannot be, if so.
         changed: Called after a hold began or ended.
+        rollout: What a rollout may ask for besides.
     """
 
     status: Callable[[], Mapping[str, Json]]
@@ -43,6 +46,23 @@ class Actions:
     log: Callable[[RunId | None], Mapping[str, Json]]
     run: Callable[[str, bool, Sequence[str]], str | None]
     changed: Callable[[], None]
+    rollout: "RolloutActions"
+
+
+class RolloutActions(Protocol):
+    """What a rollout can ask of a node; owners are those of its holds, see `rollout_owner`."""
+
+    def hear(self, owner: str, rollout: OfRollout) -> None:
+        """Note that a rollout speaks; raises where a newer epoch of it is known."""
+        ...
+
+    def check_hold(self, owner: str) -> None:
+        """Raise `OnHoldError` where somebody else holds the node."""
+        ...
+
+    def run(self, owner: str, args: RunOnce, rollout: OfRollout) -> Mapping[str, Json]:
+        """Take a step, or tell what became of it; raises where it is not taken."""
+        ...
 
 
 class RequestHandler:
@@ -111,14 +131,20 @@ class RequestHandler:
 
     def _do(self, request: Request) -> Mapping[str, Json] | str:
         if request.action == "status":
-            return self._actions.status()
+            return {**self._actions.status(), **self._denied(request)}
         if request.action == "last_run_summary":
             return self._actions.last_run()
         if request.action == "runonce":
             return self._run(request)
+        args = request.args
         owner = request.caller.caller
-        if request.action == "disable" and isinstance(request.args, Disable):
-            hold = self._hold(owner, request.args)
+        if isinstance(args, Disable | Enable) and args.rollout is not None:
+            owner = rollout_owner(owner, args.rollout.id)
+            self._actions.rollout.hear(owner, args.rollout)
+        if isinstance(args, Disable):
+            if args.rollout is not None:
+                self._actions.rollout.check_hold(owner)
+            hold = self._renewed(self._hold(owner, args), args)
             self._holds().add(hold)
             self._actions.changed()
             return {"hold": hold.to_dict()}
@@ -127,6 +153,16 @@ class RequestHandler:
         ended_now: list[Json] = [hold.to_dict() for hold in ended]
         others: list[Json] = [hold.to_dict() for hold in self._holds().active()]
         return {"ended": ended_now, "holds": others}
+
+    def _denied(self, request: Request) -> Mapping[str, Json]:
+        """Return which of the actions that the caller asks about the policy denies, and why."""
+        if not isinstance(request.args, StatusRequest) or not request.args.may:
+            return {}
+        denied: dict[str, Json] = {}
+        for action in request.args.may:
+            if reason := self._reception.refusal(request.caller, action):
+                denied[action] = reason
+        return {"denied": denied}
 
     def _hold(self, owner: str, args: Disable) -> Hold:
         now = self._clock.now()
@@ -138,8 +174,18 @@ class RequestHandler:
             until=None if until is None else show_time(until),
         )
 
+    def _renewed(self, hold: Hold, args: Disable) -> Hold:
+        """Return the hold; a rollout's that goes on has begun when it began."""
+        if args.rollout is None:
+            return hold
+        before = (one.since for one in self._holds().active() if one.owner == hold.owner)
+        return replace(hold, since=next(before, hold.since))
+
     def _run(self, request: Request) -> Mapping[str, Json] | str:
-        args = request.args
-        noop, tags = (args.noop, args.tags) if isinstance(args, RunOnce) else (False, ())
-        problem = self._actions.run(request.caller.caller, noop, tags)
+        args = request.args if isinstance(request.args, RunOnce) else RunOnce()
+        caller = request.caller.caller
+        if args.rollout is not None:
+            owner = rollout_owner(caller, args.rollout.id)
+            return self._actions.rollout.run(owner, args, args.rollout)
+        problem = self._actions.run(caller, args.noop, args.tags)
         return problem if problem else {"accepted": True}

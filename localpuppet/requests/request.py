@@ -16,6 +16,7 @@ from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_duration
 from localpuppet.formats.values import Json
 from localpuppet.requests.lifetime import lifetime_problem
+from localpuppet.requests.rollout import MAX_HOLD, OfRollout, claimed
 from localpuppet.trust.policy import REQUESTS, Policy, decide
 
 MAX_REQUEST = 64 * 1024
@@ -31,10 +32,13 @@ class Disable:
         message: Why, in one line.
         length: The time after which the hold ends by itself, as people write it (`2h`); `None`
             for never.
+        rollout: The rollout whose hold it is, apart from the caller's own; it has a length, of at
+            most `MAX_HOLD` seconds.
     """
 
     message: str
     length: str | None = None
+    rollout: OfRollout | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -48,15 +52,76 @@ class Disable:
         Raises:
             InvalidInputError: They are refused.
         """
-        fields.only(("message", "for"))
-        return cls(
+        fields.only(("message", "for", "rollout"))
+        found = cls(
             message=fields.parsed("message", partial(parse_line, what="message")),
             length=fields.parsed("for", _length) if "for" in fields else None,
+            rollout=OfRollout.read_if_there(fields, step=False),
+        )
+        if found.rollout is not None and not 0 < (found.seconds or 0) <= MAX_HOLD:
+            raise InvalidInputError(
+                f"a rollout's hold is not for up to {MAX_HOLD:g} s", where="request.args.for"
+            )
+        return found
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        length: dict[str, Json] = {} if self.length is None else {"for": self.length}
+        return {"message": self.message, **length, **claimed(self.rollout)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enable:
+    """The arguments of `enable`: end the caller's own hold.
+
+    Attributes:
+        rollout: End that of this rollout in its place.
+    """
+
+    rollout: OfRollout | None = None
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Enable":
+        """Return the arguments.
+
+        Raises:
+            InvalidInputError: They are refused.
+        """
+        fields.only(("rollout",))
+        return cls(rollout=OfRollout.read_if_there(fields, step=False))
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return claimed(self.rollout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusRequest:
+    """The arguments of `status`: how is the node.
+
+    Attributes:
+        may: Actions; the node says which of them its policy denies the caller.
+    """
+
+    may: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, fields: Fields) -> "StatusRequest":
+        """Return the arguments.
+
+        Raises:
+            InvalidInputError: They are refused.
+        """
+        fields.only(("may",))
+        return cls(
+            may=fields.parsed_list("may", _action, minimum=1, maximum=len(REQUESTS))
+            if "may" in fields
+            else ()
         )
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
-        return {"message": self.message, **({} if self.length is None else {"for": self.length})}
+        return {"may": list(self.may)} if self.may else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +131,12 @@ class RunOnce:
     Attributes:
         noop: Only show what would change.
         tags: Apply only what has one of these tags of Puppet's; empty for everything.
+        rollout: The step that the run is: it runs through this rollout's hold, alone, and once.
     """
 
     noop: bool = False
     tags: tuple[str, ...] = ()
+    rollout: OfRollout | None = None
 
     @classmethod
     def read(cls, fields: Fields) -> "RunOnce":
@@ -79,17 +146,19 @@ class RunOnce:
             InvalidInputError: They are refused; so is an empty list of tags, which somebody who
                 filtered too much would be surprised by.
         """
-        fields.only(("noop", "tags"))
+        fields.only(("noop", "tags", "rollout"))
         return cls(
             noop=fields.boolean("noop") if "noop" in fields else False,
             tags=fields.parsed_list("tags", parse_tag, minimum=1, maximum=MAX_TAGS)
             if "tags" in fields
             else (),
+            rollout=OfRollout.read_if_there(fields, step=True),
         )
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
-        return {"noop": self.noop, **({"tags": list(self.tags)} if self.tags else {})}
+        tags: dict[str, Json] = {"tags": list(self.tags)} if self.tags else {}
+        return {"noop": self.noop, **tags, **claimed(self.rollout)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +214,14 @@ class Nothing:
         return {}
 
 
-Arguments = Disable | RunOnce | OfRun | Nothing
+Arguments = Disable | Enable | RunOnce | OfRun | StatusRequest | Nothing
 _ARGUMENTS: Mapping[str, type[Arguments]] = {
     "disable": Disable,
+    "enable": Enable,
     "log": OfRun,
     "report": OfRun,
     "runonce": RunOnce,
+    "status": StatusRequest,
 }
 
 

@@ -9,13 +9,16 @@ from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_time
 
+_ROLLOUT = "/rollout/"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
     """One reason why a node does not run.
 
     Attributes:
-        owner: Who holds it; an owner has at most one hold on a node.
+        owner: Who holds it; an owner has at most one hold on a node. A rollout is an owner of its
+            own: `CALLER/rollout/ID`.
         reason: One printable line.
         since: ISO 8601, UTC.
         until: When it ends by itself; `None` for never.
@@ -49,6 +52,11 @@ class Hold:
             raise StateError(f"is damaged: {error}") from error
         return hold
 
+    @property
+    def of_rollout(self) -> bool:
+        """Whether a rollout holds the node."""
+        return _ROLLOUT in self.owner
+
     def active(self, now: datetime) -> bool:
         """Return whether it holds at `now`."""
         return self.until is None or now < parse_time(self.until)
@@ -58,6 +66,46 @@ class Hold:
         since = f" since {_minutes(self.since)}" if self.since else ""
         deadline = f" until {_minutes(self.until)}" if self.until else ""
         return f"{self.reason} (held by {self.owner}{since}{deadline})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Why a node does not run for now.
+
+    Attributes:
+        reason: The oldest hold, in one line; one of a person's before those of rollouts.
+        rollouts: The owners of the holds of rollouts.
+        alone: Whether no other holds are in force: a step of the rollout may run, and what else
+            waits does so until the rollout is over, whatever its ttl.
+    """
+
+    reason: str
+    rollouts: frozenset[str] = frozenset()
+    alone: bool = False
+
+    @classmethod
+    def by(cls, holds: Iterable[Hold]) -> "Held | None":
+        """Return what these holds in force, oldest first, mean; `None` where there are none."""
+        found = list(holds)
+        if not found:
+            return None
+        others = [hold for hold in found if not hold.of_rollout]
+        owners = frozenset(hold.owner for hold in found if hold.of_rollout)
+        return cls(
+            reason=str((others or found)[0]),
+            rollouts=owners,
+            alone=not others and len(owners) == 1,
+        )
+
+
+def rollout_owner(caller: str, rollout: str) -> str:
+    """Return the owner of a rollout's holds.
+
+    Args:
+        caller: The caller id of who rolls out; it has no `/`.
+        rollout: The rollout's id.
+    """
+    return f"{caller}{_ROLLOUT}{rollout}"
 
 
 def _minutes(text: str) -> str:

@@ -148,13 +148,16 @@ class Holds:
         elif not ours and content is not None:
             remove(self._disable_file)
 
-    def check(self) -> None:
+    def check(self, *, through: str | None = None) -> None:
         """Refuse a run while a hold is in force.
 
+        Args:
+            through: The owner whose own hold does not stop the run.
+
         Raises:
-            OnHoldError: One is.
+            OnHoldError: Another's is.
         """
-        holds = self.active()
+        holds = [hold for hold in self.active() if hold.owner != through]
         if holds:
             others = f" and {len(holds) - 1} more" if len(holds) > 1 else ""
             raise OnHoldError(f"on hold: {holds[0]}{others}", hint=_ENDING)

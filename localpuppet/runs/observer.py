@@ -48,6 +48,9 @@ class Unseen:
     def count(self, done: int, total: int, things: str) -> None:
         """Take how much is done."""
 
+    def title(self, text: str) -> None:
+        """Take what goes on now."""
+
     def note(self, text: str) -> None:
         """Write a note to standard error; a reader that went away must not end the run."""
         with suppress(OSError, ValueError):

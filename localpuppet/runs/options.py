@@ -20,6 +20,7 @@ class RunOptions:
         cause: What led to it.
         document: A node document of another time to use as it is (a rollback).
         despite_hold: Run while a hold is in force; only a run that changes nothing may.
+        through: The owner of a hold that does not stop this run: the rollout that asks for it.
         causes: The agent's causes, as `Batch.to_dict()` gives them, and their `paths`.
     """
 
@@ -31,6 +32,7 @@ class RunOptions:
     cause: str
     document: NodeDocument | None = None
     despite_hold: bool = False
+    through: str | None = None
     causes: Mapping[str, Any] = field(default_factory=dict)
 
     @property

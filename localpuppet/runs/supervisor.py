@@ -186,7 +186,7 @@ class Supervisor:
 
     def _check_holds(self, options: RunOptions) -> None:
         if not (options.noop and options.despite_hold):
-            self.holds.check()
+            self.holds.check(through=options.through)
         elif held := self.holds.active():
             self._observer.note(f"on hold, and this run changes nothing: {held[0]}")
 

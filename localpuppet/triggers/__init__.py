@@ -1,5 +1,6 @@
 """What makes nodes run: triggers, their causes and chains, and what became of them.
 
-decides: `admission`, `cause`, `chain`, `change`, `coalescing`, `kick`, `outcome`, `trigger`.
-acts: `awaiting`, `held_kicks`, `inbox`, `kick_sending`, `sending`.
+decides: `admission`, `cause`, `chain`, `change`, `coalescing`, `kick`, `outcome`, `steps`,
+    `trigger`.
+acts: `awaiting`, `held_kicks`, `inbox`, `kick_sending`, `sending`, `step_table`.
 """

@@ -27,6 +27,7 @@ class CauseKind(StrEnum):
     MANUAL = "manual"
     REQUEST = "request"
     QUERY = "query"  # what another node says of itself changed an answer
+    ROLLOUT = "rollout"  # a step of a rollout: it runs alone, and never twice
 
 
 _ALONG_A_PATH = (CauseKind.TRIGGER, CauseKind.QUERY)
@@ -38,7 +39,8 @@ class Cause:
 
     Attributes:
         kind: Where it comes from.
-        sender: The node that sent the trigger, whoever made the request, else this node.
+        sender: The node that sent the trigger, whoever made the request, the owner of the
+            rollout's hold, else this node.
         uuid: Its id, unique for its sender.
         tags: What the sender says it is about; for people, they limit no run.
         path: The nodes along which a trigger came, the sender last, or a change, the node that
@@ -137,4 +139,6 @@ class Cause:
             return f"change of {self.path[-1]}"
         if self.kind in (CauseKind.TRIGGER, CauseKind.REQUEST):
             return f"{self.kind} from {self.sender}"
+        if self.kind is CauseKind.ROLLOUT:
+            return f"a step of {self.sender}"
         return str(self.kind)

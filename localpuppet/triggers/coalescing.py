@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from localpuppet.formats.names import NodeName
-from localpuppet.triggers.cause import Cause
+from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.trust.quota import Quota
 
 MAX_WAITING = 20_000
@@ -100,6 +100,12 @@ class Batch:
     def paths(self) -> tuple[Path, ...]:
         """The different paths along which the causes came; `()` where a chain begins here."""
         return tuple(self._paths)
+
+    @property
+    def rollout(self) -> str | None:
+        """The owner of the rollout's hold whose step this is; `None` where it is not a step."""
+        steps = (one for one in self._spelt.values() if one.kind is CauseKind.ROLLOUT)
+        return next((one.sender for one in steps), None)
 
     @property
     def noop(self) -> bool:
@@ -259,6 +265,17 @@ class Coalescer:
             return CoalescerStep()
         self.running, self.waiting = self.waiting, None
         return CoalescerStep(start=self.running)
+
+    def run_alone(self, cause: Cause) -> Batch:
+        """Have a cause run that waits elsewhere: a step of a rollout settles no other cause.
+
+        End it by `ended` or `give_up`; it is not put back.
+        """
+        if self.running is not None:
+            raise RuntimeError("a run is on: a bug of the caller")
+        self.running = Batch()
+        self.running.add(cause)
+        return self.running
 
     def ended(self) -> tuple[str, ...]:
         """Settle the causes of the run: it started and is over, whatever its outcome.

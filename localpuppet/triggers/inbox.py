@@ -8,16 +8,19 @@ known whatever somebody does to the clock.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.errors import StateError
+from localpuppet.errors import LocalpuppetError, StateError
 from localpuppet.formats.strict_json import loads
 from localpuppet.machine.database import Database
 from localpuppet.machine.id_table import ALWAYS, TABLES, IdTable, from_first_format
 from localpuppet.machine.ports import Clock
+from localpuppet.triggers import step_table
 from localpuppet.triggers.cause import Cause
 from localpuppet.triggers.outcome import MOST, TriggerOutcome
+from localpuppet.triggers.step_table import Step, StepState
 
 _VERSION = 2
 _EVERYBODY = ""  # ids have their sender in them; nobody has a quota here
@@ -29,7 +32,21 @@ CREATE TABLE IF NOT EXISTS settled (
     number INTEGER PRIMARY KEY, outcome TEXT NOT NULL
 ) STRICT;
 {TABLES}
+{step_table.TABLES}
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedStep:
+    """What came of asking for a step.
+
+    Attributes:
+        step: What is known of it.
+        new: Whether it is to be run: it was not asked for before.
+    """
+
+    step: Step
+    new: bool
 
 
 class Inbox:
@@ -80,12 +97,84 @@ class Inbox:
                 self._ids.add(connection, _EVERYBODY, cause.id, until)
             self._ids.forget(connection, now)
 
-    def settle(self, identifiers: Iterable[str], outcomes: Sequence[TriggerOutcome] = ()) -> None:
+    def hear_rollout(self, owner: str, epoch: int) -> None:
+        """Note an epoch of a rollout; see `step_table.hear`.
+
+        Raises:
+            BusyError: A newer one is known.
+            StateError: It is not on the disk.
+        """
+        with self._database.transaction() as connection:
+            step_table.hear(connection, owner, epoch, now=int(self._clock.now().timestamp()))
+
+    def step(
+        self,
+        cause: Cause,
+        number: int,
+        *,
+        epoch: int,
+        problem: Callable[[], LocalpuppetError | None],
+    ) -> AskedStep:
+        """Write a step of a rollout down, with its cause, unless it was asked for before.
+
+        Args:
+            cause: What its run is for; its sender is the owner of the rollout's hold.
+            number: Which step.
+            epoch: The rollout's.
+            problem: Returns why a new step is not taken, if so.
+
+        Raises:
+            BusyError: A newer epoch is known.
+            LocalpuppetError: The problem.
+            StateError: It is not on the disk.
+        """
+        now = int(self._clock.now().timestamp())
+        owner = cause.sender
+        with self._database.transaction() as connection:
+            step_table.hear(connection, owner, epoch, now=now)
+            known = step_table.known(connection, owner, number)
+            if known and not step_table.may_begin_anew(connection, owner, number, epoch):
+                return AskedStep(step=known, new=False)
+            if (error := problem()) is not None:
+                raise error
+            step_table.add(connection, owner, number, epoch=epoch, cause=cause.id, now=now)
+            connection.execute(
+                "INSERT OR IGNORE INTO causes (id, cause) VALUES (?, ?)",
+                (cause.id, json.dumps(cause.to_dict())),
+            )
+        return AskedStep(step=Step(state=StepState.WAITING), new=True)
+
+    def set_began(self, identifier: str, *, began: bool) -> None:
+        """Note that the run of a step begins, before it does; or that it did not after all.
+
+        Raises:
+            StateError: It is not on the disk.
+        """
+        with self._database.transaction() as connection:
+            step_table.set_began(connection, identifier, began=began)
+
+    def began(self, identifier: str) -> bool:
+        """Return whether the run of a step had begun.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.use() as connection:
+            return step_table.began(connection, identifier)
+
+    def settle(
+        self,
+        identifiers: Iterable[str],
+        outcomes: Sequence[TriggerOutcome] = (),
+        *,
+        reasons: Mapping[str, str] | None = None,
+    ) -> None:
         """Take causes out, and write down what became of them.
 
         Args:
             identifiers: The ids of the causes.
             outcomes: What is to be told of them; the newest `MOST` are kept.
+            reasons: Id of a cause → why it did not succeed, for steps of rollouts.
 
         Raises:
             StateError: They are still on the disk, and will be settled again.
@@ -98,6 +187,8 @@ class Inbox:
                 "INSERT INTO settled (outcome) VALUES (?)",
                 [(json.dumps(outcome.to_dict()),) for outcome in outcomes],
             )
+            for outcome in outcomes:
+                step_table.end(connection, outcome, reasons or {})
             connection.execute(
                 "DELETE FROM settled WHERE number <= (SELECT max(number) FROM settled) - ?", (MOST,)
             )

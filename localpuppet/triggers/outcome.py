@@ -13,6 +13,8 @@ from typing import Any
 
 MOST = 32
 DROPPED = "dropped"
+_GOOD = ("changed", "unchanged", "ended")  # the last is that of a command of the site's
+INTERRUPTED = "interrupted"  # of a step of a rollout whose agent was killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class TriggerOutcome:
         types = {"sender": str, "uuid": str, "timestamp": int, "outcome": str}
         if any(type(raw.get(key)) is not kind for key, kind in types.items()):
             return None
-        if type(raw.get("run")) not in (str, type(None)):
+        if type(raw.get("run", ...)) not in (str, type(None)):
             return None
         return cls(**{key: raw[key] for key in cls.__slots__})
 
@@ -76,6 +78,11 @@ class TriggerOutcome:
             return True
         placed = self.timestamp >= sent.stop or (idle and self.timestamp in sent)
         return placed and self.outcome != DROPPED
+
+
+def succeeded(outcome: str) -> bool:
+    """Return whether an outcome that a node tells is a success."""
+    return outcome in _GOOD
 
 
 def of_run(sent: Mapping[str, int], *, run: str | None, outcome: str) -> list[TriggerOutcome]:

@@ -2,6 +2,6 @@
 
 acts: `agent_child`, `agent_run_side`, `agent_service`, `evaluating`, `exports`, `fleet`,
     `forge`, `good_run`, `identity`, `instance`, `inventory`, `kicks`, `made_anew`, `makers`,
-    `node`, `owned_bus`, `puppet_calls`, `puppet_environment`, `reactions`, `releases`, `run`,
-    `run_async`, `web`.
+    `node`, `owned_bus`, `puppet_calls`, `puppet_environment`, `reactions`, `releases`, `rollout`,
+    `run`, `run_async`, `web`.
 """

@@ -45,6 +45,7 @@ def run_order(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
             user="agent",
             cause=order.text[:200],
             causes=order.causes,
+            through=order.through,
         )
         with node.attempts.noted(options, source=str(node.settings.input)) as named:
             try:

@@ -12,6 +12,7 @@ from localpuppet.agent.command_runner import CommandRunner
 from localpuppet.agent.fork_runner import ForkRunner
 from localpuppet.agent.lock_users import LockUsers
 from localpuppet.agent.log import AgentLog
+from localpuppet.agent.rollout_steps import RolloutSteps
 from localpuppet.agent.run_service import RunParts
 from localpuppet.agent.run_side import LocalRunSide
 from localpuppet.agent.runner import Runner
@@ -27,6 +28,7 @@ from localpuppet.machine.flock import Flock
 from localpuppet.machine.service_manager import ServiceManager
 from localpuppet.machine.unix_socket import listen
 from localpuppet.requests.handler import Actions, RequestHandler
+from localpuppet.runs.hold import Held
 from localpuppet.runs.holds import Holds
 from localpuppet.triggers.admission import Admission
 from localpuppet.triggers.cause import CauseKind
@@ -65,7 +67,8 @@ def run_parts(
     manager = ServiceManager.from_environment()
     runner = _runner(node)
     holds = _KnownHolds(node)
-    agent = _agent(fleet, log, runner, holds)
+    inbox = Inbox(node.settings.state / "agent" / "inbox.sqlite", node.clock)
+    agent = _agent(fleet, log, runner, holds, inbox)
     keeper = _keeper(node, log, agent, store)
 
     def paths(run: str | None) -> Iterable[tuple[NodeName, ...]]:
@@ -83,7 +86,8 @@ def run_parts(
         clock=node.clock,
         every=node.fleet_settings.agent.every,
     )
-    desk = _desk(fleet, log, agent, describer, holds)
+    steps = RolloutSteps(agent, inbox=inbox, holds=holds, clock=node.clock)
+    desk = _desk(fleet, log, holds, _actions(agent, describer, steps))
     inventory = InventoryWiring(node, fleet=fleet)
     return RunParts(
         agent=agent,
@@ -144,14 +148,10 @@ def _agent(
     log: AgentLog,
     runner: Runner,
     holds: Callable[[], Holds],
+    inbox: Inbox,
 ) -> Agent:
     node = fleet.node
 
-    def hold_reason() -> str | None:
-        active = holds().active()
-        return str(active[0]) if active else None
-
-    inbox = Inbox(node.settings.state / "agent" / "inbox.sqlite", node.clock)
     admission = Admission(
         me=fleet.name,
         trigger_refusal=partial(trigger_refusal, node.settings.policy),
@@ -161,7 +161,7 @@ def _agent(
         admission=SignedAdmission(admission, fleet.verifier, node.clock),
         inbox=inbox,
         runner=runner,
-        hold_reason=hold_reason,
+        held=lambda: Held.by(holds().active()),
         clock=node.clock,
         log=log,
     )
@@ -190,31 +190,32 @@ def _keeper(
 
 
 def _desk(
-    fleet: FleetWiring,
-    log: AgentLog,
-    agent: Agent,
-    describer: Describer,
-    holds: Callable[[], Holds],
+    fleet: FleetWiring, log: AgentLog, holds: Callable[[], Holds], actions: Actions
 ) -> RequestHandler:
+    return RequestHandler(
+        reception=fleet.identity.reception(),
+        signer=fleet.signer,
+        holds=holds,
+        actions=actions,
+        clock=fleet.node.clock,
+        log=log,
+    )
+
+
+def _actions(agent: Agent, describer: Describer, steps: RolloutSteps) -> Actions:
     def run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:
         return agent.request_run(
             CauseKind.REQUEST, sender=caller, noop=noop, puppet_tags=puppet_tags
         )
 
-    return RequestHandler(
-        reception=fleet.identity.reception(),
-        signer=fleet.signer,
-        holds=holds,
-        actions=Actions(
-            status=describer.status,
-            last_run=describer.last_run,
-            report=describer.report,
-            log=describer.log,
-            run=run,
-            changed=agent.recheck,
-        ),
-        clock=fleet.node.clock,
-        log=log,
+    return Actions(
+        status=describer.status,
+        last_run=describer.last_run,
+        report=describer.report,
+        log=describer.log,
+        run=run,
+        changed=agent.recheck,
+        rollout=steps,
     )
 
 

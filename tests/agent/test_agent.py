@@ -14,6 +14,7 @@ from localpuppet.agent.agent import MANY, Agent
 from localpuppet.agent.runner import Fate, RunEnd
 from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
+from localpuppet.runs.hold import Held
 from localpuppet.triggers.admission import Admission
 from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
@@ -54,7 +55,7 @@ class Rig:
             ),
             inbox=self.inbox,
             runner=self.runner,
-            hold_reason=self.held,
+            held=self.held,
             clock=self.clock,
             log=self.log,
         )
@@ -65,10 +66,14 @@ class Rig:
     def work(self) -> Coroutine[Any, Any, None]:
         return self.agent.work(self.stop, alive=self.live, pulse=self.pulse)
 
-    def held(self) -> str | None:
+    def held(self) -> Held | None:
         if self.hold == ["damaged"]:
             raise StateError("a hold is damaged")
-        return self.hold[0] if self.hold else None
+        if not self.hold:
+            return None
+        rollouts = frozenset(one for one in self.hold if "/rollout/" in one)
+        alone = len(rollouts) == len(self.hold) == 1
+        return Held(reason=self.hold[0], rollouts=rollouts, alone=alone)
 
     def live(self) -> None:
         self.alive += 1

@@ -17,6 +17,7 @@ from localpuppet.agent.runner import Order, RunEnd
 from localpuppet.formats.names import NodeName
 from localpuppet.machine.clock import SystemClock
 from localpuppet.machine.service_manager import ServiceManager
+from localpuppet.runs.hold import Held
 from localpuppet.triggers.admission import Admission
 from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
@@ -114,10 +115,10 @@ class Stuck:
         self.open.set()
         self.entered = threading.Event()
 
-    def held(self) -> str:
+    def held(self) -> Held:
         self.entered.set()
         assert self.open.wait(PATIENCE)
-        return "on hold"
+        return Held(reason="on hold")
 
 
 class NoRunner:
@@ -146,7 +147,7 @@ def test_a_stuck_work_loop_gives_no_sign_of_life(tmp_path: Path, manager: Manage
             ),
             inbox=inbox,
             runner=NoRunner(),
-            hold_reason=stuck.held,
+            held=stuck.held,
             clock=clock,
             log=FakeLog(),
         )

@@ -12,7 +12,7 @@ from localpuppet.errors import IntegrityError
 from localpuppet.formats.names import NodeName
 from localpuppet.requests.admission import Refusal, RequestAdmission
 from localpuppet.requests.messages import answer, ask, read_answer
-from localpuppet.requests.request import Disable, Nothing, Request, RunOnce
+from localpuppet.requests.request import Disable, Enable, Request, RunOnce, StatusRequest
 from localpuppet.trust.authority import Authority
 from localpuppet.trust.seen import Seen
 from localpuppet.trust.signing import MessageKind
@@ -100,7 +100,7 @@ def test_a_request_and_its_answer(desk: Desk) -> None:
 
 
 def test_a_refusal_can_be_told_to_who_asked(desk: Desk) -> None:
-    request, token = desk.ask(action="status", args=Nothing())
+    request, token = desk.ask(action="status", args=StatusRequest())
     refusal = desk.refused(token, "denied by policy line 1")
     assert refusal.request == request
     long = refusal.reason + "\n\x1b" + "x" * 2000
@@ -151,14 +151,14 @@ def test_who_did_not_ask_is_not_answered(desk: Desk) -> None:
 
 
 def test_only_what_is_admitted_takes_room_in_the_memory(desk: Desk) -> None:
-    for action, args in (("status", Nothing()), ("enable", Nothing())):
+    for action, args in (("status", StatusRequest()), ("enable", Enable())):
         desk.refused(desk.ask(action=action, args=args)[1], "denied")
     desk.refused(desk.ask(node=NodeName.parse("lb02.example.net"))[1], "not for")
     assert not (desk.directory / "state").exists()
 
 
 def test_a_denied_request_may_be_sent_again_when_the_policy_allows_it(desk: Desk) -> None:
-    _, token = desk.ask(action="status", args=Nothing())
+    _, token = desk.ask(action="status", args=StatusRequest())
     desk.refused(token, "denied")
     write(desk.policy, POLICY + b"allow\tchoria=alice\tstatus\t*\t*\n")
     assert isinstance(desk.reception.receive(token), Request)
@@ -194,7 +194,8 @@ def test_a_caller_with_one_right_takes_nobody_elses(desk: Desk) -> None:
         clock=desk.clock,
     )
     found = [
-        reception.receive(desk.ask(mallory, action="status", args=Nothing())[1]) for _ in range(60)
+        reception.receive(desk.ask(mallory, action="status", args=StatusRequest())[1])
+        for _ in range(60)
     ]
     admitted = [one for one in found if isinstance(one, Request)]
     assert len(admitted) == 20

@@ -7,13 +7,22 @@ from typing import Any
 
 import pytest
 
-from localpuppet.errors import InvalidInputError
-from localpuppet.formats.names import NodeName, RunId
+from localpuppet.errors import InvalidInputError, OnHoldError
+from localpuppet.formats.names import NodeName, RolloutId, RunId
 from localpuppet.formats.values import Json
 from localpuppet.requests.admission import RequestAdmission
 from localpuppet.requests.handler import Actions, RequestHandler
 from localpuppet.requests.messages import ask, read_answer
-from localpuppet.requests.request import Arguments, Disable, Nothing, OfRun, RunOnce
+from localpuppet.requests.request import (
+    Arguments,
+    Disable,
+    Enable,
+    Nothing,
+    OfRun,
+    RunOnce,
+    StatusRequest,
+)
+from localpuppet.requests.rollout import OfRollout
 from localpuppet.runs.holds import Holds
 from localpuppet.trust.seen import Seen
 from tests.doubles.certificates import write
@@ -29,6 +38,25 @@ allow	choria=bob	enable	*	*
 """
 
 
+class Rollouts:
+    """What a node does for rollouts, written down."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, int]] = []
+        self.held = ""
+
+    def hear(self, owner: str, rollout: OfRollout) -> None:
+        self.asked.append(("hear", owner, rollout.epoch))
+
+    def check_hold(self, owner: str) -> None:
+        if self.held:
+            raise OnHoldError(self.held)
+
+    def run(self, owner: str, args: RunOnce, rollout: OfRollout) -> dict[str, Json]:
+        self.asked.append(("run", owner, rollout.step))
+        return {"accepted": True}
+
+
 class Site:
     """A desk, and two people before it."""
 
@@ -38,6 +66,7 @@ class Site:
         self.alice, self.bob, self.node = person("alice"), person("bob"), person(NODE)
         self.runs: list[tuple[str, bool, Sequence[str]]] = []
         self.changes = 0
+        self.rollout = Rollouts()
         self.problem: str | None = None
         self.holds = Holds(directory / "holds", None, self.clock)
         self.verifier = verifier(directory, self.alice, self.bob, self.node)
@@ -61,6 +90,7 @@ class Site:
                 log=self.tell,
                 run=self.run,
                 changed=self.change,
+                rollout=self.rollout,
             ),
             clock=self.clock,
             log=self.log,
@@ -161,3 +191,34 @@ async def test_nobody_is_answered_who_cannot_be_believed(site: Site) -> None:
     assert await site.desk.serve(token) is None, "a second time"
     assert len(site.runs) == 1
     assert json.dumps(request.to_dict())
+
+
+async def test_a_rollout_has_a_hold_of_its_own_whose_owner_the_node_sets(site: Site) -> None:
+    rollout = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=2)
+    owner = "choria=alice/rollout/20261122T110000Z-0a1b"
+    await site.ask("disable", Disable(message="mine"))
+    found = await site.ask("disable", Disable(message="r", length="10m", rollout=rollout))
+    assert found["hold"]["owner"] == owner
+    assert [hold.owner for hold in site.holds.active()] == ["choria=alice", owner]
+    site.clock.advance(60)
+    renewed = await site.ask("disable", Disable(message="r", length="10m", rollout=rollout))
+    assert renewed["hold"]["since"] == found["hold"]["since"]
+    assert renewed["hold"]["until"] > found["hold"]["until"]
+    ended = await site.ask("enable", Enable(rollout=rollout))
+    assert [hold["owner"] for hold in ended["ended"]] == [owner]
+    assert [hold.owner for hold in site.holds.active()] == ["choria=alice"]
+    site.rollout.held = "on hold: work"
+    asked = Disable(message="r", length="10m", rollout=rollout)
+    assert await site.ask("disable", asked) == "on hold: work"
+    assert site.rollout.asked == [("hear", owner, 2)] * 4
+    step = OfRollout(id=rollout.id, epoch=2, step=7)
+    assert await site.ask("runonce", RunOnce(rollout=step)) == {"accepted": True}
+    assert site.rollout.asked[-1] == ("run", owner, 7)
+    assert site.runs == []
+
+
+async def test_a_caller_can_ask_what_is_allowed(site: Site) -> None:
+    asked = StatusRequest(may=("status", "enable", "log"))
+    assert await site.ask("status", asked) == {"state": "idle", "denied": {}}
+    found = await site.ask("status", asked, who="bob")
+    assert "denied by policy" in found, "status itself"

@@ -12,7 +12,14 @@ from localpuppet.formats.names import NodeName, SignerName
 from localpuppet.requests import reply as replies
 from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.requests.reply import Reply
-from localpuppet.requests.request import Disable, Nothing, Request, RunOnce, misdirection, refusal
+from localpuppet.requests.request import (
+    Disable,
+    Request,
+    RunOnce,
+    StatusRequest,
+    misdirection,
+    refusal,
+)
 from localpuppet.trust.policy import Policy
 
 NOW = 1795000000
@@ -49,7 +56,7 @@ def test_a_request_is_what_it_was() -> None:
     assert isinstance(disable.args, Disable)
     assert disable.args.seconds == 7200
     assert Request.parse(json.dumps(disable.to_dict()).encode()) == disable
-    assert parse(action="status").args == Nothing()
+    assert parse(action="status").args == StatusRequest()
 
 
 @pytest.mark.parametrize(

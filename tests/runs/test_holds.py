@@ -8,7 +8,7 @@ import pytest
 from localpuppet.errors import BusyError, OnHoldError, StateError
 from localpuppet.formats.times import show_time
 from localpuppet.puppet.run_lock import PuppetRunLock
-from localpuppet.runs.hold import Hold
+from localpuppet.runs.hold import Held, Hold, rollout_owner
 from localpuppet.runs.holds import Holds
 from tests.doubles.ports import FakeClock, FakeProcesses
 
@@ -136,3 +136,30 @@ def test_a_lock_that_became_somebody_elses_is_left_alone(tmp_path: Path) -> None
     path.write_text("4242")
     lock.release()
     assert path.read_text() == "4242"
+
+
+def test_a_rollout_runs_through_its_own_hold_and_no_other(holds: Holds, clock: FakeClock) -> None:
+    mine = rollout_owner("choria=alice", "r1")
+    holds.add(hold(mine, clock))
+    holds.check(through=mine)
+    with pytest.raises(OnHoldError):
+        holds.check()
+    with pytest.raises(OnHoldError, match="for choria=alice/rollout/r1"):
+        holds.check(through=rollout_owner("choria=alice", "r2"))
+    holds.add(hold("bob", clock))
+    with pytest.raises(OnHoldError, match="for bob"):
+        holds.check(through=mine)
+
+
+def test_what_holds_mean_for_what_waits(clock: FakeClock) -> None:
+    mine = hold(rollout_owner("choria=alice", "r1"), clock)
+    other = hold(rollout_owner("choria=bob", "r2"), clock)
+    person = hold("bob", clock)
+    assert Held.by([]) is None
+    assert Held.by([mine]) == Held(reason=str(mine), rollouts=frozenset([mine.owner]), alone=True)
+    both = Held.by([mine, person])
+    assert both == Held(reason=str(person), rollouts=frozenset([mine.owner]), alone=False)
+    two = Held.by([mine, other])
+    assert two is not None
+    assert not two.alone
+    assert Held.by([person]) == Held(reason=str(person))

@@ -18,7 +18,7 @@ from localpuppet.releases.ledger import Ledger, Rollback
 from localpuppet.releases.release import Release
 from localpuppet.runs.hold import Hold
 from localpuppet.runs.records import RunDirectory
-from localpuppet.runs.run import Outcome, Status
+from localpuppet.runs.run import Outcome, State, Status
 from tests.doubles.ports import FakeChild, Started
 from tests.rigs.supervised import APP, DOCUMENT, Site, metric, said
 
@@ -135,6 +135,13 @@ def test_a_hold_is_honoured_before_puppets_own_lock_is_touched(site: Site) -> No
     assert site.run_lock.read_text() == "4242", "what is not ours is left alone"
     site.run_lock.unlink()
     assert (runs(site), site.processes.started, site.free) == ([], [], True)
+
+
+def test_a_hold_lets_the_run_of_its_own_rollout_through(site: Site) -> None:
+    hold(site)
+    with pytest.raises(OnHoldError):
+        site.supervisor().apply(site.prepared(through="bob"))
+    assert site.supervisor().apply(site.prepared(through="alice")).state is State.FINISHED
 
 
 def test_a_hold_that_is_over_is_no_hold_and_lets_puppets_agent_go_on(site: Site) -> None:

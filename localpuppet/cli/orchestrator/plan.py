@@ -1,14 +1,11 @@
 """`localpuppet plan`: in which order the nodes of a site run."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from localpuppet.cli import render
-from localpuppet.formats.names import NodeName
+from localpuppet.cli.orchestrator.site_options import read_plan, site_options, without_collector
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -37,26 +34,7 @@ Exit codes: 0 there is a plan, 2 the site is refused, has no order, or the selec
 matches no node.
 """,
 )
-@click.option(
-    "--site",
-    "source",
-    required=True,
-    metavar="FILE",
-    help="The site: a file of ours, or Puppet's environment graph (JSON); '-' for standard input.",
-)
-@click.option(
-    "--instance",
-    "instances",
-    multiple=True,
-    metavar="NAME",
-    help="Only this application instance; again for more.",
-)
-@click.option(
-    "--nodes",
-    multiple=True,
-    metavar="NODE,…",
-    help="Only these nodes; what others produce is taken as it stands.",
-)
+@site_options(required=True)
 @click.option("--json", "form", flag_value="json", help="Print the plan as JSON.")
 @click.option("--svg", "form", flag_value="svg", help="Print a picture.")
 @click.option("--dot", "form", flag_value="dot", help="Print the picture for Graphviz.")
@@ -73,18 +51,8 @@ def plan_command(
 
     Every node that consumes something runs after all nodes that produce it. Nothing is run.
     """
-    from localpuppet.orchestrator.plan import Selection, make_plan
-    from localpuppet.orchestrator.site_file import place, read_site
-
-    names = [name for text in nodes for name in text.split(",")]
-    selection = Selection(
-        instances=tuple(dict.fromkeys(instances)),
-        nodes=tuple(NodeName.parse(name) for name in dict.fromkeys(names)),
-    )
-    with _without_collector():
-        site = read_site(source, node.documents)
-        found = make_plan(site, selection, where=place(source))
-        _show(found, form)
+    with without_collector():
+        _show(read_plan(node, source, instances, nodes), form)
 
 
 def _show(plan: "Plan", form: str | None) -> None:
@@ -107,18 +75,3 @@ def _show(plan: "Plan", form: str | None) -> None:
     render.emit(plan_text.as_choria(plan).removesuffix("\n"))
     if repeated := plan_text.repeated(plan):
         render.say(f"# {repeated}", err=True)
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Keep the collector of cycles away: a plan makes many values, and all of them stay.
-
-    It would look at each again and again, which is half of the time of a large plan.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

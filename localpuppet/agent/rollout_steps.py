@@ -1,0 +1,88 @@
+"""What a rollout asks of this node: its hold, and the runs that go through that hold.
+
+Owns: which of these are taken, and what is told of a step. Refuses to know: signatures and rights
+(`requests.admission`), how a step is run (`agent.agent`).
+"""
+
+from collections.abc import Callable, Mapping
+
+from localpuppet.agent.agent import Agent
+from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
+from localpuppet.formats.values import Json
+from localpuppet.machine.ports import Clock
+from localpuppet.requests.request import RunOnce
+from localpuppet.requests.rollout import OfRollout, step_uuid
+from localpuppet.runs.holds import Holds
+from localpuppet.triggers.cause import Cause, CauseKind
+from localpuppet.triggers.inbox import Inbox
+
+
+class RolloutSteps:
+    """Where rollouts' requests are decided.
+
+    Args:
+        agent: Runs the steps.
+        inbox: Remembers them.
+        holds: Returns the holds on this node.
+        clock: The node's clock.
+    """
+
+    def __init__(
+        self, agent: Agent, *, inbox: Inbox, holds: Callable[[], Holds], clock: Clock
+    ) -> None:
+        self._agent = agent
+        self._inbox = inbox
+        self._holds = holds
+        self._clock = clock
+
+    def hear(self, owner: str, rollout: OfRollout) -> None:
+        """Note that a rollout speaks to this node.
+
+        Raises:
+            BusyError: A newer epoch of it is known.
+            StateError: It cannot be remembered.
+        """
+        self._inbox.hear_rollout(owner, rollout.epoch)
+
+    def check_hold(self, owner: str) -> None:
+        """Refuse a hold where somebody else has one: of two rollouts the first has the node.
+
+        A rollout that has its hold keeps it, whoever came since.
+
+        Raises:
+            OnHoldError: Somebody else holds the node.
+        """
+        holds = self._holds().active()
+        if holds and all(hold.owner != owner for hold in holds):
+            raise OnHoldError(f"on hold: {holds[0]}")
+
+    def run(self, owner: str, args: RunOnce, rollout: OfRollout) -> Mapping[str, Json]:
+        """Take a step, or tell what became of it: a step runs once.
+
+        Raises:
+            OnHoldError: The rollout does not hold the node, or not alone.
+            BusyError: A newer epoch of the rollout is known.
+            StateError: It is not on the disk.
+        """
+        cause = Cause(
+            kind=CauseKind.ROLLOUT,
+            sender=owner,
+            uuid=step_uuid(owner, rollout.step),
+            timestamp=int(self._clock.now().timestamp()),
+            expires=None,
+            noop=args.noop,
+            puppet_tags=args.tags,
+        )
+        step = self._inbox.step(
+            cause, rollout.step, epoch=rollout.epoch, problem=lambda: self._problem(owner)
+        )
+        if step.new:
+            self._agent.take_step(cause)
+        return {"accepted": True, "step": step.step.to_dict()}
+
+    def _problem(self, owner: str) -> LocalpuppetError | None:
+        holds = self._holds().active()
+        if all(hold.owner != owner for hold in holds):
+            return BusyError("the rollout does not hold this node: its hold is over")
+        others = [hold for hold in holds if hold.owner != owner]
+        return OnHoldError(f"on hold: {others[0]}") if others else None

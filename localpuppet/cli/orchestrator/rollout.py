@@ -1,0 +1,31 @@
+"""`localpuppet rollout`: carry a plan out, watch it, go on with it."""
+
+import click
+
+from localpuppet.cli.lazy_group import Verbs
+
+# Verb → module, as in main.
+VERBS = {
+    "list": "orchestrator.rollout_told",
+    "report": "orchestrator.rollout_told",
+    "resume": "orchestrator.rollout_run",
+    "run": "orchestrator.rollout_run",
+    "status": "orchestrator.rollout_told",
+    "stop": "orchestrator.rollout_stop",
+}
+
+EPILOG = """\b
+Examples:
+  localpuppet rollout run --site site.yaml --canary 1 --window 5
+  localpuppet rollout run --query role=web --order none --batch 25%
+  localpuppet rollout status --watch
+  localpuppet rollout list
+  localpuppet rollout report 20261122T110000Z-0a1b --json
+  localpuppet rollout resume 20261122T110000Z-0a1b
+  localpuppet rollout stop
+"""
+
+
+@click.group(cls=Verbs, verbs=VERBS, epilog=EPILOG, no_args_is_help=True)
+def rollout_command() -> None:
+    """Run many nodes in the right order, and survive whoever does it."""

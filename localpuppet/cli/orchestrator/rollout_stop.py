@@ -1,0 +1,42 @@
+"""`localpuppet rollout stop`: no more nodes start."""
+
+import click
+
+from localpuppet.cli import render
+from localpuppet.formats.names import RolloutId
+from localpuppet.wiring.node import NodeWiring
+
+
+@click.command(
+    "stop",
+    epilog="""\b
+Examples:
+  localpuppet rollout stop
+  localpuppet rollout stop 20261122T110000Z-0a1b
+
+Exit codes: 0 it is being stopped, or is over; 2 it was over already; 69 the bus is away.
+""",
+)
+@click.argument("rollout", required=False, metavar="[ID]")
+@click.pass_obj
+def stop_command(node: NodeWiring, rollout: str | None) -> int:
+    """Stop the rollout ID, or the newest: no more nodes start, and all are given back.
+
+    Where no process goes on with it any more (it was killed), its nodes are given back now.
+    """
+    from localpuppet.cli.orchestrator.rollout_text import outcome
+    from localpuppet.orchestrator.rollout.report import Report
+    from localpuppet.wiring.rollout import RolloutWiring
+    from localpuppet.wiring.run_async import run
+
+    wiring = RolloutWiring(node)
+    journal = wiring.journals.open(None if rollout is None else RolloutId.parse(rollout))
+    if journal.taken:
+        journal.ask_to_stop(wiring.caller)
+        journal.close()
+        render.emit("asked to stop: runs that are on end first")
+        return 0
+    run(wiring.give_up(journal, lambda _: None))
+    render.emit(outcome(Report.of(journal.events(), taken=False)))
+    journal.close()
+    return 0

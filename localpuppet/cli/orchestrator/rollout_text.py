@@ -1,0 +1,175 @@
+"""A rollout as a person reads it: while it goes on, and afterwards."""
+
+from collections.abc import Callable, Sequence
+
+import click
+
+from localpuppet.cli import render, render_run
+from localpuppet.formats.times import show_duration
+from localpuppet.orchestrator.rollout.events import (
+    Began,
+    Ended,
+    Event,
+    Fate,
+    Resumed,
+    Skipped,
+    Started,
+    Stopped,
+    Turn,
+)
+from localpuppet.orchestrator.rollout.report import RUNNING, Report
+from localpuppet.orchestrator.rollout.state import State
+
+_COLORS = {
+    "done": "green",
+    "succeeded": "green",
+    "changed": "green",
+    "unchanged": "green",
+    "failed": "red",
+    "failures": "red",
+    "silent": "red",
+    "running": "cyan",
+}
+
+
+def coloured(word: str) -> str:
+    """Return a fate, an outcome or a rollout's state in its colour; yellow for others."""
+    return click.style(word, fg=_COLORS.get(word, "yellow"))
+
+
+class Progress:
+    """Shows a rollout while it goes on: a line an end, and how far it is.
+
+    Args:
+        observer: Where lines and the progress line are shown.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, observer: render.Silent, clock: Callable[[], float]) -> None:
+        self._observer = observer
+        self._clock = clock
+        self._state: State | None = None
+        self._started: dict[Turn, float] = {}
+
+    def replay(self, events: Sequence[Event]) -> None:
+        """Take what happened before, without showing it again."""
+        self._state = State.of(events)
+
+    def take(self, event: Event) -> None:
+        """Show an event."""
+        if isinstance(event, Began):
+            self._state = self._state or State(event)
+            self._line(render.hanging("", head(self._state)))
+        if self._state is None:
+            return
+        if not isinstance(event, Began):
+            self._state.take(event)
+        if isinstance(event, Resumed):
+            self._line("goes on")
+        elif isinstance(event, Started):
+            self._started.update(dict.fromkeys(event.turns, self._clock()))
+        elif isinstance(event, Ended):
+            self._line(self._ended(event))
+        elif isinstance(event, Skipped):
+            for node, why in event.reasons.items():
+                self._line(f"{node}  {coloured('skipped')}: {render.user_text(why)}")
+        elif isinstance(event, Stopped):
+            self._line(f"no more nodes start: {render.user_text(event.why)}")
+        self._observer.title(how_far(self._state))
+
+    def _line(self, text: str) -> None:
+        self._observer.line(text)
+
+    def _ended(self, event: Ended) -> str:
+        begun = self._started.get(event.turn)
+        seconds = "" if begun is None else f" ({_seconds(self._clock() - begun)})"
+        word = event.outcome or str(event.fate)
+        if event.fate is Fate.SUCCEEDED:
+            return f"{event.turn.node}  {coloured(word)}{seconds}"
+        reason = f": {render.user_text(event.reason)}" if event.reason else ""
+        return f"{event.turn.node}  {coloured(word)}{seconds}{reason}"
+
+
+def head(state: State) -> str:
+    """Return what a rollout is, in a sentence."""
+    began = state.began
+    runs = sum(len(group) for group in began.groups)
+    noop = ", changing nothing" if began.options.noop else ""
+    return (
+        f"rollout {began.id}: {render.user_text(began.title)}, "
+        f"{render.counted(len(state.nodes), 'node')}, {render.counted(runs, 'run')} in "
+        f"{render.counted(len(began.groups), 'group')}{noop}"
+    )
+
+
+def how_far(state: State) -> str:
+    """Return how far a rollout is, for the progress line."""
+    total = sum(len(group) for group in state.began.groups)
+    running = state.running
+    step = max((turn.step for turn in (*running, *state.ends)), default=1)
+    parts = [f"{len(state.ends)} of {total} runs ended"]
+    if len(state.began.groups) > 1:
+        parts.insert(0, f"group {step} of {len(state.began.groups)}")
+    if running:
+        names = ", ".join(turn.node for turn in running[:3])
+        parts.append(f"{len(running)} on ({names}{', …' if len(running) > 3 else ''})")
+    if state.failed:
+        parts.append(f"{len(state.failed)} failed")
+    return ", ".join(parts)
+
+
+def outcome(report: Report) -> str:
+    """Return how a rollout ended, or where it is, in a few lines."""
+    over, stopped = report.state.over, report.state.stopped
+    why = over.why if over else stopped.why if stopped else ""
+    counts = ", ".join(f"{number} {word}" for word, number in report.counts().items())
+    line = f"{coloured(report.word)}{': ' if why else ''}{render.user_text(why)} ({counts})"
+    lines = [render.hanging("", line)]
+    if over and over.left:
+        lines += [
+            render.hanging("", f"still held, up to 10 minutes: {node}: {render.user_text(reason)}")
+            for node, reason in over.left.items()
+        ]
+    if report.word != RUNNING and report.state.resumable:
+        lines.append(f"'localpuppet rollout resume {report.state.began.id}' goes on")
+    return "\n".join(lines)
+
+
+def full(report: Report) -> str:
+    """Return all that is told of a rollout."""
+    state = report.state
+    lines = [render.hanging("", head(state)), outcome(report)]
+    rows = [("By", state.began.caller), ("Began", render_run.moment(report.began))]
+    if report.ended is not None:
+        rows.append(("Over", render_run.moment(report.ended)))
+    if state.began.parent:
+        rows.append(("Parent", state.began.parent))
+    if state.epoch > 1:
+        rows.append(("Resumed", render.counted(state.epoch - 1, "time")))
+    lines.append(render.pairs(rows))
+    fates = state.fates()
+    for step, group in enumerate(state.began.groups, 1):
+        lines += ["", click.style(f"Group {step}", bold=True)]
+        lines += [_run(report, Turn(step, node), fates[node]) for node in group]
+    return "\n".join(lines)
+
+
+def _run(report: Report, turn: Turn, fate: "Fate | None") -> str:
+    end = report.state.ends.get(turn)
+    if end is not None:
+        seconds = report.seconds(turn)
+        took = "" if seconds is None else f" ({_seconds(seconds)})"
+        run = f"  [run {render.user_text(end.run)}]" if end.run else ""
+        reason = f": {render.user_text(end.reason)}" if end.reason else ""
+        text = f"{coloured(end.outcome or str(end.fate))}{took}{reason}{run}"
+    elif turn in report.state.started:
+        text = coloured(RUNNING if report.state.over is None else "unknown")
+    elif fate is Fate.SKIPPED:
+        text = f"{coloured('skipped')}: {render.user_text(report.reason(turn.node))}"
+    else:
+        text = "not reached" if report.state.over is not None else "waits"
+    return render.hanging("  ", f"{turn.node}  {text}")
+
+
+def _seconds(seconds: float) -> str:
+    return show_duration(seconds) if seconds >= 10 else f"{seconds:.1f}s"

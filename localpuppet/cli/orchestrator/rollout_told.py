@@ -1,0 +1,157 @@
+"""`localpuppet rollout status`, `list` and `report`: what is told of rollouts."""
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.cli import render
+from localpuppet.formats.names import RolloutId
+from localpuppet.formats.times import parse_time
+from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.orchestrator.rollout.journal import Journal, Journals
+    from localpuppet.orchestrator.rollout.report import Report
+
+LOOK = 0.5  # how often the journal is looked at, in seconds
+SHOWN = 20
+_ID = click.argument("rollout", required=False, metavar="[ID]")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command(
+    "status",
+    short_help="Show where a rollout is.",
+    epilog="""\b
+Examples:
+  localpuppet rollout status
+  localpuppet rollout status --watch
+
+Exit codes: 0 it goes on, or every node succeeded; 1 not every node did, or nobody goes on.
+""",
+)
+@_ID
+@click.option("--watch", is_flag=True, help="Go on showing it until it is over.")
+@_JSON
+@click.pass_obj
+def status_command(node: NodeWiring, rollout: str | None, watch: bool, as_json: bool) -> int:
+    """Show where the rollout ID is, or the newest of this machine."""
+    from localpuppet.cli.orchestrator.rollout_text import head, how_far, outcome
+
+    if watch and as_json:
+        raise click.UsageError("--watch and --json cannot go together")
+    journal = _journal(node, rollout)
+    if watch:
+        _watch(journal)
+    report = _report(journal)
+    journal.close()
+    if as_json:
+        render.emit_json({"schema": 1, **report.summary()})
+    else:
+        if not watch:
+            render.emit(render.hanging("", head(report.state)))
+        if report.state.over is None and not watch:
+            render.emit(render.hanging("", how_far(report.state)))
+        render.emit(outcome(report))
+    return 0 if report.succeeded or report.word == "running" else 1
+
+
+@click.command(
+    "list",
+    epilog="""\b
+Examples:
+  localpuppet rollout list
+  localpuppet rollout list --json | jq '.rollouts[].state'
+""",
+)
+@_JSON
+@click.pass_obj
+def list_command(node: NodeWiring, as_json: bool) -> None:
+    """List the rollouts of this machine, the newest first."""
+    from localpuppet.cli.orchestrator.rollout_text import coloured
+
+    journals = _journals(node)
+    ids = journals.ids()
+    reports = [_report(journals.open(one)) for one in (ids if as_json else ids[:SHOWN])]
+    if as_json:
+        render.emit_json({"schema": 1, "rollouts": [report.summary() for report in reports]})
+        return
+    if not reports:
+        render.emit("there was no rollout on this machine")
+        return
+    rows = [
+        (
+            report.state.began.id,
+            coloured(report.word),
+            ", ".join(f"{number} {word}" for word, number in report.counts().items()),
+        )
+        for report in reports
+    ]
+    render.emit(render.table(("ROLLOUT", "STATE", "NODES"), rows))
+    if len(ids) > SHOWN:
+        render.say(f"# {len(ids) - SHOWN} older ones: --json lists all", err=True)
+
+
+@click.command(
+    "report",
+    epilog="""\b
+Examples:
+  localpuppet rollout report
+  localpuppet rollout report 20261122T110000Z-0a1b --json
+""",
+)
+@_ID
+@_JSON
+@click.pass_obj
+def report_command(node: NodeWiring, rollout: str | None, as_json: bool) -> None:
+    """Show who ran what when in the rollout ID, or the newest, and how it ended."""
+    from localpuppet.cli.orchestrator.rollout_text import full
+
+    report = _report(_journal(node, rollout))
+    if as_json:
+        render.emit_json(report.to_dict())
+    else:
+        render.emit(full(report))
+
+
+def _journals(node: NodeWiring) -> "Journals":
+    from localpuppet.wiring.rollout import RolloutWiring
+
+    return RolloutWiring(node).journals
+
+
+def _journal(node: NodeWiring, rollout: str | None) -> "Journal":
+    return _journals(node).open(None if rollout is None else RolloutId.parse(rollout))
+
+
+def _report(journal: "Journal") -> "Report":
+    from localpuppet.orchestrator.rollout.report import Report
+
+    taken = journal.taken  # first: what is over by then is in the events
+    return Report.of(journal.events(), taken=taken)
+
+
+def _watch(journal: "Journal") -> None:
+    """Show what happens until nobody goes on with the rollout."""
+    from localpuppet.cli.orchestrator.rollout_text import Progress
+
+    observer = render.observer(quiet=False, title="looking at the journal")
+    moment = 0.0  # of the event that is shown: it may have happened long ago
+    progress = Progress(observer, lambda: moment)
+    observer.begin()
+    shown, begun = 0, time.monotonic()
+    try:
+        while True:
+            taken = journal.taken
+            events = journal.events()
+            for at, event in events[shown:]:
+                moment = parse_time(at).timestamp()
+                progress.take(event)
+            shown = len(events)
+            if not taken:
+                return
+            observer.tick(time.monotonic() - begun)
+            time.sleep(LOOK)
+    finally:
+        observer.close()

@@ -1,0 +1,87 @@
+"""What a rollout does next.
+
+Owns: canaries, batches, windows, and when failures end a rollout. Refuses to know: how a node is
+asked, what is written down, time.
+
+Rules:
+
+- Groups follow each other: a group starts when the one before it has no turn left.
+- The canaries of a group, its first nodes by name, are a closed batch before the others; where one
+  does not succeed, the rollout ends.
+- A batch is closed: the next one starts when all of it have ended. A window moves on with each end.
+- `max_failures` counts nodes over the whole rollout: failed or silent, canaries too, each once.
+  Beyond it no more turns start; those that are on run to their ends.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localpuppet.orchestrator.rollout.events import Turn
+from localpuppet.orchestrator.rollout.state import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Next:
+    """What is to be done now.
+
+    Attributes:
+        start: Start these turns.
+        stop: Say that no more are started, and why; empty where that is not so, or was said.
+        over: Whether nothing is on, and nothing will be started any more.
+    """
+
+    start: tuple[Turn, ...] = ()
+    stop: str = ""
+    over: bool = False
+
+
+def decide(state: State) -> Next:
+    """Return what is to be done next."""
+    running = state.running
+    if state.stopped is not None:
+        return Next(over=not running)
+    if why := too_much(state):
+        return Next(stop=why)
+    for step in range(1, len(state.began.groups) + 1):
+        turns = state.turns(step)
+        if all(turn in state.ends for turn in turns):
+            continue
+        return Next(start=tuple(_due(state, turns)))
+    return Next(over=not running)
+
+
+def too_much(state: State) -> str:
+    """Return why failures end the rollout; empty where they do not."""
+    canary = state.began.options.canary
+    for node, end in sorted(state.failed.items()):
+        if canary and end.turn in state.turns(end.turn.step)[:canary]:
+            return f"{node}, a canary, {_did(str(end.fate))}"
+    failed = len(state.failed)
+    if failed > state.allowed:
+        nodes = "1 node" if failed == 1 else f"{failed} nodes"
+        return f"{nodes} failed, and {state.allowed or 'none'} may"
+    return ""
+
+
+def _did(fate: str) -> str:
+    return "is silent" if fate == "silent" else fate
+
+
+def _due(state: State, turns: Sequence[Turn]) -> list[Turn]:
+    """Return the turns of a group that are to start now."""
+    options = state.began.options
+    canaries, others = turns[: options.canary], turns[options.canary :]
+    if any(turn not in state.ends for turn in canaries):
+        return [turn for turn in canaries if turn not in state.started]
+    if options.window is not None:
+        running = sum(turn in state.started and turn not in state.ends for turn in others)
+        waiting = [turn for turn in others if turn not in state.started]
+        return waiting[: max(options.window - running, 0)]
+    size = len(others)
+    if options.batch is not None:
+        size = max(options.batch.of(len(turns)), 1)
+    for first in range(0, len(others), max(size, 1)):
+        batch = others[first : first + size]
+        if any(turn not in state.ends for turn in batch):
+            return [turn for turn in batch if turn not in state.started]
+    return []

@@ -1,0 +1,241 @@
+"""What happens in a rollout, as its journal holds it: nothing else is remembered.
+
+Owns: the events and their JSON form. Refuses to know: what follows from them (`state`), files.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from localpuppet.errors import LocalpuppetError, StateError
+from localpuppet.formats.names import NodeName, RolloutId
+from localpuppet.orchestrator.rollout.options import RolloutOptions
+
+
+class Fate(StrEnum):
+    """How a node's part in a rollout ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    SILENT = "silent"
+    NOT_REACHED = "not reached"
+    SKIPPED = "skipped"
+
+
+class Ending(StrEnum):
+    """Why a rollout is over."""
+
+    DONE = "done"  # every node that was to run did
+    FAILURES = "failures"  # more than were allowed, or a canary
+    NOT_READY = "not ready"  # refused before anything changed
+    STOPPED = "stopped"  # somebody stopped it
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Turn:
+    """One run of a node in a rollout.
+
+    Attributes:
+        step: The group, from 1.
+        node: The node.
+    """
+
+    step: int
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Began:
+    """A rollout begins: the first event, and the only one of its kind.
+
+    Attributes:
+        id: The rollout.
+        caller: Who rolls out, a caller id.
+        groups: The nodes of each group, sorted.
+        consumers: Node → the nodes that consume what that one produces; those without are left out.
+        options: How.
+        title: What is rolled out, for people.
+        parent: The rollout whose failed nodes these are.
+    """
+
+    id: RolloutId
+    caller: str
+    groups: tuple[tuple[NodeName, ...], ...]
+    options: RolloutOptions
+    title: str
+    consumers: Mapping[NodeName, tuple[NodeName, ...]] = field(default_factory=dict)
+    parent: RolloutId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """The rollout goes on; its epoch is one more than before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """These nodes were not ready, and are left out: node → why."""
+
+    reasons: Mapping[NodeName, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """These nodes are about to be asked to run."""
+
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A run is over, or nothing was heard of it.
+
+    Attributes:
+        turn: Which.
+        fate: How, one of succeeded, failed, silent.
+        outcome: How, in the node's own word; empty where it is silent.
+        run: The run's id on the node, if it has one.
+        reason: Why it did not succeed, one line.
+    """
+
+    turn: Turn
+    fate: Fate
+    outcome: str = ""
+    run: str | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """No more nodes are started: somebody, or a failure, has stopped the rollout.
+
+    Attributes:
+        ending: How the rollout ends by that: by failures, or because somebody stopped it.
+        why: One line.
+    """
+
+    ending: Ending
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """The rollout is over, and no node is held any more but those that did not answer.
+
+    Attributes:
+        ending: Why.
+        why: One line more; empty where there is nothing to say.
+        left: Nodes that did not say that they let go, with the reason: their holds end by
+            themselves.
+    """
+
+    ending: Ending
+    why: str
+    left: Mapping[NodeName, str]
+
+
+Event = Began | Resumed | Skipped | Started | Ended | Stopped | Over
+
+
+def to_dict(event: Event) -> dict[str, Any]:
+    """Return an event's JSON form."""
+    kind = {"event": type(event).__name__.lower()}
+    if isinstance(event, Began):
+        return {
+            **kind,
+            "id": event.id,
+            "caller": event.caller,
+            "groups": [list(group) for group in event.groups],
+            "options": event.options.to_dict(),
+            "title": event.title,
+            "consumers": {node: list(others) for node, others in event.consumers.items()},
+            "parent": event.parent,
+        }
+    if isinstance(event, Skipped):
+        return {**kind, "reasons": dict(event.reasons)}
+    if isinstance(event, Started):
+        return {**kind, "turns": [[turn.step, turn.node] for turn in event.turns]}
+    if isinstance(event, Ended):
+        return {
+            **kind,
+            "turn": [event.turn.step, event.turn.node],
+            "fate": str(event.fate),
+            "outcome": event.outcome,
+            "run": event.run,
+            "reason": event.reason,
+        }
+    if isinstance(event, Stopped):
+        return {**kind, "ending": str(event.ending), "why": event.why}
+    if isinstance(event, Over):
+        return {
+            **kind,
+            "ending": str(event.ending),
+            "why": event.why,
+            "left": dict(event.left),
+        }
+    return {**kind}
+
+
+def from_dict(raw: Mapping[str, Any]) -> Event:
+    """Return the event.
+
+    Raises:
+        StateError: It is not one that this version wrote.
+    """
+    try:
+        return _READERS[raw["event"]](raw)
+    except (KeyError, TypeError, ValueError, AttributeError, LocalpuppetError) as error:
+        raise StateError(
+            f"holds an event that this version does not know: {error}", hint="update localpuppet"
+        ) from error
+
+
+def _began(raw: Mapping[str, Any]) -> Event:
+    parent = raw["parent"]
+    return Began(
+        id=RolloutId.parse(raw["id"]),
+        caller=str(raw["caller"]),
+        groups=tuple(tuple(map(NodeName.parse, group)) for group in raw["groups"]),
+        options=RolloutOptions.from_dict(raw["options"]),
+        title=str(raw["title"]),
+        consumers={
+            NodeName.parse(node): tuple(map(NodeName.parse, others))
+            for node, others in raw["consumers"].items()
+        },
+        parent=None if parent is None else RolloutId.parse(parent),
+    )
+
+
+def _ended(raw: Mapping[str, Any]) -> Event:
+    return Ended(
+        turn=_turn(raw["turn"]),
+        fate=Fate(raw["fate"]),
+        outcome=str(raw["outcome"]),
+        run=None if raw["run"] is None else str(raw["run"]),
+        reason=str(raw["reason"]),
+    )
+
+
+def _over(raw: Mapping[str, Any]) -> Event:
+    return Over(ending=Ending(raw["ending"]), why=str(raw["why"]), left=_named(raw["left"]))
+
+
+def _named(raw: Mapping[str, Any]) -> dict[NodeName, str]:
+    return {NodeName.parse(name): str(why) for name, why in raw.items()}
+
+
+def _turn(raw: Sequence[Any]) -> Turn:
+    step, node = raw
+    return Turn(int(step), NodeName.parse(node))
+
+
+_READERS = {
+    "began": _began,
+    "resumed": lambda _: Resumed(),
+    "skipped": lambda raw: Skipped(reasons=_named(raw["reasons"])),
+    "started": lambda raw: Started(turns=tuple(map(_turn, raw["turns"]))),
+    "ended": _ended,
+    "stopped": lambda raw: Stopped(ending=Ending(raw["ending"]), why=str(raw["why"])),
+    "over": _over,
+}

@@ -1,0 +1,181 @@
+"""The nodes of a rollout, reached over the bus by signed requests; they tell of ends by presence.
+
+Owns: which requests a rollout makes, and what a node's reply means for it. Refuses to know: in
+which order, and what is written down.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from localpuppet.bus import key_value, layout
+from localpuppet.errors import UnavailableError
+from localpuppet.formats.text import one_line
+from localpuppet.formats.values import Json
+from localpuppet.inventory.presence import believe
+from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
+from localpuppet.orchestrator.rollout.nodes import Asked, Problems
+from localpuppet.requests.client import AT_ONCE
+from localpuppet.requests.request import Disable, Enable, RunOnce, StatusRequest
+from localpuppet.requests.rollout import OfRollout, step_uuid
+from localpuppet.runs.hold import rollout_owner
+from localpuppet.triggers.outcome import TriggerOutcome, succeeded
+from localpuppet.triggers.step_table import StepState
+
+if TYPE_CHECKING:
+    from localpuppet.bus.key_value import KeyValue
+    from localpuppet.formats.names import NodeName
+    from localpuppet.requests.client import Answer, RequestClient
+    from localpuppet.requests.request import Arguments
+    from localpuppet.trust.signing import Verifier
+
+PATIENCE = 20.0  # for a reply
+AGAIN = 0.5  # how soon the bus is asked again after an outage
+HOLD = "10m"  # how long a hold lasts that is not renewed
+NEEDED = ("disable", "enable", "runonce")
+MAX_REASON = 300
+
+
+class FleetNodes:
+    """The nodes of one rollout; see `nodes.Nodes`.
+
+    Args:
+        kv: The store, connected.
+        client: Asks nodes.
+        verifier: Tells whose signatures hold.
+        began: The rollout.
+    """
+
+    def __init__(
+        self, kv: "KeyValue", *, client: "RequestClient", verifier: "Verifier", began: Began
+    ) -> None:
+        self._kv = kv
+        self._client = client
+        self._verifier = verifier
+        self._began = began
+        self._owner = rollout_owner(began.caller, began.id)
+        self._steps = {
+            step_uuid(self._owner, step): step for step in range(1, len(began.groups) + 1)
+        }
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def ready(self, nodes: Collection["NodeName"]) -> Problems:
+        """Return why nodes could not take part.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        found = await self._client.ask_all(
+            list(nodes), "status", StatusRequest(may=NEEDED), patience=PATIENCE
+        )
+        problems = {node: self._unready(found[str(node)]) for node in nodes}
+        return {node: why for node, why in problems.items() if why}
+
+    def _unready(self, answer: "Answer") -> str:
+        if answer.reply is None or not answer.ok:
+            return _problem(answer)
+        told = answer.reply.result
+        denied = told.get("denied")
+        if not isinstance(denied, dict):
+            return "its localpuppet is too old for rollouts"
+        if denied:
+            return _line(next(iter(denied.values())))
+        holds = told.get("holds")
+        for hold in holds if isinstance(holds, list) else []:
+            if isinstance(hold, dict) and hold.get("owner") != self._owner:
+                return f"on hold: {_line(hold.get('reason'))} (held by {_line(hold.get('owner'))})"
+        return ""
+
+    async def hold(self, nodes: Collection["NodeName"], *, epoch: int) -> Problems:
+        """Hold nodes; see `Nodes`."""
+        rollout = OfRollout(id=self._began.id, epoch=epoch)
+        message = f"rollout {self._began.id}: {self._began.title}"
+        args = Disable(message=message[:MAX_REASON], length=HOLD, rollout=rollout)
+        return await self._ask_all(nodes, "disable", args)
+
+    async def release(self, nodes: Collection["NodeName"], *, epoch: int) -> Problems:
+        """Let go of nodes; see `Nodes`."""
+        rollout = OfRollout(id=self._began.id, epoch=epoch)
+        return await self._ask_all(nodes, "enable", Enable(rollout=rollout))
+
+    async def _ask_all(
+        self, nodes: Collection["NodeName"], action: str, args: "Arguments"
+    ) -> Problems:
+        try:
+            found = await self._client.ask_all(list(nodes), action, args, patience=PATIENCE)
+        except UnavailableError as error:
+            return dict.fromkeys(nodes, str(error))
+        return {node: _problem(found[str(node)]) for node in nodes if not found[str(node)].ok}
+
+    async def start(self, turn: Turn, *, epoch: int) -> Asked:
+        """Ask a node to take a turn; see `Nodes`."""
+        options = self._began.options
+        args = RunOnce(
+            noop=options.noop,
+            tags=options.tags,
+            rollout=OfRollout(id=self._began.id, epoch=epoch, step=turn.step),
+        )
+        try:
+            async with self._slots:
+                answer = await self._client.ask(turn.node, "runonce", args, patience=PATIENCE)
+        except UnavailableError as error:
+            return Asked(heard=False, problem=str(error))
+        if answer.reply is None:
+            return Asked(heard=False, problem=answer.problem)
+        if not answer.ok:
+            reason = _problem(answer)
+            return Asked(heard=True, end=Ended(turn=turn, fate=Fate.FAILED, reason=reason))
+        return Asked(heard=True, end=_end(turn, answer.reply.result.get("step")))
+
+    async def ends(self) -> AsyncGenerator[Turn, None]:
+        """Yield turns that may have ended; see `Nodes`."""
+        nodes = {str(node): node for group in self._began.groups for node in group}
+        while True:
+            try:
+                async with aclosing(self._kv.watch(layout.PRESENCE)) as changes:
+                    async for change in changes:
+                        for entry in key_value.entries(change):
+                            node = nodes.get(entry.key.removeprefix(layout.PRESENCE))
+                            if node is None:
+                                continue
+                            for step in self._told(node, entry.value):
+                                yield Turn(step, node)
+            except UnavailableError:
+                await asyncio.sleep(AGAIN)
+
+    def _told(self, node: "NodeName", token: bytes) -> list[int]:
+        """Return the steps of this rollout that a node says to be over."""
+        settled = believe(self._verifier, node, token).get("settled")
+        found = map(TriggerOutcome.from_dict, settled if isinstance(settled, list) else [])
+        return [
+            self._steps[one.uuid]
+            for one in found
+            if one is not None and one.sender == self._owner and one.uuid in self._steps
+        ]
+
+
+def _end(turn: Turn, step: Json) -> Ended | None:
+    """Return how a turn ended, by what its node tells of the step; `None` where it is not over."""
+    told: Mapping[str, Json] = step if isinstance(step, dict) else {}
+    if told.get("state") != StepState.OVER:
+        return None
+    outcome, run = _line(told.get("outcome")), told.get("run")
+    return Ended(
+        turn=turn,
+        fate=Fate.SUCCEEDED if succeeded(outcome) else Fate.FAILED,
+        outcome=outcome,
+        run=_line(run) if isinstance(run, str) else None,
+        reason="" if succeeded(outcome) else _line(told.get("reason") or outcome),
+    )
+
+
+def _problem(answer: "Answer") -> str:
+    if answer.reply is None:
+        return answer.problem
+    return _line(answer.reply.error)
+
+
+def _line(value: Json) -> str:
+    """Return what a node says as a line that can be shown."""
+    return one_line(value if isinstance(value, str) else "")[:MAX_REASON]

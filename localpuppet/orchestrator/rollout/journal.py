@@ -1,0 +1,226 @@
+"""The journal of a rollout on disk: one SQLite file each, and who goes on with it.
+
+Owns: `rollouts/` in the state directory. Refuses to know: what events mean.
+
+Invariants: an event is on the disk before anything is done because of it; one process at a time
+writes events; a journal that cannot be read is an error and never looks like a new rollout.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from localpuppet.errors import BusyError, InvalidInputError, StateError
+from localpuppet.formats.names import RolloutId, did_you_mean
+from localpuppet.formats.strict_json import loads
+from localpuppet.machine.database import Database
+from localpuppet.machine.files import make_private, state_problem
+from localpuppet.machine.flock import Flock, is_locked
+from localpuppet.orchestrator.rollout.events import Began, Event, from_dict, to_dict
+from localpuppet.orchestrator.rollout.state import State
+
+_VERSION = 1
+_SUFFIX = ".sqlite"
+_TABLES = """
+CREATE TABLE IF NOT EXISTS events (
+    number INTEGER PRIMARY KEY, at TEXT NOT NULL, event TEXT NOT NULL
+) STRICT;
+CREATE TABLE IF NOT EXISTS stops (caller TEXT NOT NULL) STRICT;
+"""
+
+
+class Journal:
+    """What happened in one rollout.
+
+    Args:
+        path: Its file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: Flock | None = None
+        self._database = Database(
+            path,
+            tables=_TABLES,
+            version=_VERSION,
+            damaged="move it away; the holds of its rollout end by themselves",
+        )
+
+    def take(self) -> None:
+        """Become the one who writes events, until `close`.
+
+        Raises:
+            BusyError: Another process goes on with this rollout.
+            StateError: The disk refused.
+        """
+        make_private(self.path.parent)
+        self._lock = Flock.take(self._lock_file)
+        if self._lock is None:
+            raise BusyError(
+                f"another process of this machine goes on with rollout {self.path.stem}",
+                hint=f"localpuppet rollout status {self.path.stem} --watch",
+            )
+
+    @property
+    def taken(self) -> bool:
+        """Whether some process goes on with the rollout."""
+        return is_locked(self._lock_file)
+
+    @property
+    def _lock_file(self) -> Path:
+        return self.path.with_suffix(".lock")
+
+    def append(self, event: Event, *, at: str) -> None:
+        """Write an event down.
+
+        Args:
+            event: What happens next.
+            at: When, ISO 8601.
+
+        Raises:
+            StateError: It is not on the disk.
+        """
+        with self._database.transaction() as connection:
+            connection.execute(
+                "INSERT INTO events (at, event) VALUES (?, ?)", (at, json.dumps(to_dict(event)))
+            )
+
+    def events(self) -> list[tuple[str, Event]]:
+        """Return what happened, the oldest first, each with its time.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.use() as connection:
+            rows = connection.execute("SELECT at, event FROM events ORDER BY number").fetchall()
+        try:
+            return [(str(at), from_dict(loads(text))) for at, text in rows]
+        except StateError as error:
+            raise error.at(str(self.path)) from error
+        except ValueError as error:
+            raise StateError(f"holds a damaged event: {error}", where=str(self.path)) from error
+
+    def state(self) -> State:
+        """Return where the rollout is.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        try:
+            return State.of(event for _, event in self.events())
+        except StateError as error:
+            raise (error if error.where else error.at(str(self.path))) from error
+
+    def ask_to_stop(self, caller: str) -> None:
+        """Have the process that goes on with the rollout stop it.
+
+        Raises:
+            StateError: It is not on the disk.
+        """
+        with self._database.transaction() as connection:
+            connection.execute("INSERT INTO stops VALUES (?)", (caller,))
+
+    def stop_asked(self) -> str | None:
+        """Return who asked for a stop since `forget_stops`; `None` for nobody.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.use() as connection:
+            row = connection.execute("SELECT caller FROM stops LIMIT 1").fetchone()
+        return None if row is None else str(row[0])
+
+    def forget_stops(self) -> None:
+        """Forget who asked for a stop: the rollout goes on.
+
+        Raises:
+            StateError: It is still on the disk.
+        """
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM stops")
+
+    def close(self) -> None:
+        """Close the file, and let others go on."""
+        self._database.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def resumable(journal: Journal, caller: str) -> Began:
+    """Return the first event of a rollout that a caller can go on with.
+
+    Raises:
+        InvalidInputError: It is over, or somebody else's: nodes let nobody else through its holds.
+    """
+    state = journal.state()
+    began = state.began
+    if began.caller != caller:
+        raise InvalidInputError(
+            f"is a rollout of {began.caller}, and you are {caller}",
+            where=str(began.id),
+            hint="its nodes are free again when its holds end",
+        )
+    if not state.resumable and state.over is not None:
+        raise InvalidInputError(
+            f"is over: {state.over.ending}",
+            where=str(began.id),
+            hint=f"localpuppet rollout run --failed-of {began.id} takes what did not succeed",
+        )
+    return began
+
+
+class Journals:
+    """The journals of this machine.
+
+    Args:
+        directory: Where they are; made when first needed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def ids(self) -> Sequence[RolloutId]:
+        """Return the rollouts that have a journal, the newest first.
+
+        Raises:
+            StateError: The directory cannot be read.
+        """
+        try:
+            names = [path.stem for path in self._directory.iterdir() if path.suffix == _SUFFIX]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise state_problem(error, self._directory) from error
+        return [RolloutId.parse(name) for name in sorted(names, reverse=True)]
+
+    def open(self, rollout: RolloutId | None) -> Journal:
+        """Return the journal of a rollout; of the newest for `None`.
+
+        Raises:
+            InvalidInputError: There is none.
+        """
+        known = self.ids()
+        if rollout is None and not known:
+            raise InvalidInputError(
+                "there was no rollout on this machine", where=str(self._directory)
+            )
+        wanted = rollout or known[0]
+        if wanted not in known:
+            raise InvalidInputError(
+                f"there is no rollout {wanted} on this machine",
+                where=str(self._directory),
+                hint=did_you_mean(wanted, [*known[:50]]),
+            )
+        return Journal(self._directory / f"{wanted}{_SUFFIX}")
+
+    def begin(self, began: Began, *, at: str) -> Journal:
+        """Return the journal of a new rollout, taken, with its first event.
+
+        Raises:
+            StateError: It is not on the disk.
+        """
+        journal = Journal(self._directory / f"{began.id}{_SUFFIX}")
+        journal.take()
+        journal.append(began, at=at)
+        return journal

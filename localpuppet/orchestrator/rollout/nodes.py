@@ -1,0 +1,56 @@
+"""The port through which a rollout reaches its nodes, and the values that cross it.
+
+Implementation: `orchestrator.rollout.fleet`.
+"""
+
+from collections.abc import AsyncGenerator, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from localpuppet.formats.names import NodeName
+from localpuppet.orchestrator.rollout.events import Ended, Turn
+
+Problems = Mapping[NodeName, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a node answered that was asked to take a turn.
+
+    Attributes:
+        heard: Whether it answered.
+        end: How the turn ended, where it is over already, or the node refuses it.
+        problem: Why nothing was heard, one line.
+    """
+
+    heard: bool
+    end: Ended | None = None
+    problem: str = ""
+
+
+class Nodes(Protocol):
+    """The nodes of a fleet, for one rollout.
+
+    No method raises for what one node does or does not do, nor for a bus that is away: that a node
+    is not heard of is an answer.
+    """
+
+    async def ready(self, nodes: Collection[NodeName]) -> Problems:
+        """Return why nodes could not take part; nothing changes. Those that could are left out."""
+        ...
+
+    async def hold(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
+        """Hold nodes, or go on holding them; return why, where one is not held."""
+        ...
+
+    async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
+        """Let go of nodes; return why, where one did not say that it is free."""
+        ...
+
+    async def start(self, turn: Turn, *, epoch: int) -> Asked:
+        """Ask a node to take a turn, or how it ended: a node takes a turn once."""
+        ...
+
+    def ends(self) -> AsyncGenerator[Turn, None]:
+        """Yield turns that may have ended, as nodes tell it, without an end; ask for how."""
+        ...

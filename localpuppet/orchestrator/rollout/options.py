@@ -1,0 +1,78 @@
+"""How a rollout is done, as its operator asked for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.orchestrator.rollout.amount import Amount
+
+NONE = Amount(number=0, percent=False)
+TIMEOUT = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutOptions:
+    """How a rollout is done.
+
+    Attributes:
+        canary: The first so many nodes of each group run before the others of that group, and one
+            that does not succeed ends the rollout; 0 for none.
+        batch: How many nodes of a group run together: the next ones start when all of these have
+            ended. `None` for all.
+        window: How many nodes of a group run at a time: the next one starts when one has ended.
+            `None` for no such limit; not together with `batch`.
+        max_failures: How many nodes may fail without ending the rollout, of those selected at its
+            start.
+        noop: Change nothing.
+        tags: Puppet tags that limit the runs; empty for everything.
+        timeout: Seconds within which a node has to tell how its run ended.
+        skip_unready: Leave out nodes that are not ready at the start, instead of refusing.
+    """
+
+    canary: int = 0
+    batch: Amount | None = None
+    window: int | None = None
+    max_failures: Amount = NONE
+    noop: bool = False
+    tags: tuple[str, ...] = ()
+    timeout: float = TIMEOUT
+    skip_unready: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself."""
+        if self.batch is not None and self.window is not None:
+            raise InvalidInputError("--batch and --window do not go together")
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> "RolloutOptions":
+        """Return the options that a journal holds.
+
+        Raises:
+            InvalidInputError: An amount is not one.
+            KeyError: A field is missing.
+        """
+        batch = raw["batch"]
+        return cls(
+            canary=int(raw["canary"]),
+            batch=None if batch is None else Amount.parse(batch, what="batch"),
+            window=None if raw["window"] is None else int(raw["window"]),
+            max_failures=Amount.parse(raw["max_failures"], what="max_failures", minimum=0),
+            noop=bool(raw["noop"]),
+            tags=tuple(map(str, raw["tags"])),
+            timeout=float(raw["timeout"]),
+            skip_unready=bool(raw["skip_unready"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "canary": self.canary,
+            "batch": None if self.batch is None else str(self.batch),
+            "window": self.window,
+            "max_failures": str(self.max_failures),
+            "noop": self.noop,
+            "tags": list(self.tags),
+            "timeout": self.timeout,
+            "skip_unready": self.skip_unready,
+        }

@@ -1,0 +1,146 @@
+"""What is told of a rollout: who ran what when, and how it ended."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localpuppet.formats.names import NodeName
+from localpuppet.formats.times import parse_time
+from localpuppet.orchestrator.rollout.events import (
+    Ended,
+    Event,
+    Fate,
+    Over,
+    Started,
+    Turn,
+)
+from localpuppet.orchestrator.rollout.state import State
+
+RUNNING = "running"
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What is told of a rollout.
+
+    Attributes:
+        state: Where it is.
+        word: In one word: `RUNNING`, `INTERRUPTED` (no process goes on with it), or why it is over.
+        began: When it began, ISO 8601.
+        ended: When it was over; `None` before that.
+        started_at: When each turn was started.
+        ended_at: When the end of each was heard.
+    """
+
+    state: State
+    word: str
+    began: str
+    ended: str | None
+    started_at: dict[Turn, str]
+    ended_at: dict[Turn, str]
+
+    @classmethod
+    def of(cls, events: Sequence[tuple[str, Event]], *, taken: bool) -> "Report":
+        """Return the report.
+
+        Args:
+            events: What happened, the oldest first, each with its time.
+            taken: Whether some process goes on with the rollout.
+
+        Raises:
+            StateError: The first of them does not begin a rollout.
+        """
+        state = State.of(event for _, event in events)
+        started_at: dict[Turn, str] = {}
+        ended_at: dict[Turn, str] = {}
+        ended = None
+        for at, event in events:
+            if isinstance(event, Started):
+                started_at.update(dict.fromkeys(event.turns, at))
+            elif isinstance(event, Ended):
+                ended_at.setdefault(event.turn, at)
+            elif isinstance(event, Over):
+                ended = at
+        word = RUNNING if taken else INTERRUPTED
+        return cls(
+            state=state,
+            word=word if state.over is None else str(state.over.ending),
+            began=events[0][0],
+            ended=None if state.over is None else ended,
+            started_at=started_at,
+            ended_at=ended_at,
+        )
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the rollout is over, and every node that was selected succeeded."""
+        fates = self.state.fates().values()
+        return self.state.over is not None and all(fate is Fate.SUCCEEDED for fate in fates)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many nodes ended how: fate → nodes; `open` for those without an end."""
+        found = Counter(str(fate or "open") for fate in self.state.fates().values())
+        return {fate: found[fate] for fate in [*map(str, Fate), "open"] if found[fate]}
+
+    def seconds(self, turn: Turn) -> float | None:
+        """Return how long a turn took, from asking to hearing of its end."""
+        begun, ended = self.started_at.get(turn), self.ended_at.get(turn)
+        if begun is None or ended is None:
+            return None
+        return (parse_time(ended) - parse_time(begun)).total_seconds()
+
+    def reason(self, node: NodeName) -> str:
+        """Return why a node did not succeed, one line; empty where it did or nothing is known."""
+        end = self.state.failed.get(node)
+        return self.state.skipped.get(node) or (end.reason if end else "")
+
+    def summary(self) -> dict[str, Any]:
+        """Return what a list of rollouts tells of this one."""
+        began, over, stopped = self.state.began, self.state.over, self.state.stopped
+        return {
+            "id": began.id,
+            "title": began.title,
+            "caller": began.caller,
+            "parent": began.parent,
+            "state": self.word,
+            "why": over.why if over else stopped.why if stopped else "",
+            "began": self.began,
+            "ended": self.ended,
+            "epoch": self.state.epoch,
+            "noop": began.options.noop,
+            "succeeded": self.succeeded,
+            "counts": self.counts(),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as programs get it."""
+        over = self.state.over
+        return {
+            "schema": 1,
+            **self.summary(),
+            "options": self.state.began.options.to_dict(),
+            "nodes": [
+                {"node": node, "fate": fate and str(fate), "reason": self.reason(node)}
+                for node, fate in self.state.fates().items()
+            ],
+            "groups": [
+                {"group": step, "runs": [self._run(Turn(step, node)) for node in group]}
+                for step, group in enumerate(self.state.began.groups, 1)
+            ],
+            "still_held": dict(over.left) if over else {},
+        }
+
+    def _run(self, turn: Turn) -> dict[str, Any]:
+        end = self.state.ends.get(turn)
+        return {
+            "node": turn.node,
+            "started": self.started_at.get(turn),
+            "ended": self.ended_at.get(turn),
+            "seconds": self.seconds(turn),
+            "fate": None if end is None else str(end.fate),
+            "outcome": None if end is None else end.outcome,
+            "run": None if end is None else end.run,
+            "reason": "" if end is None else end.reason,
+        }

@@ -1,0 +1,131 @@
+"""Where a rollout is: what its events, one after the other, come to.
+
+Owns: what follows from an event. Refuses to know: what is to be done next (`deciding`), time.
+
+Invariants: the same events give the same state, so a rollout that is read from its journal goes on
+as if it had never ended; a turn that was started once is never started again.
+"""
+
+from collections.abc import Iterable
+
+from localpuppet.errors import StateError
+from localpuppet.formats.names import NodeName
+from localpuppet.orchestrator.rollout.events import (
+    Began,
+    Ended,
+    Ending,
+    Event,
+    Fate,
+    Over,
+    Resumed,
+    Skipped,
+    Started,
+    Stopped,
+    Turn,
+)
+
+
+class State:
+    """The state of a rollout.
+
+    Args:
+        began: Its first event.
+    """
+
+    def __init__(self, began: Began) -> None:
+        self.began = began
+        self.epoch = 1
+        self.skipped: dict[NodeName, str] = {}
+        self.started: set[Turn] = set()
+        self.ends: dict[Turn, Ended] = {}
+        self.failed: dict[NodeName, Ended] = {}
+        self.stopped: Stopped | None = None
+        self.over: Over | None = None
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> "State":
+        """Return the state that these events come to.
+
+        Raises:
+            StateError: The first of them does not begin a rollout.
+        """
+        iterator = iter(events)
+        first = next(iterator, None)
+        if not isinstance(first, Began):
+            raise StateError(
+                "does not begin with the beginning of a rollout",
+                hint="who made it was killed before that; move it away",
+            )
+        state = cls(first)
+        for event in iterator:
+            state.take(event)
+        return state
+
+    @property
+    def nodes(self) -> tuple[NodeName, ...]:
+        """The nodes that were selected, sorted."""
+        return tuple(sorted({node for group in self.began.groups for node in group}))
+
+    @property
+    def running(self) -> list[Turn]:
+        """The turns that were started and of which no end is known, sorted."""
+        return sorted(self.started - self.ends.keys())
+
+    @property
+    def allowed(self) -> int:
+        """How many nodes may fail: of those that were selected at the start."""
+        return self.began.options.max_failures.of(len(self.nodes))
+
+    @property
+    def resumable(self) -> bool:
+        """Whether there is something to go on with."""
+        return self.over is None or self.over.ending is Ending.STOPPED
+
+    def take(self, event: Event) -> None:
+        """Take an event that is in the journal."""
+        if isinstance(event, Resumed):
+            self.epoch += 1
+            self.over = self.stopped = None
+        elif isinstance(event, Skipped):
+            self.skipped.update(event.reasons)
+        elif isinstance(event, Started):
+            self.started.update(event.turns)
+        elif isinstance(event, Ended):
+            self.ends.setdefault(event.turn, event)
+            if event.fate is not Fate.SUCCEEDED:
+                self.failed.setdefault(event.turn.node, event)
+        elif isinstance(event, Stopped):
+            self.stopped = event
+        elif isinstance(event, Over):
+            self.over = event
+
+    def turns(self, step: int) -> list[Turn]:
+        """Return the turns of a group that are taken if nothing stops it, sorted by node.
+
+        Nodes that were skipped have none, nor those that failed in an earlier group.
+        """
+        return [
+            Turn(step, node)
+            for node in self.began.groups[step - 1]
+            if node not in self.skipped
+            and (node not in self.failed or self.failed[node].turn.step >= step)
+        ]
+
+    def fates(self) -> dict[NodeName, Fate | None]:
+        """Return how the part of each node ended; `None` where that is open."""
+        mine: dict[NodeName, list[Turn]] = {node: [] for node in self.nodes}
+        for step, group in enumerate(self.began.groups, 1):
+            for node in group:
+                mine[node].append(Turn(step, node))
+        open_fate = None if self.over is None else Fate.NOT_REACHED
+        found: dict[NodeName, Fate | None] = {}
+        for node, turns in mine.items():
+            if node in self.skipped:
+                found[node] = Fate.SKIPPED
+            elif node in self.failed:
+                found[node] = self.failed[node].fate
+            elif all(turn in self.ends for turn in turns):
+                found[node] = Fate.SUCCEEDED
+            else:
+                found[node] = open_fate
+        return found

@@ -1,0 +1,79 @@
+"""What a request says of the rollout that it is a part of.
+
+Owns: the claim and its form. Refuses to know: what a node does with it.
+"""
+
+import uuid
+from dataclasses import dataclass
+
+from localpuppet.formats.fields import Fields
+from localpuppet.formats.names import RolloutId
+from localpuppet.formats.values import Json
+
+MAX_STEP = 100_000
+MAX_EPOCH = 100_000
+# The longest that a rollout holds a node without saying so again, in seconds.
+MAX_HOLD = 3600.0
+_NAMESPACE = uuid.UUID("5a7d1f1e-54c8-4f5e-8f0a-6a8a4a0b2a16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfRollout:
+    """The rollout that a request belongs to.
+
+    Attributes:
+        id: The rollout.
+        epoch: How often the rollout was begun or resumed, from 1: a node does nothing for an
+            earlier epoch than the newest that it heard of.
+        step: The group whose run this is, from 1; 0 for what is not a run.
+    """
+
+    id: RolloutId
+    epoch: int
+    step: int = 0
+
+    @classmethod
+    def read(cls, fields: Fields, *, step: bool) -> "OfRollout":
+        """Return the claim.
+
+        Args:
+            fields: It.
+            step: Whether it names a step.
+
+        Raises:
+            InvalidInputError: A field is missing, unknown, or not of its type.
+        """
+        fields.only(("id", "epoch", "step") if step else ("id", "epoch"))
+        return cls(
+            id=fields.parsed("id", RolloutId.parse),
+            epoch=fields.integer("epoch", minimum=1, maximum=MAX_EPOCH),
+            step=fields.integer("step", minimum=1, maximum=MAX_STEP) if step else 0,
+        )
+
+    @classmethod
+    def read_if_there(cls, fields: Fields, *, step: bool) -> "OfRollout | None":
+        """Return the claim in the field `rollout`; `None` where there is none; see `read`."""
+        return cls.read(fields.inner("rollout"), step=step) if "rollout" in fields else None
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "id": str(self.id),
+            "epoch": self.epoch,
+            **({"step": self.step} if self.step else {}),
+        }
+
+
+def claimed(claim: OfRollout | None) -> dict[str, Json]:
+    """Return the field `rollout` of a request's arguments, where there is one."""
+    return {} if claim is None else {"rollout": claim.to_dict()}
+
+
+def step_uuid(owner: str, step: int) -> str:
+    """Return the id of the cause that a step is on a node: both sides make it by themselves.
+
+    Args:
+        owner: The owner of the rollout's holds.
+        step: The step.
+    """
+    return str(uuid.uuid5(_NAMESPACE, f"{owner}/{step}"))

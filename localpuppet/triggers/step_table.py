@@ -1,0 +1,165 @@
+"""The table of the steps of rollouts that a node was asked for, in the inbox's SQLite file.
+
+Owns: the table `steps`. Refuses to know: what a step's run is, and who may ask for one.
+
+Invariants: a step that began is never taken for one that did not, so no node runs twice in one
+step; a rollout that was resumed is heard in its newest epoch only; one caller
+cannot fill the table for others.
+"""
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from localpuppet.errors import BusyError
+from localpuppet.formats.values import Json
+from localpuppet.triggers.outcome import DROPPED, TriggerOutcome
+from localpuppet.trust.quota import Quota
+
+# How long a step is known after it was asked for, in seconds, and how many are.
+KEPT = 30 * 86400
+STEPS = Quota(shared=10_000, reserve=2_000, few=100, each=5_000)
+TABLES = """
+CREATE TABLE IF NOT EXISTS steps (
+    owner TEXT NOT NULL, step INTEGER NOT NULL, epoch INTEGER NOT NULL, asked INTEGER NOT NULL,
+    cause TEXT NOT NULL, began INTEGER NOT NULL, run TEXT, outcome TEXT, reason TEXT NOT NULL,
+    PRIMARY KEY (owner, step)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS steps_by_cause ON steps (cause);
+"""
+
+
+class StepState(StrEnum):
+    """Where a step is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    OVER = "over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What a node knows of a step.
+
+    Attributes:
+        state: Where it is.
+        run: The run that it led to, if that has an id.
+        outcome: How that ended; `DROPPED` where there was none; empty before the end.
+        reason: Why it did not succeed, one line.
+    """
+
+    state: StepState
+    run: str | None = None
+    outcome: str = ""
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "state": str(self.state),
+            "run": self.run,
+            "outcome": self.outcome,
+            "reason": self.reason,
+        }
+
+
+def newest_epoch(connection: sqlite3.Connection, owner: str) -> int:
+    """Return the newest epoch of a rollout that the node heard of; 0 where it heard of none."""
+    found = connection.execute(
+        "SELECT coalesce(max(epoch), 0) FROM steps WHERE owner = ?", (owner,)
+    )
+    return int(found.fetchone()[0])
+
+
+def hear(connection: sqlite3.Connection, owner: str, epoch: int, *, now: int) -> None:
+    """Note an epoch of a rollout.
+
+    Raises:
+        BusyError: A newer one is known: somebody else goes on with the rollout; or the table is
+            full.
+    """
+    newest = newest_epoch(connection, owner)
+    if newest > epoch:
+        raise BusyError(f"this rollout was resumed since (epoch {newest}, this is {epoch})")
+    if newest < epoch:
+        _add(connection, (owner, 0, epoch, now, "", 0, None, None, ""))
+
+
+def known(connection: sqlite3.Connection, owner: str, step: int) -> Step | None:
+    """Return what is known of a step; `None` where it was never asked for."""
+    row = connection.execute(
+        "SELECT began, run, outcome, reason FROM steps WHERE owner = ? AND step = ?", (owner, step)
+    ).fetchone()
+    if row is None:
+        return None
+    began, run, outcome, reason = row
+    if outcome is not None:
+        return Step(state=StepState.OVER, run=run, outcome=outcome, reason=reason)
+    return Step(state=StepState.RUNNING if began else StepState.WAITING)
+
+
+def may_begin_anew(connection: sqlite3.Connection, owner: str, step: int, epoch: int) -> bool:
+    """Return whether a step that is over is to be taken again: it never began, and was resumed."""
+    return (
+        connection.execute(
+            "SELECT 1 FROM steps WHERE owner = ? AND step = ? AND epoch < ?"
+            " AND outcome = ? AND NOT began",
+            (owner, step, epoch, DROPPED),
+        ).fetchone()
+        is not None
+    )
+
+
+def add(
+    connection: sqlite3.Connection, owner: str, step: int, *, epoch: int, cause: str, now: int
+) -> None:
+    """Note that a step was asked for.
+
+    Raises:
+        BusyError: The table is full.
+    """
+    _add(connection, (owner, step, epoch, now, cause, 0, None, None, ""))
+
+
+def _add(connection: sqlite3.Connection, row: tuple[str | int | None, ...]) -> None:
+    caller = str(row[0]).partition("/")[0]
+    now = row[3]
+    connection.execute("DELETE FROM steps WHERE asked < ?", (int(now or 0) - KEPT,))
+    total = connection.execute("SELECT count(*) FROM steps").fetchone()[0]
+    own = connection.execute(
+        "SELECT count(*) FROM steps WHERE owner > ? AND owner < ?", (f"{caller}/", f"{caller}0")
+    ).fetchone()[0]
+    if not STEPS.has_room(own=own, total=total):
+        raise BusyError(
+            f"{own} steps of {caller} are remembered already, {total} in all: no more are taken"
+        )
+    connection.execute("INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def set_began(connection: sqlite3.Connection, cause: str, *, began: bool) -> None:
+    """Note that the run of a step begins; or that it did not after all."""
+    connection.execute("UPDATE steps SET began = ? WHERE cause = ?", (int(began), cause))
+
+
+def began(connection: sqlite3.Connection, cause: str) -> bool:
+    """Return whether the run of a step was about to begin when this was last heard of."""
+    found = connection.execute("SELECT 1 FROM steps WHERE cause = ? AND began", (cause,))
+    return found.fetchone() is not None
+
+
+def end(
+    connection: sqlite3.Connection, outcome: TriggerOutcome, reasons: Mapping[str, str]
+) -> None:
+    """Note how a step ended, if the cause was one.
+
+    Args:
+        connection: Where.
+        outcome: What became of the cause.
+        reasons: Id of a cause → why it did not succeed.
+    """
+    cause = f"{outcome.sender}/{outcome.uuid}"
+    connection.execute(
+        "UPDATE steps SET run = ?, outcome = ?, reason = ? WHERE cause = ?",
+        (outcome.run, outcome.outcome, reasons.get(cause, ""), cause),
+    )

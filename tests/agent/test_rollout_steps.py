@@ -1,0 +1,179 @@
+"""Steps of rollouts on a node: alone, once, through one hold; the inbox and the holds are real."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.agent.rollout_steps import RolloutSteps
+from localpuppet.agent.runner import Fate, RunEnd
+from localpuppet.errors import BusyError, OnHoldError
+from localpuppet.formats.names import RolloutId
+from localpuppet.formats.times import show_time
+from localpuppet.requests.request import RunOnce
+from localpuppet.requests.rollout import OfRollout, step_uuid
+from localpuppet.runs.hold import Held, Hold
+from localpuppet.runs.holds import Holds
+from localpuppet.triggers import step_table
+from localpuppet.trust.quota import Quota
+from tests.agent.test_agent import OVER, Rig
+from tests.doubles.identities import person
+
+ID = RolloutId("20261122T110000Z-0a1b")
+OWNER = f"choria=alice/rollout/{ID}"
+OTHER = "choria=bob/rollout/20261122T110000Z-ffff"
+
+
+class Site:
+    """An agent whose holds are real, and what a rollout asks of it."""
+
+    def __init__(self, directory: Path, before: "Site | None" = None) -> None:
+        sender = person("a.example.com") if before is None else before.rig.sender
+        self.rig: Rig = Rig(directory, sender=sender)
+        self.holds = Holds(directory / "holds", None, self.rig.clock)
+        self.rig.held = self._held  # type: ignore[method-assign]
+        self.rig.__post_init__()
+        self.steps = RolloutSteps(
+            self.rig.agent,
+            inbox=self.rig.inbox,
+            holds=lambda: self.holds,
+            clock=self.rig.clock,
+        )
+
+    def _held(self) -> Held | None:
+        return Held.by(self.holds.active())
+
+    def hold(self, owner: str = OWNER, seconds: float = 600) -> None:
+        now = self.rig.clock.now()
+        until = show_time(now + timedelta(seconds=seconds))
+        self.holds.add(Hold(owner=owner, reason="r", since=show_time(now), until=until))
+
+    def ask(self, step: int = 1, *, epoch: int = 1, noop: bool = False) -> Any:
+        rollout = OfRollout(id=ID, epoch=epoch, step=step)
+        return self.steps.run(OWNER, RunOnce(noop=noop), rollout)["step"]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+async def test_a_step_runs_alone_through_its_own_hold_and_once(site: Site) -> None:
+    """A trigger that waits is not settled by it, nor does its ttl run meanwhile."""
+    rig = site.rig
+    site.hold()
+    async with rig.working():
+        rig.agent.receive_triggers([rig.token(1, ttl=1)])
+        rig.clock.advance(30)
+        assert site.ask(noop=True)["state"] == "waiting"
+        order = await rig.runner.orders.get()
+        assert (order.noop, order.through, order.causes["count"]) == (True, OWNER, 1)
+        assert site.ask()["state"] == "running"
+        rig.runner.ends.put_nowait(OVER)
+        await rig.until("run 1 changed")
+        over = {"state": "over", "run": "1", "outcome": "changed", "reason": ""}
+        assert site.ask() == over
+        ended = rig.agent.settled[-1]
+        assert (ended.sender, ended.uuid) == (OWNER, step_uuid(OWNER, 1))
+        assert rig.runner.orders.empty()
+        site.holds.remove(OWNER)
+        rig.agent.recheck()
+        order = await rig.runner.orders.get()
+        assert order.text == "trigger from a.example.com"
+        assert order.through is None
+        rig.runner.ends.put_nowait(OVER)
+    assert site.ask(epoch=2) == over, "also when the rollout is resumed"
+
+
+async def test_a_step_without_its_hold_or_beside_another_is_refused(site: Site) -> None:
+    with pytest.raises(BusyError, match="its hold is over"):
+        site.ask()
+    site.hold()
+    site.hold("bob")
+    with pytest.raises(OnHoldError, match="held by bob"):
+        site.ask()
+    site.holds.remove("bob")
+    assert site.ask()["state"] == "waiting", "what was refused was not remembered"
+    site.steps.check_hold(OWNER)
+    with pytest.raises(OnHoldError, match=str(ID)):
+        site.steps.check_hold(OTHER)
+
+
+async def test_an_earlier_epoch_is_not_heard(site: Site) -> None:
+    site.steps.hear(OWNER, OfRollout(id=ID, epoch=2))
+    site.hold()
+    with pytest.raises(BusyError, match="was resumed since"):
+        site.steps.hear(OWNER, OfRollout(id=ID, epoch=1))
+    with pytest.raises(BusyError, match="was resumed since"):
+        site.ask(epoch=1)
+    assert site.ask(epoch=2)["state"] == "waiting"
+
+
+async def test_a_step_whose_hold_ends_first_is_dropped_and_taken_when_resumed(site: Site) -> None:
+    rig = site.rig
+    site.hold(seconds=10)
+    site.ask()
+    rig.clock.advance(11)
+    async with rig.working():
+        await rig.until("its rollout does not hold this node any more")
+        assert site.ask()["outcome"] == "dropped"
+        site.hold()
+        assert site.ask()["outcome"] == "dropped", "the same epoch hears what came of it"
+        assert site.ask(epoch=2)["state"] == "waiting"
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(OVER)
+        await rig.until("run 1 changed")
+
+
+async def test_a_node_that_is_busy_takes_the_step_later(site: Site) -> None:
+    rig = site.rig
+    site.hold()
+    async with rig.working():
+        site.ask()
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(RunEnd(fate=Fate.BUSY, reason="busy"))
+        await rig.until("not now")
+        assert site.ask()["state"] == "waiting"
+        rig.clock.advance(2)
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(RunEnd(fate=Fate.IMPOSSIBLE, reason="no input"))
+        await rig.until("no run for a step of")
+        found = site.ask()
+        assert (found["outcome"], found["reason"]) == (
+            "dropped",
+            "no run could be started: no input",
+        )
+
+
+async def test_a_step_that_began_never_begins_again(tmp_path: Path) -> None:
+    """The agent is killed once before the run begins, and once in the middle of it."""
+    site = Site(tmp_path)
+    site.hold()
+    site.ask()
+    site.rig.inbox.close()
+    again = Site(tmp_path, site)
+    assert again.ask()["state"] == "waiting"
+    again.rig.inbox.set_began(f"{OWNER}/{step_uuid(OWNER, 1)}", began=True)
+    again.rig.inbox.close()
+    third = Site(tmp_path, again)
+    found = third.ask()
+    assert found["outcome"] == "interrupted"
+    assert found["reason"] == "the agent was killed during the run"
+    assert third.rig.agent.settled[-1].outcome == "interrupted"
+    assert third.ask(epoch=2) == found
+    assert third.rig.inbox.causes() == []
+
+
+async def test_nobody_fills_the_memory_of_steps_for_others(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_table, "STEPS", Quota(shared=4, reserve=2, few=2, each=3))
+    for epoch in (1, 2, 3):
+        site.rig.inbox.hear_rollout(f"choria=mallory/rollout/{epoch}", epoch)
+    with pytest.raises(BusyError, match="3 steps of choria=mallory are remembered already"):
+        site.rig.inbox.hear_rollout("choria=mallory/rollout/4", 1)
+    site.hold()
+    assert site.ask()["state"] == "waiting"
+    site.rig.clock.advance(step_table.KEPT + 1)
+    site.rig.inbox.hear_rollout("choria=mallory/rollout/4", 1)

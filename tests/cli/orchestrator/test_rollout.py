@@ -1,0 +1,102 @@
+"""`localpuppet rollout`, as far as it goes without nodes; with them in tests/scenarios."""
+
+import pytest
+
+from localpuppet.formats.names import NodeName, RolloutId
+from localpuppet.formats.times import show_time
+from localpuppet.orchestrator.rollout.events import (
+    Ended,
+    Ending,
+    Event,
+    Fate,
+    Over,
+    Resumed,
+    Skipped,
+    Started,
+    Turn,
+)
+from localpuppet.orchestrator.rollout.journal import Journals
+from tests.doubles.ports import FakeClock
+from tests.orchestrator.rollout.simulated import began, node
+from tests.rigs.node import Node
+
+SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "say --site FILE, or --order none with --query or --nodes"),
+        (["--order", "none"], "--order none needs --query or --nodes"),
+        (["--site", "@SITE@", "--query", "x"], "--query goes with --order none"),
+        (["--site", "@SITE@", "--window", "2", "--batch", "3"], "do not go together"),
+        (["--site", "@SITE@", "--max-failures", "x"], "--max-failures: 'x' is not a number"),
+        (["--failed-of", "20261122T110000Z-0123", "--noop"], "takes the options of the earlier"),
+        (["--query", "role=web", "--order", "none"], "matches no node"),
+    ],
+)
+def test_what_is_refused(node: Node, words: list[str], message: str) -> None:
+    node.settings(bus="sqlite", node="web01.example.com")
+    site = str(node.write("site.yaml", SITE))
+    done = node.run("rollout", "run", *(site if word == "@SITE@" else word for word in words))
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert not (node.state / "rollouts").exists()
+
+
+def written(machine: Node) -> None:
+    """Write a rollout that was killed and stopped: one silent, one skipped, one not reached."""
+    clock = FakeClock()
+    events: list[Event] = [
+        Skipped(reasons={node(3): "on hold: work"}),
+        Started(turns=(Turn(1, node(1)), Turn(1, node(2)))),
+        Ended(turn=Turn(1, node(1)), fate=Fate.SUCCEEDED, outcome="changed", run="r1"),
+        Resumed(),
+        Ended(turn=Turn(1, node(2)), fate=Fate.SILENT, reason="did not tell\x1b[2J"),
+        Over(ending=Ending.STOPPED, why="stopped by SIGINT", left={node(2): "did not answer"}),
+    ]
+    journals = Journals(machine.state / "rollouts")
+    journal = journals.begin(began([1, 2, 3], [4]), at=show_time(clock.now()))
+    for event in events:
+        clock.advance(15)
+        journal.append(event, at=show_time(clock.now()))
+    journal.close()
+
+
+def test_what_is_told(node: Node) -> None:
+    node.settings(bus="sqlite", node="web01.example.com")
+    assert node.run("rollout", "list").out == "there was no rollout on this machine\n"
+    assert node.run("rollout", "status").code == 2
+    written(node)
+    listed = node.run("rollout", "list")
+    assert listed.out.splitlines()[1] == (
+        "20261122T110000Z-0123  stopped  1 succeeded, 1 silent, 1 not reached, 1 skipped"
+    )
+    watched = node.run("rollout", "status", "--watch")
+    assert watched.code == 1
+    assert watched.out == (
+        "rollout 20261122T110000Z-0123: test, 4 nodes, 4 runs in 2 groups\n"
+        "n03.example.com  skipped: on hold: work\n"
+        "n01.example.com  changed (15s)\n"
+        "goes on\n"
+        "n02.example.com  silent (45s): did not tell\\x1b[2J\n"
+        "stopped: stopped by SIGINT (1 succeeded, 1 silent, 1 not reached, 1 skipped)\n"
+        "still held, up to 10 minutes: n02.example.com: did not answer\n"
+        "'localpuppet rollout resume 20261122T110000Z-0123' goes on\n"
+    )
+    shown = node.run("rollout", "report").out
+    assert "Resumed  1 time" in shown
+    assert "  n01.example.com  changed (15s)  [run r1]\n" in shown
+    assert "  n03.example.com  skipped: on hold: work\n" in shown
+    assert "  n04.example.com  not reached\n" in shown
+    found = node.run("rollout", "report", "--json").json
+    assert found["nodes"][1] == {
+        "node": NodeName("n02.example.com"),
+        "fate": "silent",
+        "reason": "did not tell\x1b[2J",
+    }
+    assert found["groups"][0]["runs"][0]["seconds"] == 15.0
+    assert found["still_held"] == {"n02.example.com": "did not answer"}
+    refused = node.run("rollout", "resume", RolloutId("20261122T110000Z-0123"))
+    assert refused.code == 2
+    assert "is a rollout of choria=alice, and you are choria=web01.example.com" in refused.err

@@ -1,0 +1,152 @@
+"""Simulated nodes that keep the promises of real ones, and a journal in memory that can be killed.
+
+A node takes each turn at most once, remembers how it ended, and forgets nothing when whoever asks
+is killed; what is not held for a rollout does not run for it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Iterable
+from dataclasses import dataclass, field
+
+from localpuppet.formats.names import NodeName, RolloutId
+from localpuppet.orchestrator.rollout.events import Began, Ended, Event, Fate, Over, Turn
+from localpuppet.orchestrator.rollout.executing import Execution
+from localpuppet.orchestrator.rollout.nodes import Asked, Problems
+from localpuppet.orchestrator.rollout.options import RolloutOptions
+from localpuppet.orchestrator.rollout.state import State
+
+ID = RolloutId("20261122T110000Z-0123")
+
+
+class Killed(BaseException):
+    """The process ends here, as by kill -9."""
+
+
+def node(number: int) -> NodeName:
+    return NodeName(f"n{number:02}.example.com")
+
+
+def began(*groups: Iterable[int], **options: object) -> Began:
+    """Return the beginning of a rollout over numbered nodes."""
+    return Began(
+        id=ID,
+        caller="choria=alice",
+        groups=tuple(tuple(node(one) for one in group) for group in groups),
+        options=RolloutOptions(**options),  # type: ignore[arg-type]
+        title="test",
+    )
+
+
+class Notes:
+    """A journal in memory.
+
+    Args:
+        kill_at: The process is killed at this write, counted from 0; never for `None`.
+        written: Whether that write is on the disk by then.
+    """
+
+    def __init__(self, *, kill_at: int | None = None, written: bool = False) -> None:
+        self.events: list[Event] = []
+        self.kill_at = kill_at
+        self.written = written
+        self.stop: str | None = None
+        self.killed = False
+
+    def append(self, event: Event) -> None:
+        if self.killed:
+            raise Killed
+        dies = len(self.events) == self.kill_at
+        if not dies or self.written:
+            self.events.append(event)
+        if dies:
+            self.killed = True
+            raise Killed
+
+    def stop_asked(self) -> str | None:
+        return self.stop
+
+
+@dataclass
+class SimulatedNodes:
+    """The nodes.
+
+    Attributes:
+        seconds: How long each node's run takes; 1 for others.
+        bad: The nodes whose runs fail.
+        silent: The nodes that answer nothing.
+        unready: The nodes that are not ready, with the reason.
+        ran: The runs, in the order in which they began, with their begin and end.
+    """
+
+    seconds: dict[NodeName, float] = field(default_factory=dict)
+    bad: set[NodeName] = field(default_factory=set)
+    silent: set[NodeName] = field(default_factory=set)
+    unready: dict[NodeName, str] = field(default_factory=dict)
+    held: set[NodeName] = field(default_factory=set)
+    holds: int = 0
+    ran: dict[Turn, tuple[float, float]] = field(default_factory=dict)
+    twice: list[Turn] = field(default_factory=list)
+    epoch: int = 0
+    notes: Notes | None = None
+    news: "asyncio.Queue[Turn]" = field(default_factory=asyncio.Queue)
+
+    def _live(self) -> None:
+        """End what asks, if its process was killed."""
+        if self.notes is not None and self.notes.killed:
+            raise Killed
+
+    async def ready(self, nodes: Collection[NodeName]) -> Problems:
+        self._live()
+        silent = {one: "did not answer" for one in nodes if one in self.silent}
+        return silent | {one: why for one, why in self.unready.items() if one in nodes}
+
+    async def hold(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
+        self._live()
+        self.epoch = max(epoch, self.epoch)
+        self.holds += 1
+        self.held |= set(nodes) - self.silent
+        return {one: "did not answer" for one in nodes if one in self.silent}
+
+    async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
+        self._live()
+        self.held -= set(nodes) - self.silent
+        return {one: "did not answer" for one in nodes if one in self.silent}
+
+    async def start(self, turn: Turn, *, epoch: int) -> Asked:
+        self._live()
+        assert epoch == self.epoch
+        if turn.node in self.silent:
+            return Asked(heard=False, problem="did not answer")
+        now = asyncio.get_running_loop().time()
+        if turn not in self.ran:
+            assert turn.node in self.held
+            self.ran[turn] = (now, now + self.seconds.get(turn.node, 1.0))
+            asyncio.get_running_loop().call_at(self.ran[turn][1], self.news.put_nowait, turn)
+        if now < self.ran[turn][1]:
+            return Asked(heard=True)
+        bad = turn.node in self.bad
+        fate, outcome = (Fate.FAILED, "failed") if bad else (Fate.SUCCEEDED, "changed")
+        return Asked(heard=True, end=Ended(turn=turn, fate=fate, outcome=outcome))
+
+    async def ends(self) -> AsyncGenerator[Turn, None]:
+        while True:
+            yield await self.news.get()
+
+    def at_once(self) -> int:
+        """Return how many ran at the same time, at most."""
+        begins = [begin for begin, _ in self.ran.values()]
+        return max(sum(b <= at < e for b, e in self.ran.values()) for at in begins)
+
+
+def execution(first: Began, nodes: SimulatedNodes, notes: Notes) -> Execution:
+    """Return a new rollout, carried out."""
+    notes.append(first)
+    return Execution(State(first), notes=notes, nodes=nodes, told=lambda _: None)
+
+
+async def carry_out(first: Began, nodes: SimulatedNodes, notes: Notes | None = None) -> State:
+    """Carry a rollout out to its end, and return its state."""
+    work = execution(first, nodes, notes or Notes())
+    over = await work.run(resume=False)
+    assert isinstance(over, Over)
+    return work.state

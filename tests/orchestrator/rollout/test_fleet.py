@@ -1,0 +1,166 @@
+"""What a node's replies mean for a rollout, also where a node says what it likes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.errors import UnavailableError
+from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.formats.values import Json
+from localpuppet.inventory.presence import announce
+from localpuppet.orchestrator.rollout.events import Ended, Fate, Turn
+from localpuppet.orchestrator.rollout.fleet import FleetNodes
+from localpuppet.requests.client import Answer, RequestClient
+from localpuppet.requests.reply import Reply
+from localpuppet.requests.request import Arguments, Disable, RunOnce
+from localpuppet.requests.rollout import step_uuid
+from localpuppet.trust.signing import MessageKind
+from tests.doubles.identities import person, verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.orchestrator.rollout.simulated import ID, began, node
+
+OWNER = f"choria=alice/rollout/{ID}"
+TURN = Turn(2, node(1))
+
+
+def replied(result: dict[str, Json] | str) -> Answer:
+    """Return a reply; one that refuses for a text."""
+    fine = not isinstance(result, str)
+    return Answer(
+        reply=Reply(
+            node=SignerName("n"),
+            caller=SignerName("alice"),
+            iat=0,
+            exp=0,
+            in_reply_to="",
+            ok=fine,
+            result={} if isinstance(result, str) else result,
+            error=result if isinstance(result, str) else None,
+        )
+    )
+
+
+class Client(RequestClient):
+    """Answers what a test says."""
+
+    def __init__(self, answer: Answer | None) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, Arguments]] = []
+
+    async def ask(self, node: NodeName, action: str, args: Arguments, *, patience: float) -> Answer:
+        self.asked.append((action, args))
+        if self.answer is None:
+            raise UnavailableError("away", where="bus")
+        return self.answer
+
+
+def fleet(answer: Answer | None, directory: Path) -> tuple[FleetNodes, Client]:
+    client = Client(answer)
+    nodes = FleetNodes(
+        MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
+        client=client,
+        verifier=verifier(directory),
+        began=began([1], [1], noop=True, tags=("t",)),
+    )
+    return nodes, client
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (replied({"denied": {}, "holds": []}), None),
+        (replied({"denied": {}, "holds": [{"owner": OWNER, "reason": "r"}]}), None),
+        (Answer(reply=None, problem="did not answer"), "did not answer"),
+        (replied("denied by policy line 1"), "denied by policy line 1"),
+        (replied({"denied": {"runonce": "line 3"}, "holds": []}), "line 3"),
+        (
+            replied({"denied": {}, "holds": [{"owner": "bob", "reason": "work\x1b[2J"}]}),
+            "on hold: work\\x1b[2J (held by bob)",
+        ),
+        (replied({"holds": []}), "its localpuppet is too old for rollouts"),
+        (replied({"denied": [], "holds": 3}), "its localpuppet is too old for rollouts"),
+        (replied({"denied": {}, "holds": [3, {}]}), "on hold:  (held by )"),
+    ],
+)
+async def test_who_is_ready(answer: Answer, why: str | None, tmp_path: Path) -> None:
+    nodes, _ = fleet(answer, tmp_path)
+    assert await nodes.ready([node(1)]) == ({} if why is None else {node(1): why})
+
+
+@pytest.mark.parametrize(
+    ("answer", "end"),
+    [
+        (replied({"step": {"state": "waiting"}}), None),
+        (replied({"step": {"state": "running", "outcome": "changed"}}), None),
+        (replied({}), None),
+        (replied({"step": [1]}), None),
+        (
+            replied({"step": {"state": "over", "outcome": "changed", "run": "r1", "reason": "x"}}),
+            Ended(turn=TURN, fate=Fate.SUCCEEDED, outcome="changed", run="r1"),
+        ),
+        (
+            replied({"step": {"state": "over", "outcome": "failed", "run": 3, "reason": "a\nb"}}),
+            Ended(turn=TURN, fate=Fate.FAILED, outcome="failed", reason="a\\x0ab"),
+        ),
+        (
+            replied({"step": {"state": "over", "outcome": None}}),
+            Ended(turn=TURN, fate=Fate.FAILED),
+        ),
+        (replied("on hold: work"), Ended(turn=TURN, fate=Fate.FAILED, reason="on hold: work")),
+    ],
+)
+async def test_how_a_turn_ended(answer: Answer, end: Ended | None, tmp_path: Path) -> None:
+    nodes, client = fleet(answer, tmp_path)
+    asked = await nodes.start(TURN, epoch=4)
+    assert asked.heard
+    assert asked.end == end
+    ((action, args),) = client.asked
+    assert action == "runonce"
+    assert isinstance(args, RunOnce)
+    assert (args.noop, args.tags) == (True, ("t",))
+    assert args.rollout is not None
+    assert (args.rollout.epoch, args.rollout.step) == (4, 2)
+
+
+async def test_a_bus_that_is_away_is_a_problem_of_every_node(tmp_path: Path) -> None:
+    nodes, client = fleet(None, tmp_path)
+    assert await nodes.hold([node(1)], epoch=1) == {node(1): "bus: away"}
+    assert await nodes.release([node(1)], epoch=1) == {node(1): "bus: away"}
+    asked = await nodes.start(TURN, epoch=1)
+    assert (asked.heard, asked.end, asked.problem) == (False, None, "bus: away")
+    with pytest.raises(UnavailableError):
+        await nodes.ready([node(1)])
+    hold = client.asked[0][1]
+    assert isinstance(hold, Disable)
+    assert hold.length == "10m"
+
+
+async def test_only_a_node_itself_tells_of_its_ends(tmp_path: Path) -> None:
+    """What another signed, and what is of another rollout, is not believed."""
+    mine, other = person(node(1)), person("z.example.com")
+    store = MemoryStore(now=lambda: 0.0)
+    kv = MemoryKeyValue(store)
+    nodes = FleetNodes(
+        kv,
+        client=Client(None),
+        verifier=verifier(tmp_path, mine, other),
+        began=began([1], [1]),
+    )
+
+    def said(*owners: str) -> bytes:
+        settled: list[Any] = [
+            {"sender": owner, "uuid": step_uuid(OWNER, 2), "timestamp": 1, "outcome": "changed"}
+            for owner in owners
+        ]
+        whole = [one | {"run": None} for one in settled]
+        told = {"node": str(node(1)), "state": "idle", "settled": [3, *settled, *whole]}
+        return json.dumps(told).encode()
+
+    await announce(kv, node(1), other.signer.sign(said(OWNER), MessageKind.PRESENCE))
+    await announce(kv, node(9), mine.signer.sign(said(OWNER), MessageKind.PRESENCE))
+    ends = nodes.ends()
+    await announce(kv, node(1), mine.signer.sign(said("choria=bob", OWNER), MessageKind.PRESENCE))
+    assert await anext(ends) == TURN
+    await ends.aclose()

@@ -1,0 +1,156 @@
+"""The journal on disk: what was written is there, by whom, and nothing looks like another thing."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from localpuppet.errors import BusyError, InvalidInputError, StateError
+from localpuppet.formats.names import RolloutId
+from localpuppet.formats.strict_json import loads
+from localpuppet.machine.database import Database
+from localpuppet.orchestrator.rollout.amount import Amount
+from localpuppet.orchestrator.rollout.events import (
+    Began,
+    Ended,
+    Ending,
+    Event,
+    Fate,
+    Over,
+    Resumed,
+    Skipped,
+    Started,
+    Stopped,
+    Turn,
+    from_dict,
+)
+from localpuppet.orchestrator.rollout.journal import Journals, resumable
+from localpuppet.orchestrator.rollout.options import RolloutOptions
+from tests.orchestrator.rollout.simulated import ID, began, node
+
+AT = "2026-11-22T11:00:00.000000Z"
+EVENTS: list[Event] = [
+    Began(
+        id=ID,
+        caller="choria=alice",
+        groups=((node(1), node(2)), (node(2),)),
+        options=RolloutOptions(
+            canary=1,
+            batch=Amount.parse("25%", what=""),
+            max_failures=Amount.parse("0", what="", minimum=0),
+            noop=True,
+            tags=("a", "b"),
+            timeout=60.0,
+            skip_unready=True,
+        ),
+        title="shop",
+        consumers={node(1): (node(2),)},
+        parent=RolloutId("20261122T100000Z-0000"),
+    ),
+    Resumed(),
+    Skipped(reasons={node(1): "on hold"}),
+    Started(turns=(Turn(1, node(2)),)),
+    Ended(turn=Turn(1, node(2)), fate=Fate.FAILED, outcome="failed", run="r", reason="exit 1"),
+    Stopped(ending=Ending.FAILURES, why="1 node failed"),
+    Over(ending=Ending.FAILURES, why="1 node failed", left={node(2): "did not answer"}),
+]
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Journals:
+    return Journals(tmp_path / "rollouts")
+
+
+def test_what_was_written_is_read(journals: Journals) -> None:
+    first, *others = EVENTS
+    assert isinstance(first, Began)
+    journal = journals.begin(first, at=AT)
+    for event in others:
+        journal.append(event, at=AT)
+    journal.close()
+    assert journals.open(None).events() == [(AT, event) for event in EVENTS]
+    assert journals.open(ID).state().epoch == 2
+
+
+def test_one_process_goes_on_with_a_rollout(journals: Journals) -> None:
+    journal = journals.begin(began([1]), at=AT)
+    other = journals.open(ID)
+    assert other.taken
+    with pytest.raises(BusyError, match="another process"):
+        other.take()
+    journal.close()
+    other.take()
+    other.close()
+
+
+def test_who_asked_for_a_stop(journals: Journals) -> None:
+    journal = journals.begin(began([1]), at=AT)
+    assert journal.stop_asked() is None
+    journals.open(ID).ask_to_stop("bob")
+    assert journal.stop_asked() == "bob"
+    journal.forget_stops()
+    assert journal.stop_asked() is None
+    journal.close()
+
+
+def test_what_is_not_there(journals: Journals) -> None:
+    assert list(journals.ids()) == []
+    with pytest.raises(InvalidInputError, match="there was no rollout"):
+        journals.open(None)
+    journals.begin(began([1]), at=AT).close()
+    with pytest.raises(InvalidInputError, match="there is no rollout 20261122T110000Z-ffff"):
+        journals.open(RolloutId("20261122T110000Z-ffff"))
+
+
+def test_a_rollout_that_is_over_or_anothers_does_not_go_on(journals: Journals) -> None:
+    journal = journals.begin(began([1]), at=AT)
+    assert resumable(journal, "choria=alice").id == ID
+    with pytest.raises(InvalidInputError, match="is a rollout of choria=alice"):
+        resumable(journal, "choria=bob")
+    journal.append(Over(ending=Ending.STOPPED, why="", left={}), at=AT)
+    assert resumable(journal, "choria=alice").id == ID
+    journal.append(Over(ending=Ending.DONE, why="", left={}), at=AT)
+    with pytest.raises(InvalidInputError, match="is over: done"):
+        resumable(journal, "choria=alice")
+    journal.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"event": "exploded"}',
+        '{"event": "started", "turns": [[1]]}',
+        '{"event": "skipped", "reasons": {"NO NAME": "x"}}',
+        "[]",
+        '{"event": "ended", "turn": [1, "a.example.com"], "fate": "bored"}',
+    ],
+)
+def test_what_is_not_an_event_is_an_error(text: str) -> None:
+    with pytest.raises(StateError, match="this version does not know"):
+        from_dict(loads(text))
+
+
+def test_a_damaged_journal_is_an_error_with_its_place(journals: Journals, tmp_path: Path) -> None:
+    journal = journals.begin(began([1]), at=AT)
+    journal.close()
+    path = tmp_path / "rollouts" / f"{ID}.sqlite"
+    database = Database(path, tables="", version=1, damaged="")
+    with database.transaction() as connection:
+        connection.execute("UPDATE events SET event = '{'")
+    database.close()
+    with pytest.raises(StateError, match=f"{ID}.sqlite: holds a damaged event"):
+        journals.open(ID).state()
+    path.write_bytes(b"x" * 5000)
+    with pytest.raises(StateError, match="is damaged"):
+        journals.open(ID).state()
+
+
+def test_ids_sort_by_their_beginnings_also_when_the_clock_is_set_back() -> None:
+    now = datetime(2026, 11, 22, 11, 0, tzinfo=UTC)
+    first = RolloutId.of(now, "ffff", None)
+    second = RolloutId.of(now, "0000", first)
+    third = RolloutId.of(now.replace(hour=1), "0000", second)
+    assert first < second < third
+    assert RolloutId.parse(third) == third
+    with pytest.raises(InvalidInputError):
+        RolloutId.parse("../../etc/passwd")

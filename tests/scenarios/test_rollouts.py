@@ -1,0 +1,172 @@
+"""Rollouts over real agents, by the command line."""
+
+import signal
+from collections.abc import Sequence
+
+import pytest
+import yaml
+
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member, read_line
+
+POLICY = "policy default deny\nallow\tchoria=a.example.com\t*\t*\t*\n"
+
+
+def site_of(*groups: Sequence[Member]) -> str:
+    """Return a site file in which each group needs all of the one before it."""
+    shop = {}
+    for step, group in enumerate(groups):
+        for member in group:
+            component: dict[str, object] = {"node": str(member.name), "produces": [f"level/{step}"]}
+            if step:
+                component["consumes"] = [f"level/{step - 1}"]
+            shop[str(member.name).partition(".")[0]] = component
+    return yaml.safe_dump({"applications": {"shop": shop}})
+
+
+class Shop:
+    """An operator, a database, and two web servers that need it."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.operator, self.db, *self.webs = fleet.add("a", "db", "web1", "web2")
+        self.nodes = [self.db, *self.webs]
+        for member in self.nodes:
+            member.node.write("policies/puppet.policy", POLICY)
+        self.site = str(self.operator.node.write("site.yaml", site_of([self.db], self.webs)))
+        fleet.start()
+
+    def run(self, *options: str) -> tuple[int, dict[str, str]]:
+        """Roll out; return the exit code, and how each node's part ended."""
+        done = self.operator.run("rollout", "run", "--site", self.site, "--json", *options)
+        return done.code, {one["node"].partition(".")[0]: one["fate"] for one in done.json["nodes"]}
+
+    def report(self) -> dict[str, object]:
+        return self.operator.run("rollout", "report", "--json").json
+
+    def runs(self) -> list[int]:
+        """Return how often each node has run."""
+        return [member.count("started") for member in self.nodes]
+
+    def free(self) -> bool:
+        """Return whether no node is on hold."""
+        found = self.operator.run("nodes", "--json").json["nodes"]
+        return [one["node"] for one in found if one.get("holds")] == []
+
+
+@pytest.fixture
+def shop(nats_fleet: Fleet) -> Shop:
+    return Shop(nats_fleet)
+
+
+@pytest.fixture
+def local(fleet: Fleet) -> Shop:
+    return Shop(fleet)
+
+
+DONE = {"db": "succeeded", "web1": "succeeded", "web2": "succeeded"}
+
+
+def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
+    """Killed while the database runs; a trigger that comes meanwhile waits, whatever its ttl.
+
+    Then the bus is away while the web servers run.
+    """
+    shop.db.behave(gate=True)
+    process = shop.operator.node.start("rollout", "run", "--site", shop.site)
+    shop.db.wait_log("history .*started")
+    (uuid,) = shop.fleet.send(shop.operator, shop.webs[0], ttl=1)
+    shop.fleet.accepted(shop.webs[0], uuid)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    told = shop.operator.run("rollout", "status")
+    assert told.code == 1
+    assert "interrupted (3 open)" in told.out
+    shop.db.open_gate()
+    shop.db.wait_log("history .*ended")
+    for web in shop.webs:
+        web.behave(gate=True)
+    process = shop.operator.node.start("rollout", "resume", "--json")
+    for web in shop.webs:
+        web.wait_log("history .*started")
+    shop.fleet.bus.server.kill()
+    for web in shop.webs:
+        web.open_gate()
+        web.wait_log("history .*ended")
+        web.behave()
+    shop.fleet.bus.server.start()
+    resumed = shop.operator.node.finish(process)
+    assert resumed.code == 0, resumed.err
+    assert (resumed.json["epoch"], resumed.json["counts"]) == (2, {"succeeded": 3})
+    shop.webs[0].wait_log("history .*started .*trigger from a.example.com|trigger from a")
+    shop.webs[0].wait_log("history .*ended", 2)
+    assert shop.runs() == [1, 2, 1]
+    assert shop.free()
+    begun = [one["started"] for group in resumed.json["groups"] for one in group["runs"]]
+    assert begun == sorted(begun)
+
+
+def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
+    local.db.behave(exit=3)
+    assert local.run() == (1, {"db": "failed", "web1": "not reached", "web2": "not reached"})
+    assert local.report()["why"] == "1 node failed, and none may"
+    local.db.behave()
+    parent = str(local.report()["id"])
+    assert local.run("--failed-of", parent) == (0, DONE)
+    assert local.report()["parent"] == parent
+    assert local.runs() == [2, 1, 1]
+    listed = local.operator.run("rollout", "list", "--json").json["rollouts"]
+    assert [one["state"] for one in listed] == ["done", "failures"]
+    done = local.operator.run(
+        "rollout", "run", "--site", local.site, "--failed-of", listed[0]["id"]
+    )
+    assert (done.code, done.out) == (2, "")
+    assert "no node failed" in done.err
+
+    # Then one is on hold by a person, and one does not let this caller do it.
+    db, web1, web2 = local.nodes
+    web1.run("disable", "-m", "by hand")
+    web2.node.write("policies/puppet.policy", POLICY.replace("\t*\t*\t*", "\tstatus enable\t*\t*"))
+    code, _ = local.run()
+    assert code == 1
+    why = str(local.report()["why"])
+    assert "web1.example.com: on hold: by hand (held by " in why
+    assert "web2.example.com: denied by policy line 1 (default)" in why
+    assert local.runs() == [2, 1, 1]
+    assert db.log.count("accepted a step") == 2
+    assert local.run("--skip-unready") == (
+        1,
+        {"db": "succeeded", "web1": "skipped", "web2": "skipped"},
+    )
+    held = local.operator.run("nodes", "--json").json["nodes"]
+    assert [hold["reason"] for one in held for hold in one.get("holds", [])] == ["by hand"]
+
+
+def test_an_interrupted_one_gives_back_what_it_held_and_goes_on(local: Shop) -> None:
+    """^C; another rollout of the same nodes is refused meanwhile; then the agent is killed."""
+    db, web1, _ = local.nodes
+    db.behave(gate=True)
+    process = local.operator.node.start("rollout", "run", "--site", local.site)
+    assert "3 nodes, 3 runs in 2 groups" in read_line(process)
+    db.wait_log("history .*started")
+    assert local.run()[0] == 1
+    assert "db.example.com: on hold: rollout " in str(local.report()["why"])
+    process.send_signal(signal.SIGINT)
+    assert "no more nodes start" in read_line(process)
+    db.open_gate()
+    done = local.operator.node.finish(process)
+    assert done.code == 1
+    assert "stopped: stopped by SIGINT (1 succeeded, 2 not reached)" in done.out
+    assert local.free()
+    assert local.runs() == [1, 0, 0]
+    first = local.operator.run("rollout", "list", "--json").json["rollouts"][-1]["id"]
+    web1.behave(kill="begin", gate=True)
+    process = local.operator.node.start("rollout", "resume", first, "--json")
+    web1.killed()
+    web1.behave()
+    web1.start()
+    done = local.operator.node.finish(process)
+    assert done.code == 1
+    assert done.json["groups"][1]["runs"][0]["reason"] == "the agent was killed during the run"
+    assert [one["fate"] for one in done.json["nodes"]] == ["succeeded", "failed", "succeeded"]
+    assert local.runs() == [1, 1, 1]
