@@ -1,6 +1,6 @@
 """Who is there, and what the nodes say of themselves.
 
-decides: `claims`, `entry`, `facts`, `index`, `presence`, `reading`, `server`,
+decides: `arrived`, `claims`, `entry`, `facts`, `index`, `presence`, `reading`, `server`,
     `summary`, `tombstone`.
 acts: `admission`, `following`, `presence_following`, `publishing`.
 touches the world: `view`.

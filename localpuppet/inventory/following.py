@@ -24,7 +24,8 @@ from localpuppet.bus.layout import FORGOTTEN, INVENTORY, MAX_TOMBSTONE
 from localpuppet.bus.outage import ours, unending
 from localpuppet.errors import LocalpuppetError, StateError
 from localpuppet.inventory.admission import EntryAdmission, Refusal
-from localpuppet.inventory.view import Arrived, View
+from localpuppet.inventory.arrived import Arrived
+from localpuppet.inventory.view import View
 from localpuppet.machine.database import DamagedError
 from localpuppet.machine.ports import Clock, LineKind, Log
 
@@ -42,8 +43,9 @@ LONGEST = 60.0
 NOT_ALLOWED = 600.0
 # Seconds before a disk that refused is tried again.
 REFUSED = 30.0
-# Changes that may pile up between the connection and the disk, and are then taken together.
-BACKLOG = 64
+# Changes that may pile up between the connection and the disk, and are then taken together; a part
+# of a listing is one, of up to 1 MiB.
+BACKLOG = 8
 
 
 class Companion(Protocol):
@@ -240,8 +242,11 @@ class ViewFollower:
         if isinstance(last, Listing) and last.more:
             return
         self._after[prefix] = _revision(last)
-        if isinstance(last, Listing):
+        # A change may have come right behind the listing, and was taken with it.
+        if any(isinstance(one, Listing) and not one.more for one in changes):
             self._listed.add(prefix)
+            if prefix == INVENTORY:
+                self._view.note(revision=_revision(last))
 
     def _take_entries(self, entries: Sequence[Entry]) -> None:
         named = {one.key.removeprefix(INVENTORY): one for one in entries}

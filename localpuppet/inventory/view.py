@@ -16,15 +16,15 @@ Invariants:
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localpuppet.errors import IntegrityError, StateError
 from localpuppet.formats.names import NodeName
-from localpuppet.inventory.admission import Refusal, Refused
+from localpuppet.inventory.admission import Refused
+from localpuppet.inventory.arrived import Arrived, Kept
 from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.index import EXPORTS, NODE, PATHS, ROLE, SERVER, word, words_of
+from localpuppet.inventory.index import EXPORTS, NODE, PATHS, ROLE, SERVER, word
 from localpuppet.inventory.reading import Equal, Exported, ExportsReader
 from localpuppet.inventory.tombstone import Tombstone
 from localpuppet.machine.database import DamagedError, Database
@@ -58,23 +58,6 @@ CREATE TABLE IF NOT EXISTS state (
 INSERT OR IGNORE INTO state VALUES (1, NULL, 0, '', 0);
 """
 _UPGRADES = {1: ["ALTER TABLE entries ADD COLUMN revision INTEGER NOT NULL DEFAULT 0"]}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
-    """An entry that came from the bus.
-
-    Attributes:
-        node: At whose key it stands.
-        token: As it stands there.
-        found: What it says, or why it does not count.
-        revision: The bus's revision of it.
-    """
-
-    node: str
-    token: bytes
-    found: InventoryEntry | Refusal
-    revision: int = 0
 
 
 class View:
@@ -213,7 +196,7 @@ class View:
         Raises:
             StateError: The disk refused; nothing was taken.
         """
-        kept = [_Kept.of(one) for one in arrived]
+        kept = [Kept.of(one) for one in arrived]
         if not kept and revision is None:
             return
         with self._database.transaction() as connection:
@@ -261,17 +244,34 @@ class View:
             _remove(connection, node)
             self._refuse(connection, node, reason)
 
-    def note(self, *, current: float | None = None, trust: str | None = None) -> None:
-        """Write down until when the view is current, and by which trust.
+    def note(
+        self,
+        *,
+        current: float | None = None,
+        trust: str | None = None,
+        revision: int | None = None,
+    ) -> None:
+        """Write down until when the view is current, by which trust, and where the bus is.
+
+        Args:
+            current: Until when; seconds since 1970, UTC.
+            trust: The state of the files of trust.
+            revision: Of a whole listing. A bus that was set up anew counts from the beginning, and
+                then nothing here came later than its listing.
 
         Raises:
             StateError: The disk refused.
         """
         with self._database.transaction() as connection:
             connection.execute(
-                "UPDATE state SET current = coalesce(?, current), trust = coalesce(?, trust)",
-                (current, trust),
+                "UPDATE state SET current = coalesce(?, current), trust = coalesce(?, trust),"
+                " revision = coalesce(?, revision)",
+                (current, trust, revision),
             )
+            if revision is not None:
+                connection.execute(
+                    "UPDATE entries SET revision = ? WHERE revision > ?", (revision, revision)
+                )
 
     def rebuild(self) -> None:
         """Begin anew, with nothing: what was in the file is lost, and comes from the bus again.
@@ -285,7 +285,7 @@ class View:
         """Close the file; the next call opens it again."""
         self._database.close()
 
-    def _take(self, connection: sqlite3.Connection, one: "_Kept") -> str | None:
+    def _take(self, connection: sqlite3.Connection, one: Kept) -> str | None:
         """Put an entry in force; return why it does not count, if it does not."""
         if one.refusal is not None:
             return one.refusal
@@ -344,31 +344,6 @@ class View:
             raise DamagedError(
                 f"holds a damaged entry: {error}", where=str(self._database.path)
             ) from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """What the tables keep of an entry that came: unpacked, a hundred entries fill the memory."""
-
-    node: str
-    token: bytes
-    refusal: str | None = None
-    at: float = 0.0
-    revision: int = 0
-    words: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def of(cls, one: Arrived) -> "_Kept":
-        node, token, found = one.node, one.token, one.found
-        if isinstance(found, Refusal):
-            return cls(node=node, token=token, refusal=found.reason)
-        return cls(
-            node=node,
-            token=token,
-            at=found.at,
-            revision=one.revision,
-            words=tuple(words_of(found)),
-        )
 
 
 def _narrowed(equal: Equal) -> tuple[str, list[str]]:

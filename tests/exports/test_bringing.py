@@ -17,10 +17,11 @@ from localpuppet.exports.held import HeldExports, NodeExports
 from localpuppet.exports.outbox import ExportsOutbox
 from localpuppet.exports.resource import ExportedResource
 from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.inventory.arrived import Arrived
 from localpuppet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.inventory.publishing import Voice, publish
 from localpuppet.inventory.tombstone import Tombstone
-from localpuppet.inventory.view import Arrived, View
+from localpuppet.inventory.view import View
 from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore

@@ -16,9 +16,10 @@ from localpuppet.exports.document import Packed, digest_of, pack
 from localpuppet.exports.held import HeldExports
 from localpuppet.exports.outbox import ExportsOutbox
 from localpuppet.exports.resource import ExportedResource
+from localpuppet.inventory.arrived import Arrived
 from localpuppet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.inventory.publishing import Outbox
-from localpuppet.inventory.view import Arrived, View
+from localpuppet.inventory.view import View
 from localpuppet.trust.signing import claimed_payload
 from tests.doubles.ports import FakeLog
 from tests.exports.offers import resource

@@ -8,11 +8,12 @@ import pytest
 from localpuppet.errors import InvalidInputError
 from localpuppet.exports.servers import servers_of
 from localpuppet.formats.fields import Fields
+from localpuppet.inventory.arrived import Arrived
 from localpuppet.inventory.claims import ClaimPolicy
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.query.functions import Question
 from localpuppet.inventory.server import MAX_SERVERS, ExportedServer
-from localpuppet.inventory.view import Arrived, View
+from localpuppet.inventory.view import View
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
 from tests.exports.offers import resource

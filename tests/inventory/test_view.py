@@ -14,9 +14,10 @@ from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory import view as view_module
 from localpuppet.inventory.admission import Refusal
+from localpuppet.inventory.arrived import Arrived
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.tombstone import Tombstone
-from localpuppet.inventory.view import Arrived, View
+from localpuppet.inventory.view import View
 from localpuppet.machine.database import DamagedError
 from tests.doubles.identities import person
 from tests.inventory.entries import entry, signed

@@ -12,8 +12,9 @@ import pytest
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import StateError, UnavailableError
 from localpuppet.inventory import presence
+from localpuppet.inventory.arrived import Arrived
 from localpuppet.inventory.presence import believe
-from localpuppet.inventory.view import Arrived, View
+from localpuppet.inventory.view import View
 from localpuppet.trust.signing import MessageKind
 from localpuppet.web import feeding as module
 from localpuppet.web.feeding import Feed, Feeding

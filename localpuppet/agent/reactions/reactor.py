@@ -162,13 +162,10 @@ class Reactor:
             if now.digest == one.question.told.digest:
                 continue
             told = one.question.told
-            found = changes(
-                one.question.text,
-                told,
-                now,
-                since=self._world.peers.since(told.revision),
-                counts=self._counts,
-            )
+            # A bus that was set up anew counts from the beginning: anybody may have said something.
+            before = told.revision if told.revision <= now.revision else 0
+            since = self._world.peers.since(before)
+            found = changes(one.question.text, told, now, since=since, counts=self._counts)
             peers = tuple(self._peer(NodeName(node), by) for node, by in found.items())
             seen.append(Seen(watched=one, now=now, peers=peers))
         return seen

@@ -17,8 +17,9 @@ from localpuppet.agent.reactions.questions import Questions
 from localpuppet.agent.reactions.reactor import Reactor, World
 from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
+from localpuppet.inventory.arrived import Arrived
 from localpuppet.inventory.query.functions import Question
-from localpuppet.inventory.view import Arrived, View
+from localpuppet.inventory.view import View
 from localpuppet.runs.query_record import RecordedQuery, note_query
 from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import Outcome, State, Status
@@ -29,6 +30,9 @@ from tests.inventory.entries import entry, signed
 
 WEB = person("web01.example.com")
 ME = NodeName("lb01.example.com")
+
+
+SERVERS = Question.of("servers_with_role", ["web"])
 
 
 class Rig:
@@ -46,7 +50,7 @@ class Rig:
         self.sources = [Questions(self.view, self.records, now=self.now, max_stale=900)]
         self.directory = directory
         self.seen, self.changed = asyncio.Event(), asyncio.Event()
-        self.revision = 0
+        self.revision = self.said = 0
 
     def now(self) -> float:
         return self.clock.now().timestamp()
@@ -70,10 +74,10 @@ class Rig:
         return Reactor(world, ReactionMemory(self.directory), clock=self.clock, log=self.log)
 
     def says(self, address: str) -> None:
-        self.revision += 1
+        self.revision, self.said = self.revision + 1, self.said + 1
         said = entry(
             WEB.name,
-            at=self.now() + self.revision,
+            at=self.now() + self.said,
             facts={"networking": {"ip": address}},
             roles=("web",),
             paths=((),),
@@ -85,14 +89,15 @@ class Rig:
         self.view.note(current=self.now())
         self.seen.set()
 
-    def begin(self, number: int, *, asks: bool = True) -> RunDirectory:
+    def begin(
+        self, number: int, *, asks: bool = True, question: Question = SERVERS
+    ) -> RunDirectory:
         """Make a run that is on, and has asked."""
         run = RunDirectory(self.records.directory / f"20261120T14000{number}.000000Z-abcd")
         run.path.mkdir(parents=True)
         mine = asdict(FakeProcesses().me())
         run.write_status(self.status(run, State.RUNNING, None, supervisor=mine))
         if asks:
-            question = Question.of("servers_with_role", ["web"])
             reply = question.answer(self.view)
             note_query(
                 run,
@@ -215,6 +220,21 @@ async def test_an_old_view_leads_to_nothing_and_is_said_once(
         assert rig.causes == []
         assert rig.log.text.count("no reactions for now: inventory: could not be asked") == 1
         await rig.until(lambda: rig.causes)
+
+
+async def test_a_bus_that_was_set_up_anew_hides_nobody(rig: Rig) -> None:
+    rig.revision = 1000
+    rig.says("10.0.0.1")
+    # Of groups nobody can tell whose they are.
+    counting = "inventory[facts.networking.ip, count()] { group by facts.networking.ip }"
+    rig.end(rig.begin(1, question=Question.of("puppetdb_query", [counting])))
+    rig.revision = 1
+    rig.says("10.0.0.2")
+    rig.view.note(revision=2)
+    async with rig.reacting():
+        await rig.until(lambda: rig.causes)
+    (cause,) = rig.causes
+    assert list(map(str, cause.path)) == [WEB.name]
 
 
 async def test_a_disk_that_is_full_is_tried_again(rig: Rig) -> None:

@@ -8,10 +8,11 @@ import pytest
 from localpuppet.errors import StateError
 from localpuppet.exports.held import HeldExports
 from localpuppet.formats.values import Json
+from localpuppet.inventory.arrived import Arrived
 from localpuppet.inventory.entry import ExportsSummary, InventoryEntry
 from localpuppet.inventory.query.functions import Question
 from localpuppet.inventory.reading import InventoryReader
-from localpuppet.inventory.view import Arrived, View
+from localpuppet.inventory.view import View
 from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import person
 from tests.doubles.inventory import MemoryInventory
