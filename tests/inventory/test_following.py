@@ -5,11 +5,10 @@ import zlib
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from localpuppet.bus.key_value import Change, KeyValue, Listing, Put, RefusedError
+from localpuppet.bus.key_value import KeyValue, RefusedError
 from localpuppet.bus.layout import FORGOTTEN
 from localpuppet.errors import IntegrityError, NotInForceError, StateError, UnavailableError
 from localpuppet.formats.names import NodeName
@@ -376,38 +375,3 @@ def test_a_date_that_has_passed_takes_nobodys_trust_away(
     )
     assert (admission.distrust(WEB.name, b"token") is None) is believed
     assert isinstance(admission.entry(WEB.name, b"token"), Refusal)
-
-
-async def test_a_change_right_behind_the_listing_leaves_it_listed(node: Node) -> None:
-    class Busy(MemoryKeyValue):
-        async def watch(self, prefix: str, **how: Any) -> AsyncGenerator[Change, None]:
-            async for change in super().watch(prefix, **how):
-                yield change
-                if isinstance(change, Listing):
-                    for one in change.entries:
-                        yield Put(entry=one)
-
-    await node.says(WEB)
-    node.kv = Busy(node.store)
-    async with node.following():
-        await node.until(lambda: node.view.current_until() is not None)
-    assert node.nodes() == [WEB.name]
-
-
-async def test_a_bus_that_was_set_up_anew_counts_from_the_beginning(node: Node) -> None:
-    for _ in range(5):
-        await node.says(DB)
-    await node.says(WEB)
-    await node.follower().list_once()
-    kept = await node.kv.get(key_of(WEB.name))
-    assert (node.view.revision, node.view.since(5)) == (6, {WEB.name})
-    node.store = MemoryStore(now=node.clock.monotonic)
-    node.kv = MemoryKeyValue(node.store)
-    assert kept is not None
-    await node.kv.put(key_of(WEB.name), kept.value)
-    await node.follower().list_once()
-    assert node.view.revision == 1
-    assert node.view.since(1) == set(), "what is known came with that listing, or before"
-    await node.says(DB, age=-1)
-    await node.follower().list_once()
-    assert node.view.since(1) == {DB.name}
