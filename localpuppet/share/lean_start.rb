@@ -13,6 +13,7 @@ rescue Errno::EBADF
   nil # a wrapper around Puppet closed it: then nobody inherits it
 end
 require_relative 'feature_index' if RUBY_ENGINE == 'ruby' && RUBY_VERSION.start_with?('3.1.')
+require_relative 'augeas_version' if defined?(RubyVM::InstructionSequence)
 compiled = ENV['LOCALPUPPET_COMPILED']
 if compiled && RUBY_ENGINE == 'ruby'
   require_relative 'compiled_ruby'

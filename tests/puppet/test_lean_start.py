@@ -2,12 +2,13 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.rigs.node import Node
+from tests.rigs.node import REPOSITORY, Node
 
 STARTS = {
     "spawn": "spawn('/bin/sleep', '600', in: File::NULL, out: File::NULL, err: File::NULL)",
@@ -94,3 +95,28 @@ def test_a_wrapper_that_closes_descriptors_does_not_stop_puppet(node: Node) -> N
     done = node.run("apply")
     assert done.code == 0, done.err + done.out
     assert "hello" in done.out
+
+
+AUGEAS = """
+require 'facter'
+require 'augeas'
+Augeas.singleton_class.prepend(Module.new do
+  def open3(root, path, flags)
+    puts "flags #{flags}"
+    super
+  end
+end)
+puts "version #{Facter.value('augeas')['version']}"
+"""
+
+
+def test_facter_learns_the_version_of_augeas_without_having_all_lenses_read() -> None:
+    said = []
+    for options in ([], [f"-r{REPOSITORY}/localpuppet/share/lean_start.rb"]):
+        command = ["/usr/bin/ruby", *options, "-e", AUGEAS]
+        done = subprocess.run(command, capture_output=True, check=True)
+        said.append(done.stdout.decode().splitlines())
+    assert said[0][0] == "flags 0", "Facter's own way"
+    assert said[1][0] == "flags 64", "NO_MODL_AUTOLOAD"
+    assert said[0][1] == said[1][1]
+    assert said[0][1].startswith("version 1.")
