@@ -5,7 +5,10 @@ The bare command has the very same arguments as the supervised one (from `reques
 the run's own directory. Needs root, Puppet and, for the second catalog, Debian's packages
 puppet-module-puppetlabs-{apache,mysql,ntp,haproxy}.
 
-    benchmarks/overhead.py [--pairs 15]
+With --warm the runs of an agent with `agent.warm: true` (`warm_runs.py`), beside the same bare
+command; with --cold those of `localpuppet apply` alone, without the table of verbs.
+
+    benchmarks/overhead.py [--pairs 15] [--warm | --cold]
 """
 
 import argparse
@@ -25,6 +28,12 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parent.parent
 PYTHON = os.path.realpath(sys.executable)  # a shim on PATH costs 100 ms
 VENV = REPOSITORY / ".venv" / "bin"
+WARM_RUNS = Path(__file__).with_name("warm_runs.py")
+# Ratios to the bare command, by catalog; MiB; and how much slower the run after a recycle may be.
+COLD_BARS = {"trivial": 0.80, "real": 0.92}
+WARM_BARS = {"trivial": 0.35, "real": 0.60}
+SERVER_BAR = 96.0
+RECYCLE_BAR = 1.05
 DEBIAN_MODULES = Path("/usr/share/puppet/modules")
 REAL = ("apache", "mysql", "ntp", "haproxy")
 SITE = """class site {
@@ -79,14 +88,15 @@ def middle(times: list[Took]) -> float:
     return statistics.median(took.wall for took in times)
 
 
-def make_root(directory: Path, *, real: bool, compiled: bool) -> Path:
+def make_root(directory: Path, *, real: bool, compiled: bool, warm: bool = False) -> Path:
     """Return a root with the sample app, or with an app of Debian's modules."""
-    root = directory / (("real" if real else "trivial") + ("" if compiled else "-all-read"))
+    name = ("real" if real else "trivial") + ("" if compiled else "-all-read")
+    root = directory / (name + ("-warm" if warm else ""))
     for name in ("modules", "enc", "manifests"):
         shutil.copytree(REPOSITORY / name, root / name)
     (root / "puppet" / "var").mkdir(parents=True)
     puppet = {"confdir": "puppet/conf", "vardir": "puppet/var", "compiled_ruby": compiled}
-    settings = {"puppet": puppet}
+    settings = {"puppet": puppet, "agent": {"warm": warm}}
     (root / "localpuppet.yaml").write_text(json.dumps(settings))
     shutil.copy(REPOSITORY / "input.yaml", root)
     if real:
@@ -147,6 +157,77 @@ def apply_row(root: Path, directory: Path, pairs: int, options: list[str]) -> st
     return (
         f"| apply, {root.name} | {middle(left):.3f} s | {middle(right):.3f} s"
         f" | {middle(left) / middle(right):.3f} | {wall:.3f} | {cpu:.3f} | {memory:.1f} MiB |"
+    )
+
+
+class WarmRuns:
+    """Runs as the agent of a root starts them: see `warm_runs.py`."""
+
+    def __init__(self, root: Path, env: dict[str, str]) -> None:
+        self.memory = 0.0
+        self._process = subprocess.Popen(
+            [str(VENV / "python"), str(WARM_RUNS), str(root)],
+            env=env,
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def run(self, word: str, *, warm: bool = True) -> Took:
+        """Do a run; it must have been warm, or not."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.flush()
+        said = json.loads(self._process.stdout.readline() or "{}")
+        if said.get("warm") is not warm:
+            raise SystemExit(f"a run {'started cold' if said else 'failed'}: {said}")
+        self.memory = max(self.memory, (said["memory"] or 0) / 2**20)
+        return Took(said["wall"], said["cpu"])
+
+    def end(self) -> None:
+        """End what starts runs, and its server."""
+        self._process.communicate()
+
+
+def warm_rows(root: Path, directory: Path, pairs: int, *, real: bool) -> str:
+    """Return the lines for one catalog: warm beside bare, and after a recycle beside cold."""
+    env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LOCALPUPPET_ROOT": str(root)}
+    word = "noop" if real else "run"
+    ours = [str(VENV / "localpuppet"), "apply", *(["--noop"] if real else [])]
+    timed(ours, env, (0,))
+    settle(root)
+    bare = bare_run(root, directory, env)
+    runs = WarmRuns(root, env)
+    try:
+        left, right = alternate(pairs, lambda: runs.run(word), bare)
+        kind = "real" if real else "trivial"
+        lines = [_compared(f"warm, {kind}", left, right, WARM_BARS[kind])]
+        if not real:
+            after, cold = alternate(
+                pairs, lambda: runs.run("recycled", warm=False), lambda: timed(ours, env, (0,))
+            )
+            lines.append(_compared("right after a recycle, to cold", after, cold, RECYCLE_BAR))
+    finally:
+        runs.end()
+    reached = "reached" if runs.memory <= SERVER_BAR else "**missed**"
+    lines.append(
+        f"| server, {kind} | {runs.memory:.1f} MiB | | | | {SERVER_BAR:g} MiB | {reached} |"
+    )
+    return "\n".join(lines)
+
+
+def _compared(name: str, left: list[Took], right: list[Took], bar: float) -> str:
+    """Return a line: medians, the median of ratios, the ratio of CPU, the bar."""
+    both = list(zip(left, right, strict=True))
+    ratio = statistics.median(a.wall / b.wall for a, b in both)
+    cpu = statistics.median(a.cpu / b.cpu for a, b in both)
+    reached = "reached" if ratio <= bar else "**missed**"
+    return (
+        f"| {name} | {middle(left):.3f} s | {middle(right):.3f} s | {ratio:.3f}"
+        f" | {cpu:.3f} | {bar:.2f} | {reached} |"
     )
 
 
@@ -215,19 +296,35 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=15, help="pairs of runs (default 15)")
-    pairs = parser.parse_args().pairs
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--warm", action="store_true", help="runs from the agent's fork server")
+    what.add_argument("--cold", action="store_true", help="runs of localpuppet apply, no verbs")
+    arguments = parser.parse_args()
+    pairs = arguments.pairs
+    real_there = all((DEBIAN_MODULES / module).exists() for module in REAL)
     with tempfile.TemporaryDirectory(prefix="overhead-", dir="/var/tmp") as name:
         directory = Path(name)
+        if arguments.warm:
+            print("| | localpuppet | peer | median of ratios | of CPU | bar | |")
+            print("|---|---|---|---|---|---|---|")
+            for catalog in (False, True) if real_there else (False,):
+                root = make_root(directory, real=catalog, compiled=True, warm=True)
+                print(warm_rows(root, directory, pairs, real=catalog), flush=True)
+            return
         print("| | localpuppet | bare | ratio | median of ratios | of CPU | supervisor's peak |")
         print("|---|---|---|---|---|---|---|")
-        for compiled in (False, True):
+        for compiled in (True,) if arguments.cold else (False, True):
             trivial = make_root(directory, real=False, compiled=compiled)
             print(apply_row(trivial, directory, pairs, []), flush=True)
-            if all((DEBIAN_MODULES / module).exists() for module in REAL):
+            if real_there:
                 real = make_root(directory, real=True, compiled=compiled)
                 print(apply_row(real, directory, pairs, ["--noop"]), flush=True)
             else:
                 print("(the catalog of real modules needs Debian's puppet-module-puppetlabs-*)")
+        if arguments.cold:
+            bars = ", ".join(f"{name} {bar}" for name, bar in COLD_BARS.items())
+            print(f"(bars for the median of ratios: {bars})")
+            return
         print("\n| | localpuppet | python -c pass | above it |\n|---|---|---|---|")
         for verb in ("status", "enc", "--version"):
             print(start_row(trivial, max(pairs, 21), verb), flush=True)

@@ -1,0 +1,103 @@
+"""Runs as an agent starts them, for `overhead.py`: a line of JSON for each line that is read.
+
+    run | noop      a run, when the fork server listens
+    recycled        a run at the moment at which a new server is started: it starts cold
+
+    warm_runs.py ROOT
+
+Timed is what the agent waits for: from its order to the end of the run's supervisor, record and
+all. The CPU time is the supervisor's and Puppet's, whose parent is the fork server.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from localpuppet.agent.fork_runner import ForkRunner
+from localpuppet.agent.runner import Order
+from localpuppet.machine.kept_process import KeptProcess
+from localpuppet.wiring.agent_child import run_order, warm
+from localpuppet.wiring.node import NodeWiring
+from localpuppet.wiring.warming import start_server
+
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Host:
+    """What of an agent starts runs."""
+
+    def __init__(self, root: str) -> None:
+        self._node = NodeWiring(root)
+        self._place = self._node.fork_server()
+        self._server: KeptProcess | None = None
+        warm(self._node)
+        self._runner = ForkRunner(partial(run_order, root))
+
+    def serve(self, *, wait: bool) -> None:
+        """Have a server, if need be a new one, that listens; or do not wait for that."""
+        if self._server is not None:
+            if self._node.processes.alive(self._server.identity):
+                return
+            self._server.code()
+        self._place.path.unlink(missing_ok=True)
+        self._server = start_server(self._node)
+        while wait and not self._place.path.exists():
+            time.sleep(0.01)
+
+    def recycle(self) -> None:
+        """End the server, and start another."""
+        self.serve(wait=True)
+        assert self._server is not None
+        self._server.end()
+        self._server.code()
+        self._server = None
+        self.serve(wait=False)
+
+    def run(self, *, noop: bool) -> dict[str, object]:
+        """Do a run; return what it took."""
+        before, began = self._cpu(), time.perf_counter()
+        end = asyncio.run(self._runner.run(Order(causes={}, text="benchmark", noop=noop)))
+        wall = time.perf_counter() - began
+        status = json.loads(
+            (self._node.settings.state / "runs" / str(end.run) / "status.json").read_text()
+        )
+        if end.outcome not in ("changed", "unchanged"):
+            raise SystemExit(f"the run {end.outcome}: {end.reason}")
+        return {
+            "wall": wall,
+            "cpu": self._cpu() - before,
+            "warm": status.get("warm", False),
+            "memory": self._place.memory(),
+        }
+
+    def _cpu(self) -> float:
+        """Return the CPU seconds of children that have ended, ours and the server's."""
+        ours = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = ours.ru_utime + ours.ru_stime
+        if self._server is not None:
+            stat = Path(f"/proc/{self._server.identity.pid}/stat").read_text().rpartition(")")[2]
+            # A server that has ended stays a zombie until the next one is started.
+            seconds += sum(map(int, stat.split()[13:15])) / TICK
+        return seconds
+
+
+def main() -> None:
+    """Serve lines of standard input."""
+    host = Host(sys.argv[1])
+    for line in sys.stdin:
+        word = line.strip()
+        if word == "recycled":
+            host.recycle()
+        else:
+            host.serve(wait=True)
+        print(json.dumps(host.run(noop=word == "noop")), flush=True)
+
+
+main()
