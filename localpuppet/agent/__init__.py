@@ -3,7 +3,7 @@
 decides: `timer`.
 acts: `admission`, `agent`, `bus_session`, `export_calls`, `inventory_calls`, `lock_users`,
     `noticing`, `puppet_calls`, `rollout_steps`, `run_service`, `run_side`, `status`,
-    `trigger_calls`.
+    `trigger_calls`, `warming`.
 touches the world: `command_runner`, `fork_runner`, `log`.
 ports: `runner`.
 inner rooms: `reactions`, `split`.

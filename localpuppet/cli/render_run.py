@@ -97,6 +97,15 @@ def code(status: Status, *, noop: bool = False) -> tuple[str, str]:
     return "Release", render.user_text(status.app) + more
 
 
+def _start(status: Status) -> str:
+    """Return how Puppet was started, where that is worth a line."""
+    if not status.puppet_started:
+        return "was not started"
+    if status.cold_reason:
+        return f"started cold: {render.user_text(status.cold_reason)}"
+    return "started warm" if status.warm else ""
+
+
 def rows(status: Status, now: datetime) -> list[tuple[str, str]]:
     """Return what is shown of a run, labelled: for `render.pairs`."""
     ended = moment(status.finished_at)
@@ -113,6 +122,6 @@ def rows(status: Status, now: datetime) -> list[tuple[str, str]]:
         ("Reason", render.user_text(status.reason)),
         ("Started", started),
         ("Ended", f"{ended}, took {length}" if length else ended),
-        ("Puppet", "" if status.puppet_started else "was not started"),
+        ("Puppet", _start(status)),
         ("Catalog", counts(status)),
     ]

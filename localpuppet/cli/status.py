@@ -86,6 +86,7 @@ def status_command(
     holds = node.holds(ask=False).active()
     rollback = node.rollback()
     attempt = None if run is not None else _later(node, status)
+    memory = node.fork_server_memory()
     if as_json:
         render.emit_json(
             {
@@ -95,10 +96,15 @@ def status_command(
                 "rollback": rollback.to_public() if rollback else None,
                 "attempt": attempt.to_dict() if attempt else None,
                 "left_out": [asdict(one) for one in left_out],
+                "fork_server": None if memory is None else {"memory": memory},
             }
         )
     else:
-        _show(status, holds, rollback, attempt, left_out, now=node.clock.now())
+        now = node.clock.now()
+        rows = _around(holds, rollback, attempt, left_out, now=now)
+        if memory is not None:
+            rows.append(("Fork server", f"{memory / 2**20:.0f} MiB"))
+        _show(status, rows, now=now)
     if status is None:
         return 0
     if status.state is not State.FINISHED:
@@ -106,15 +112,15 @@ def status_command(
     return 0 if status.succeeded else 1
 
 
-def _show(
-    status: Status | None,
+def _around(
     holds: "Sequence[Hold]",
     rollback: "Rollback | None",
     attempt: "Attempt | None",
     left_out: "Sequence[LeftOut]",
     *,
     now: "datetime",
-) -> None:
+) -> list[tuple[str, str]]:
+    """Return what is shown beside the run, labelled."""
     rows = [("On hold", click.style(str(hold), fg="yellow")) for hold in holds]
     if rollback is not None:
         rows.append(("Rollback", click.style(render.user_text(rollback), fg="yellow")))
@@ -122,6 +128,10 @@ def _show(
         rows.append(("Last attempt", click.style(render_run.refused(attempt, now), fg="red")))
     if left_out:
         rows.append(("Left out", click.style(_named(left_out), fg="yellow")))
+    return rows
+
+
+def _show(status: Status | None, rows: list[tuple[str, str]], *, now: "datetime") -> None:
     if status is None:
         render.emit("no run yet; 'localpuppet apply' starts one")
     else:

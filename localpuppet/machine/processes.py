@@ -9,55 +9,18 @@ and a full disk cannot reach it either (ADR 4).
 """
 
 import contextlib
-import fcntl
 import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from localpuppet.errors import StateError
 from localpuppet.machine.cgroup import Cgroup
+from localpuppet.machine.child import OwnGroup, SystemChild, make_output
 from localpuppet.machine.output_pipe import OutputPipe
-from localpuppet.machine.ports import Child, Ended, Output, ProcessId
-
-CHUNK = 65536
-
-
-class _Group:
-    """A child that leads its own process group.
-
-    It is reaped last of all: until then its pid, and so its group's id, cannot be somebody else's.
-    """
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.ended: Ended | None = None
-
-    def poll(self, *, block: bool = False) -> Ended | None:
-        """Return how the leader ended, once it has."""
-        if self.ended is None:
-            options = os.WEXITED | os.WNOWAIT | (0 if block else os.WNOHANG)
-            result = os.waitid(os.P_PID, self.pid, options)
-            if result:
-                by_exit = result.si_code == os.CLD_EXITED
-                self.ended = Ended(
-                    code=result.si_status if by_exit else None,
-                    signal=None if by_exit else result.si_status,
-                )
-        return self.ended
-
-    def signal(self, number: int) -> None:
-        """Signal every member of the group; none is fine."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
-
-    def reap(self) -> None:
-        """Forget an ended leader."""
-        if self.ended is not None:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self.pid, os.WNOHANG)
+from localpuppet.machine.ports import Child, Output, ProcessId
 
 
 class SystemProcesses:
@@ -88,12 +51,17 @@ class SystemProcesses:
         """Return how often INT or TERM came."""
         return self._cancelled
 
-    def sleep(self, seconds: float) -> None:
-        """Sleep until a signal comes, at most `seconds`."""
+    def sleep(self, seconds: float, *, watching: Collection[int] = ()) -> None:
+        """Sleep until a signal comes, or there is something to read, at most `seconds`.
+
+        Args:
+            seconds: How long at the most.
+            watching: The descriptors from which something may come.
+        """
         if self._wakeup < 0:
-            time.sleep(min(seconds, 0.02))
+            select.select(watching, [], [], min(seconds, 0.02))
             return
-        if select.select([self._wakeup], [], [], seconds)[0]:
+        if self._wakeup in select.select([self._wakeup, *watching], [], [], seconds)[0]:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wakeup, 4096)
 
@@ -113,7 +81,7 @@ class SystemProcesses:
         """Return a process and everything below it that runs; nothing once it has ended."""
         if not self.alive(process):
             return []
-        found = [process, *_descendants(self, process.pid)]
+        found = [process, *(self.identify(pid) for pid in _descendants(process.pid))]
         return [one for one in found if one.started]
 
     def signal(self, processes: Iterable[ProcessId], number: int) -> None:
@@ -139,12 +107,10 @@ class SystemProcesses:
         Raises:
             StateError: It could not be started.
         """
-        output = os.memfd_create(f"{group}-output", os.MFD_CLOEXEC)
-        # Appending, so that nothing is lost when the child's children reopen /dev/stdout.
-        fcntl.fcntl(output, fcntl.F_SETFL, os.O_APPEND)
+        output = make_output(group)
         os.set_inheritable(keep, True)
         try:
-            pid = _spawn(argv, env=env, cwd=cwd, out=output, err=output)
+            pid = spawn(argv, env=env, cwd=cwd, out=output, err=output)
         except OSError as error:
             os.close(output)
             raise StateError(
@@ -152,7 +118,7 @@ class SystemProcesses:
             ) from error
         finally:
             os.set_inheritable(keep, False)
-        return _SystemChild(self, pid, output, Cgroup.make(group))
+        return SystemChild(self, OwnGroup(pid), output, Cgroup.make(group))
 
     def capture(
         self, argv: Sequence[str], *, env: Mapping[str, str], timeout: float, limit: int
@@ -165,7 +131,7 @@ class SystemProcesses:
         out, err = OutputPipe(limit), OutputPipe(limit)
         try:
             try:
-                group = _Group(_spawn(argv, env=env, cwd=Path("/"), out=out.fd, err=err.fd))
+                group = OwnGroup(spawn(argv, env=env, cwd=Path("/"), out=out.fd, err=err.fd))
             except OSError as error:
                 raise StateError(
                     f"cannot be started: {error.strerror}", where=str(argv[0])
@@ -206,8 +172,28 @@ class SystemProcesses:
                     os.read(found, 4096)
 
 
-def _spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, out: int, err: int) -> int:
-    """Start a group leader with clean signals; posix_spawn costs 1 ms and imports nothing."""
+def spawn(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    out: int,
+    err: int,
+    stdin: int | None = None,
+) -> int:
+    """Start a group leader with clean signals; posix_spawn costs 1 ms and imports nothing.
+
+    Args:
+        argv: Absolute program and arguments.
+        env: Its whole environment.
+        cwd: Its working directory.
+        out: The descriptor of its standard output.
+        err: The descriptor of its errors.
+        stdin: The descriptor of its standard input; nothing can be read there where it is `None`.
+
+    Raises:
+        OSError: It could not be started.
+    """
     handled = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE]
     here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -217,7 +203,9 @@ def _spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, out: int, 
             list(argv),
             env,
             file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+                if stdin is None
+                else (os.POSIX_SPAWN_DUP2, stdin, 0),
                 (os.POSIX_SPAWN_DUP2, out, 1),
                 (os.POSIX_SPAWN_DUP2, err, 2),
             ],
@@ -228,64 +216,6 @@ def _spawn(argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, out: int, 
     finally:
         os.fchdir(here)
         os.close(here)
-
-
-class _SystemChild:
-    """A started Puppet."""
-
-    def __init__(
-        self, processes: SystemProcesses, pid: int, output: int, cgroup: Cgroup | None
-    ) -> None:
-        self._processes = processes
-        self._group = _Group(pid)
-        self._output = output
-        self._position = 0
-        self._freed = 0
-        self._cgroup = cgroup
-        self._family: set[ProcessId] = set()
-        self.identity = processes.identify(pid)
-        if cgroup:
-            cgroup.add(pid)
-
-    def wait(self, seconds: float) -> Ended | None:
-        if self._group.poll() is None:
-            self._processes.sleep(seconds)
-        return self._group.poll()
-
-    def read(self) -> bytes:
-        size = os.fstat(self._output).st_size
-        if size < self._position:  # a grandchild opened /dev/stdout and emptied it
-            self._position = self._freed = 0
-        data = os.pread(self._output, CHUNK, self._position)
-        self._position += len(data)
-        self._release_memory()
-        return data
-
-    def _release_memory(self) -> None:
-        if self._position - self._freed > 4 * 1024 * 1024:
-            _free(self._output, self._freed, self._position - self._freed)
-            self._freed = self._position
-
-    def skip(self) -> None:
-        """Take everything that was written as read."""
-        self._position = os.fstat(self._output).st_size
-        self._release_memory()
-
-    def end(self, *, kill: bool) -> None:
-        # Puppet gives each command a session of its own, which a signal to our group does not
-        # reach; and when Puppet is gone, nothing says any more that they were its children.
-        self._family.update(_descendants(self._processes, self._group.pid))
-        self._group.signal(signal.SIGKILL if kill else signal.SIGTERM)
-        if kill and self._cgroup:
-            self._cgroup.kill()
-        if kill:
-            self._processes.signal(self._family, signal.SIGKILL)
-
-    def release(self) -> None:
-        self._group.reap()
-        os.close(self._output)
-        if self._cgroup:
-            self._cgroup.remove()
 
 
 def detach(announce: Callable[[], None]) -> Callable[[], None]:
@@ -349,17 +279,7 @@ def start_apart(argv: Sequence[str], *, env: Mapping[str, str]) -> None:
         raise StateError(f"cannot be started: {error.strerror}", where=str(argv[0])) from error
 
 
-def _free(fd: int, start: int, length: int) -> None:
-    """Give back the memory of what was read; Python has no binding for it."""
-    import ctypes
-
-    keep_size, punch_hole = 1, 2
-    ctypes.CDLL(None, use_errno=True).fallocate(
-        fd, keep_size | punch_hole, ctypes.c_int64(start), ctypes.c_int64(length)
-    )
-
-
-def _descendants(processes: SystemProcesses, root: int) -> list[ProcessId]:
+def _descendants(root: int) -> list[int]:
     """Return the processes below `root`, as /proc tells them now."""
     parents: dict[int, list[int]] = {}
     for entry in os.scandir("/proc"):
@@ -373,7 +293,7 @@ def _descendants(processes: SystemProcesses, root: int) -> list[ProcessId]:
         children = parents.get(pending.pop(), [])
         found += children
         pending += children
-    return [processes.identify(pid) for pid in found]
+    return found
 
 
 def _stat(pid: int) -> list[str]:

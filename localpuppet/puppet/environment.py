@@ -24,11 +24,13 @@ class LeanStart:
         flags: For Ruby; empty where the interpreter does not honour RUBYOPT.
         file: What Ruby loads first.
         compiled: The directory of compiled Ruby; `None` to have all of it read.
+        then: What Ruby loads after that; `None` for nothing.
     """
 
     flags: Sequence[str]
     file: Path
     compiled: Path | None = None
+    then: Path | None = None
 
 
 def utf8(base: Mapping[str, str]) -> dict[str, str]:
@@ -61,6 +63,8 @@ def environment(
         return env
     ours = {name: value for name, value in _GC.items() if name not in base}
     options = [*lean.flags, f"-r{lean.file}"]
+    if lean.then is not None:
+        options.append(f"-r{lean.then}")
     if "RUBYOPT" in base:
         options.append(base["RUBYOPT"])
         ours["LOCALPUPPET_RUBYOPT"] = base["RUBYOPT"]

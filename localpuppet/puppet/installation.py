@@ -15,6 +15,7 @@ ASKED = (
     "certname",
     "codedir",
     "hiera_config",
+    "libdir",
 )
 # Start-up tuning: see docs/performance.md for what each is worth.
 LEAN_FLAGS = (

@@ -36,11 +36,19 @@ _HELP = {
     "localpuppet_last_attempt_refused": "1, with the release and the class of that refusal.",
     "localpuppet_rolled_back": "1 while the node runs another release than its input wants.",
     "localpuppet_holds": "Holds in force on this node; 0 means that it may run.",
+    "localpuppet_last_run_warm": "Whether the fork server made the last run's Puppet.",
+    "localpuppet_fork_server_memory_bytes": "What the agent's fork server takes.",
 }
 
 
 def update(
-    path: Path, status: Status | None, *, holds: int, rollback: "Rollback | None", now: datetime
+    path: Path,
+    status: Status | None,
+    *,
+    holds: int,
+    rollback: "Rollback | None",
+    now: datetime,
+    fork_server: int | None = None,
 ) -> None:
     """Replace the textfile.
 
@@ -50,6 +58,7 @@ def update(
         holds: How many holds are in force.
         rollback: The rollback in force.
         now: For a run without an end of its own.
+        fork_server: The memory of the agent's fork server, bytes; `None` for no such server.
 
     Raises:
         StateError: The disk refused.
@@ -68,6 +77,8 @@ def update(
         labels = f'wanted="{rollback.wanted}",running="{rollback.app}"'
         samples[f"localpuppet_rolled_back{{{labels}}}"] = "1"
     samples["localpuppet_holds"] = str(holds)
+    if fork_server is not None:
+        samples["localpuppet_fork_server_memory_bytes"] = str(fork_server)
     write_durably(path, _text(samples).encode(), mode=0o644)
 
 
@@ -107,6 +118,8 @@ def _of_run(status: Status, now: datetime) -> Iterator[tuple[str, str]]:
     yield "localpuppet_last_run_success", str(int(status.succeeded))
     yield "localpuppet_last_run_noop", str(int(status.noop))
     yield "localpuppet_last_run_work_tree", str(int(bool(status.work_tree)))
+    if status.warm or status.cold_reason:
+        yield "localpuppet_last_run_warm", str(int(status.warm))
     yield "localpuppet_last_run_duration_seconds", f"{status.seconds or 0:.3f}"
     for phase, seconds in (status.puppet_seconds or {}).items():
         if re.fullmatch(r"\w+", phase):

@@ -143,6 +143,12 @@ def _without_report(ending: Ending) -> str:
     return f"{reason}: {ending.last_error}" if ending.last_error else reason
 
 
+def _without_code(ending: Ending) -> str:
+    if ending.signal is not None:
+        return f"signal {ending.signal} killed Puppet"
+    return "nobody saw how Puppet ended: its parent, the fork server, was killed"
+
+
 def decide(ending: Ending) -> Verdict:
     """Say how a run ended. Success needs two witnesses: Puppet's exit code and its own report.
 
@@ -151,9 +157,9 @@ def decide(ending: Ending) -> Verdict:
     """
     if ending.stopped is not None:
         return ending.stopped
-    if ending.signal is not None:
-        return Verdict(outcome=Outcome.FAILED, reason=f"signal {ending.signal} killed Puppet")
     code, report = ending.code, ending.report
+    if code is None:
+        return Verdict(outcome=Outcome.FAILED, reason=_without_code(ending))
     if report is None:
         return Verdict(outcome=Outcome.FAILED, reason=_without_report(ending))
     counts = report.resources
@@ -191,9 +197,15 @@ def _check_types(status: "Status") -> None:
     Raises:
         ValueError: One is not.
     """
-    texts = (status.reason, status.app, status.started_at, status.work_tree)
+    texts = (status.reason, status.app, status.started_at, status.work_tree, status.cold_reason)
     numbers = (status.seconds, status.exit_code, status.signal)
-    flags = (status.noop, status.partial, status.puppet_started, status.noop_pending)
+    flags = (
+        status.noop,
+        status.partial,
+        status.puppet_started,
+        status.noop_pending,
+        status.warm,
+    )
     sound = (
         all(isinstance(text, str) for text in texts)
         and all(number is None or isinstance(number, int | float) for number in numbers)
@@ -237,6 +249,8 @@ class Status:
         supervisor: Who watches it: `{"pid", "boot_id", "started"}`.
         puppet: Puppet's process, the same keys; `None` before it started.
         work_tree: The directory that was tried in place of a release; empty for a release.
+        warm: Whether the fork server made Puppet's process.
+        cold_reason: Why not, where it was to; empty elsewhere.
     """
 
     id: RunId
@@ -258,6 +272,8 @@ class Status:
     supervisor: Mapping[str, Any] | None = None
     puppet: Mapping[str, Any] | None = None
     work_tree: str = ""
+    warm: bool = False
+    cold_reason: str = ""
 
     @property
     def whole(self) -> bool:
@@ -277,8 +293,9 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         said = {"schema": SCHEMA, **asdict(self)}
-        if not self.work_tree:
-            del said["work_tree"]  # as it was written before there was such a thing
+        for name in ("work_tree", "warm", "cold_reason"):
+            if not said[name]:
+                del said[name]  # as it was written before there was such a thing
         return said
 
     @classmethod

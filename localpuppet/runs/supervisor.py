@@ -19,8 +19,9 @@ from localpuppet.formats.times import show_time
 from localpuppet.machine.files import make_private
 from localpuppet.machine.ports import Child, Clock, Ended, Processes
 from localpuppet.puppet.command import ApplyCommand
-from localpuppet.puppet.environment import LeanStart, environment
+from localpuppet.puppet.environment import LeanStart
 from localpuppet.puppet.installation import Installation
+from localpuppet.puppet.launching import ForkServer, Launch, Launched, launch
 from localpuppet.puppet.report import read_report
 from localpuppet.puppet.run_lock import PuppetRunLock
 from localpuppet.releases.ledger import Ledger, Rollback
@@ -48,6 +49,7 @@ class Node:
         reports: Report processors that Puppet is to run.
         lean_start, route_file: How Ruby starts; Puppet's routes.
         env: The environment that Puppet gets.
+        fork_server: What starts Puppet warm; `None` where runs start cold.
         enc_command: The site's own ENC, if there is one.
         grace: Seconds between TERM and KILL.
         min_free: Bytes that must be free on the state directory's file system.
@@ -66,6 +68,7 @@ class Node:
     lean_start: LeanStart
     route_file: Path
     env: Mapping[str, str]
+    fork_server: ForkServer | None
     enc_command: EncCommand | None
     grace: float
     min_free: int
@@ -262,9 +265,15 @@ class Supervisor:
         child: Child | None = None
         ended: Ended | None = None
         try:
-            child = self._start(run, request, call, lock)
+            launched = self._start(run, request, call, lock)
+            child = launched.child
             status = replace(
-                status, state=State.RUNNING, puppet_started=True, puppet=asdict(child.identity)
+                status,
+                state=State.RUNNING,
+                puppet_started=True,
+                puppet=asdict(child.identity),
+                warm=launched.warm,
+                cold_reason=launched.cold_reason,
             )
             lock.held_by(status)
             if self._agent_lock:
@@ -328,20 +337,21 @@ class Supervisor:
 
     def _start(
         self, run: RunDirectory, request: RunRequest, call: ApplyCommand, lock: NodeLock
-    ) -> Child:
+    ) -> Launched:
         node = self._node
-        env = environment(
-            node.env,
-            lean=node.lean_start,
-            more={
-                **node.telling,
-                "LOCALPUPPET_RUN": run.id,
-                **call.variables,
-            },
+        given = Launch(
+            installation=self._installation(),
+            argv=request.command,
+            base=node.env,
+            more={**node.telling, "LOCALPUPPET_RUN": run.id, **call.variables},
             lock=lock.fd,
+            group=f"localpuppet-{run.id}",
         )
-        return self._processes.start(
-            request.command, env=env, cwd=Path("/"), keep=lock.fd, group=f"localpuppet-{run.id}"
+        return launch(
+            given,
+            processes=self._processes,
+            lean=node.lean_start,
+            fork_server=node.fork_server,
         )
 
     def _house_keeping(self, run: RunDirectory) -> None:
@@ -369,12 +379,14 @@ class Supervisor:
 
     def _write_metrics(self, status: Status) -> None:
         """Bring the Prometheus textfile up to date; a refusal is noted: the record is the truth."""
+        server = self._node.fork_server
         try:
             metrics.update(
                 self._node.metrics,
                 status,
                 holds=len(self.holds.active()),
                 rollback=self._node.rollback(),
+                fork_server=None if server is None else server.memory(),
                 now=self._clock.now(),
             )
         except StateError as error:

@@ -115,6 +115,7 @@ class AgentSettings:
         every: Seconds between runs that nothing else causes; `None` for none.
         run_cmd: What a cause runs instead of our own supervisor.
         react: Whether it runs by itself when an answer to its catalog's questions changes.
+        warm: Whether it keeps a Puppet that has read its library, and forks for each run.
         keyprefix: Where on the bus triggers are.
         sides: Where its two sides meet, if it is split.
     """
@@ -122,6 +123,7 @@ class AgentSettings:
     every: float | None
     run_cmd: tuple[str, ...] | None
     react: bool
+    warm: bool
     keyprefix: str
     sides: TwoSides
 
@@ -154,6 +156,7 @@ class AgentSettings:
                 every=None if every is False else parse_duration(str(every), what="period"),
                 run_cmd=_command(body.get("run_cmd")),
                 react=body.get("react", True),
+                warm=body.get("warm", False),
                 keyprefix=body.get("keyprefix", KEYPREFIX),
             )
         except InvalidInputError as error:

@@ -103,8 +103,13 @@ module LocalpuppetCompiledRuby
       @roots = [*$LOAD_PATH, *gems].select { |root| root.start_with?('/') }
                                        .map { |root| root.delete_suffix('/') + '/' }.uniq
       @missed = {}
-      process = Process.pid
-      at_exit { wish if Process.pid == process && !@missed.empty? }
+      @process = Process.pid
+      at_exit { wish if Process.pid == @process && !@missed.empty? }
+    end
+
+    # Speak for this process, which was forked, as if it had begun here.
+    def forked
+      @process = Process.pid
     end
 
     # Return a file's compiled form; `nil` to have Ruby read it.
@@ -143,7 +148,12 @@ module LocalpuppetCompiledRuby
   def self.start(directory)
     return unless defined?(RubyVM::InstructionSequence)
 
-    loader = Loader.new(directory)
+    @loader = loader = Loader.new(directory)
     RubyVM::InstructionSequence.define_singleton_method(:load_iseq) { |path| loader.load(path) }
+  end
+
+  # Go on in a process that was forked to be a run of its own.
+  def self.forked
+    @loader&.forked
   end
 end

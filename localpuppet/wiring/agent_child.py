@@ -66,7 +66,8 @@ def _run(
 ) -> Status:
     wiring = RunWiring(node)
     prepared = wiring.preparation().prepare(options, named=named)
-    supervisor = wiring.supervisor(_Begins(begun))
+    server = node.fork_server() if node.fleet_settings.agent.warm else None
+    supervisor = wiring.supervisor(_Begins(begun), fork_server=server)
     node.processes.watch_signals()
     return supervisor.apply(prepared)
 

@@ -26,6 +26,7 @@ from localpuppet.wiring.agent_run_side import run_parts
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.inventory import InventoryWiring
 from localpuppet.wiring.reactions import reactor
+from localpuppet.wiring.warming import warming
 
 # The network side asks so often, in seconds, whether there is a run side.
 AGAIN = 1.0
@@ -57,7 +58,9 @@ async def serve_both(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
         parts.side, connect=fleet.connect, log=log, keyprefix=settings.agent.keyprefix
     )
     inventory = _inventory(fleet, parts.agent, log, store=lambda: session.store())
-    await RunService(parts, now=now).serve(session.run, *inventory, to=f"on {settings.bus.engine}")
+    await RunService(parts, now=now).serve(
+        session.run, *inventory, *_warming(fleet, parts.agent, log), to=f"on {settings.bus.engine}"
+    )
 
 
 async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
@@ -109,7 +112,8 @@ async def serve_run(fleet: FleetWiring, log: AgentLog, *, now: bool) -> None:
 
     service = RunService(parts, now=now)
     inventory = _inventory(fleet, parts.agent, log, store=store)
-    await service.serve(serve, *inventory, to=f"for the network side of {sides.user}")
+    tasks = [serve, *inventory, *_warming(fleet, parts.agent, log)]
+    await service.serve(*tasks, to=f"for the network side of {sides.user}")
 
 
 def _inventory(
@@ -128,6 +132,14 @@ def _inventory(
         reacting = reactor(fleet.node, agent, wiring.view(), log)
         tasks.append(partial(reacting.run, seen, agent.subscribe()))
     return tasks
+
+
+def _warming(fleet: FleetWiring, agent: Agent, log: AgentLog) -> list[Task]:
+    """Return what keeps the fork server, where runs are ours and to start warm."""
+    settings = fleet.node.fleet_settings.agent
+    if not settings.warm or settings.run_cmd is not None:
+        return []
+    return [warming(fleet.node, agent, log).keep]
 
 
 class NetworkSide:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from localpuppet.enc.instance.source import InstanceSource
     from localpuppet.formats.names import NodeName, RunId
     from localpuppet.machine.clock import SystemClock
+    from localpuppet.machine.fork_server import ForkServer
     from localpuppet.machine.ports import Progress
     from localpuppet.machine.processes import SystemProcesses
     from localpuppet.puppet.installation import Installation
@@ -205,6 +206,21 @@ class NodeWiring:
         if self.fleet_settings.node is not None:
             return self.fleet_settings.node
         return NodeName.parse(self.installed().settings["certname"].lower())
+
+    def fork_server(self) -> "ForkServer":
+        """Return the agent's fork server, whether it is there or not."""
+        from localpuppet.machine.fork_server import ForkServer
+
+        return ForkServer(self._fork_server_place, self.processes)
+
+    @property
+    def _fork_server_place(self) -> Path:
+        return self.settings.state / "agent" / "fork_server.sock"
+
+    def fork_server_memory(self) -> int | None:
+        """Return what the agent's fork server takes, in bytes; `None` while there is none."""
+        # Most nodes have none, and `status` does not pay for sockets then.
+        return self.fork_server().memory() if self._fork_server_place.exists() else None
 
     def detach(
         self, announce: "Callable[[RunId], None]"

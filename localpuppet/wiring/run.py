@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from localpuppet.formats.names import ReleasePath
     from localpuppet.puppet.command import ApplyCommand, Compilation
     from localpuppet.puppet.compiled_ruby import CompiledRuby
+    from localpuppet.puppet.environment import LeanStart
     from localpuppet.puppet.installation import Installation
+    from localpuppet.puppet.launching import ForkServer
     from localpuppet.releases.catalogs import CatalogCompiler
     from localpuppet.releases.classifier import Classifier
     from localpuppet.releases.ledger import AppliedElsewhere
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from localpuppet.runs.run import Status
     from localpuppet.runs.supervisor import Supervisor
     from localpuppet.runs.trying import TrialPreparation
+    from localpuppet.settings.node import Settings
 
 
 class RunWiring:
@@ -118,13 +121,18 @@ class RunWiring:
             timeout=settings.run_timeout,
         )
 
-    def supervisor(self, observer: "Observer") -> "Supervisor":
+    def supervisor(
+        self, observer: "Observer", *, fork_server: "ForkServer | None" = None
+    ) -> "Supervisor":
         """Return what runs Puppet on this node.
+
+        Args:
+            observer: Is told what happens.
+            fork_server: What starts Puppet warm, where the caller has one.
 
         Raises:
             InvalidInputError: A setting is refused.
         """
-        from localpuppet.puppet.environment import LeanStart
         from localpuppet.releases.interfaces import check_kept
         from localpuppet.runs.supervisor import Node, Supervisor
         from localpuppet.wiring.inventory import InventoryWiring
@@ -147,11 +155,8 @@ class RunWiring:
             installation=installation,
             call=self._call,
             reports=settings.reports,
-            lean_start=LeanStart(
-                flags=() if isinstance(installation, PuppetMissingError) else installation.lean,
-                file=shared_file("lean_start.rb"),
-                compiled=None if compiled is None else compiled.directory,
-            ),
+            lean_start=lean_start(self._node, installation),
+            fork_server=fork_server,
             route_file=shared_file("routes.yaml"),
             env=self._node.environment,
             enc_command=enc_command(self._node),
@@ -182,7 +187,7 @@ class RunWiring:
         if not node.settings.compiled_ruby:
             return None
         return CompiledRuby(
-            node.settings.state / "cache" / "ruby",
+            compiled_directory(node.settings),
             script=shared_file("compile_ruby.rb"),
             command=lambda: Path(node.installed().command),
             start=partial(start_apart, env=node.environment),
@@ -236,6 +241,23 @@ class RunWiring:
             hiera_config=release.hiera_config,
             site_manifest=release.site_manifest or settings.site_manifest,
         )
+
+
+def compiled_directory(settings: "Settings") -> Path:
+    """Return where compiled Ruby is kept."""
+    return settings.state / "cache" / "ruby"
+
+
+def lean_start(node: NodeWiring, installation: "Installation | PuppetMissingError") -> "LeanStart":
+    """Return how Ruby starts for Puppet on this node."""
+    from localpuppet.puppet.environment import LeanStart
+
+    settings = node.settings
+    return LeanStart(
+        flags=() if isinstance(installation, PuppetMissingError) else installation.lean,
+        file=shared_file("lean_start.rb"),
+        compiled=compiled_directory(settings) if settings.compiled_ruby else None,
+    )
 
 
 def enc_command(node: NodeWiring) -> "EncCommand | None":

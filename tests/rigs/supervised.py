@@ -73,6 +73,7 @@ class Site:
                 "certname": "web01.example.com",
                 "codedir": str(root),
                 "hiera_config": str(root / "hiera.yaml"),
+                "libdir": str(root / "puppet/lib"),
             },
             lean=(),
         )
@@ -85,6 +86,7 @@ class Site:
             lean_start=LeanStart(flags=(), file=root / "lean.rb"),
             route_file=root / "routes.yaml",
             env={"PATH": "/bin"},
+            fork_server=None,
             enc_command=None,
             grace=30.0,
             min_free=0,

@@ -1,0 +1,1 @@
+"""Runs as an agent starts them, warm or cold."""

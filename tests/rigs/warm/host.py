@@ -1,0 +1,52 @@
+"""What of an agent starts runs: a fork server if the settings say so, and a run for each line.
+
+    python host.py ROOT        a line `run` or `noop` in, a line of JSON of its end out
+
+A server that has ended is there again before the next run, as after a pause of the real agent.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from localpuppet.agent.fork_runner import ForkRunner
+from localpuppet.agent.runner import Order
+from localpuppet.machine.kept_process import KeptProcess
+from localpuppet.wiring.agent_child import run_order
+from localpuppet.wiring.node import NodeWiring
+from localpuppet.wiring.warming import start_server
+
+
+def serving(node: NodeWiring, before: KeptProcess | None) -> KeptProcess:
+    """Return a server that listens."""
+    place = node.fork_server()
+    if before is not None:
+        if node.processes.alive(before.identity):
+            return before
+        before.code()
+    place.path.unlink(missing_ok=True)
+    server = start_server(node)
+    while not place.path.exists():
+        assert Path(f"/proc/{server.identity.pid}").exists(), "the fork server ended"
+        time.sleep(0.01)
+    return server
+
+
+def main(root: str) -> None:
+    node = NodeWiring(root)
+    node.installation(ask=True)
+    runner = ForkRunner(partial(run_order, root))
+    server: KeptProcess | None = None
+    for line in sys.stdin:
+        if node.fleet_settings.agent.warm and line != "alone\n":
+            server = serving(node, server)
+        end = asyncio.run(runner.run(Order(causes={}, text="a test", noop=line == "noop\n")))
+        sys.stdout.write(json.dumps(asdict(end)) + "\n")
+        sys.stdout.flush()
+
+
+main(sys.argv[1])

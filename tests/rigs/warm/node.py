@@ -1,0 +1,72 @@
+"""A node whose runs an agent starts, warm or cold: see `host.py`."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from localpuppet.machine.fork_server import ForkServer
+from localpuppet.machine.processes import SystemProcesses
+from tests.rigs.member import read_line
+from tests.rigs.node import PATIENCE, REPOSITORY, Node
+
+HOST = Path(__file__).with_name("host.py")
+
+
+class WarmNode:
+    """A node and what starts its runs.
+
+    Attributes:
+        node: The node.
+        server: Its fork server, which is there while `warm`.
+    """
+
+    def __init__(self, node: Node, *, warm: bool) -> None:
+        self.node = node
+        node.settings(agent={"warm": warm}, timeouts={"grace": 1, "run": 60})
+        path = node.state / "agent" / "fork_server.sock"
+        self.server = ForkServer(path, SystemProcesses())
+        self._host = subprocess.Popen(
+            [sys.executable, str(HOST), str(node.root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd="/",
+            env=node.environment(PYTHONPATH=str(REPOSITORY)),
+        )
+
+    def begin(self, how: str = "run") -> None:
+        """Have a run started: `run`, `noop`, or `alone`, with no server where none is."""
+        assert self._host.stdin is not None
+        self._host.stdin.write(f"{how}\n")
+        self._host.stdin.flush()
+
+    def over(self) -> dict[str, Any]:
+        """Wait for the run's end; return its record."""
+        end = self.told()
+        assert end["run"], end
+        return self.record(end["run"])
+
+    def told(self) -> dict[str, Any]:
+        """Wait for the run's end; return what the agent hears of it."""
+        end: dict[str, Any] = json.loads(read_line(self._host))
+        return end
+
+    def run(self, how: str = "run") -> dict[str, Any]:
+        self.begin(how)
+        return self.over()
+
+    def record(self, run: str) -> dict[str, Any]:
+        status: dict[str, Any] = json.loads(
+            (self.node.state / "runs" / run / "status.json").read_text()
+        )
+        return status
+
+    def text(self, run: str) -> str:
+        """Return what Puppet said in a run."""
+        return (self.node.state / "runs" / run / "log").read_text()
+
+    def end(self) -> None:
+        """End the host, and with it the server."""
+        self._host.communicate(timeout=PATIENCE)
