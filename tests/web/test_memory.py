@@ -73,11 +73,12 @@ def test_what_is_too_old_goes_and_never_comes_back(
 ) -> None:
     monkeypatch.setattr(module, "TOGETHER", 2)
     old = [ended(NOW - number) for number in range(3)]
-    memory.write([], old)
+    memory.write([], [*old, ended(NOW, node="b")])
     now.seconds += KEPT + HOUR + 1
     memory.write([], [ended(NOW), ended(now.seconds)])
     assert [memory.prune(), memory.prune()] == [True, False]
     assert memory.runs("a", limit=9) == [ended(now.seconds)]
+    assert memory.runs("b", limit=9) == []
     assert list(memory.hours(0).values()) == [1]
 
 
