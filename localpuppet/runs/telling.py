@@ -9,6 +9,7 @@ values and diffs are never among them.
 import json
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 from localpuppet.errors import StateError
 from localpuppet.formats.json_file import read_json
@@ -26,6 +27,8 @@ MAX_TOLD = 256 * 1024
 # Bytes of a line, or of a message about a resource.
 MAX_LINE = 8 * 1024
 MAX_EVENTS = 20
+# Bytes of a report that is read for others: the agent takes several times as much memory for it.
+MAX_REPORT = 32 * 1024 * 1024
 TOLD = (Fate.FAILED, Fate.CHANGED, Fate.WOULD_CHANGE, Fate.SKIPPED)
 
 
@@ -70,11 +73,11 @@ def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
         `left_out`: how many of them there is no room for.
 
     Raises:
-        StateError: The report is damaged, or cannot be read.
+        StateError: The report is damaged or too large, or cannot be read.
     """
     told: dict[str, Json] = {"run": published(status).to_dict()}
     try:
-        resources: list[ReportedResource] | None = resources_of(read_json(run.report))
+        resources: list[ReportedResource] | None = resources_of(_report(run))
     except FileNotFoundError:
         resources = None
     except ValueError as error:
@@ -94,6 +97,23 @@ def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
             listed.append(one)
         told[fate.value] = listed
     return {**told, "report": resources is not None, "left_out": left_out}
+
+
+def _report(run: RunDirectory) -> dict[str, Any]:
+    try:
+        size = run.report.stat().st_size
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise state_problem(error, run.report) from error
+    if size > MAX_REPORT:
+        raise StateError(
+            f"is too large to be told: {size // 1024**2} MiB, the limit is "
+            f"{MAX_REPORT // 1024**2} MiB",
+            where=f"report of {run.id}",
+            hint=f"'localpuppet report {run.id}' shows it on its own node",
+        )
+    return read_json(run.report)
 
 
 def _resource(resource: ReportedResource) -> dict[str, Json]:

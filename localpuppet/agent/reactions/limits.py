@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 HOUR = 3600.0
 HOURLY = 6
+# Seconds by which a clock is set back without anything being forgotten.
+SKEW = 60.0
 # Seconds to the next reaction to a peer, by how many there were within the hour: something may be
 # taken out and put back at once, and five in an hour leave one for others.
 PAUSES = (0.0, 0.0, 120.0, 600.0, 1800.0)
@@ -35,9 +37,9 @@ class Made:
 def recent(made: Sequence[Made], now: float) -> tuple[Made, ...]:
     """Return the reactions that still count.
 
-    Those that a clock made that was ahead do not: it could keep the node waiting for ever.
+    Those that a clock made that was far ahead do not: it could keep the node waiting for ever.
     """
-    return tuple(one for one in made if now - HOUR < one.at <= now)
+    return tuple(one for one in made if now - HOUR < one.at <= now + SKEW)
 
 
 def node_waits_until(made: Sequence[Made], now: float) -> float:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from localpuppet.agent.reactions.deciding import MAX_CAUSES, Decision, Peer, Seen, decide
 from localpuppet.agent.reactions.dependency import Dependency, Told
-from localpuppet.agent.reactions.limits import HOUR, HOURLY, PAUSES, Made
+from localpuppet.agent.reactions.limits import HOUR, HOURLY, PAUSES, SKEW, Made
 from localpuppet.agent.reactions.state import State, Watched
 from localpuppet.formats.names import NodeName
 from localpuppet.triggers.change import Change, How
@@ -163,6 +163,14 @@ def test_a_clock_that_was_ahead_stops_nothing() -> None:
     one = watched()
     state = State(watched=(one,), made=made(*[-1e6] * HOURLY, node=WEB))
     assert len(decided(state, seen(one, "d1")).state.pending) == 1
+
+
+def test_a_clock_that_is_set_back_a_little_forgets_no_limit() -> None:
+    one = watched()
+    state = State(watched=(one,), made=made(*[-SKEW] * HOURLY))
+    assert decided(state, seen(one, "d1")).due == NOW + SKEW + HOUR
+    peers = State(watched=(one,), made=made(-1, -1, node=WEB))
+    assert decided(peers, seen(one, "d1")).due == NOW + 1 + PAUSES[2]
 
 
 def test_causes_have_a_limit() -> None:
