@@ -118,7 +118,7 @@ Examples:
 @_JSON
 @click.pass_obj
 def resume_command(node: NodeWiring, rollout: str | None, as_json: bool) -> int:
-    """Go on with the rollout ID, or the newest: with what it was begun with.
+    """Go on with the rollout ID, or the newest that can: with what it was begun with.
 
     A run that was started is not started again: its node is asked how it ended.
     """
@@ -126,7 +126,10 @@ def resume_command(node: NodeWiring, rollout: str | None, as_json: bool) -> int:
     from localpuppet.wiring.run_async import run
 
     wiring = RolloutWiring(node)
-    journal = wiring.journals.open(None if rollout is None else RolloutId.parse(rollout))
+    if rollout is None:
+        journal = wiring.journals.newest(lambda state: state.resumable, what="can go on")
+    else:
+        journal = wiring.journals.open(RolloutId.parse(rollout))
     return run(_resume(wiring, journal, as_json=as_json))
 
 

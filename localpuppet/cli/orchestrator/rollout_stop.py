@@ -20,7 +20,7 @@ Exit codes: 0 it is being stopped, or is over; 2 it was over already; 69 the bus
 @click.argument("rollout", required=False, metavar="[ID]")
 @click.pass_obj
 def stop_command(node: NodeWiring, rollout: str | None) -> int:
-    """Stop the rollout ID, or the newest: no more nodes start, and all are given back.
+    """Stop the rollout ID, or the newest that goes on: no more nodes start, and all are given back.
 
     Where no process goes on with it any more (it was killed), its nodes are given back now.
     """
@@ -30,7 +30,10 @@ def stop_command(node: NodeWiring, rollout: str | None) -> int:
     from localpuppet.wiring.run_async import run
 
     wiring = RolloutWiring(node)
-    journal = wiring.journals.open(None if rollout is None else RolloutId.parse(rollout))
+    if rollout is None:
+        journal = wiring.journals.newest(lambda state: state.over is None, what="goes on")
+    else:
+        journal = wiring.journals.open(RolloutId.parse(rollout))
     if journal.taken:
         journal.ask_to_stop(wiring.caller)
         journal.close()

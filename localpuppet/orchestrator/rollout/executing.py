@@ -190,7 +190,7 @@ class Execution:
         if self.state.began.options.skip_unready and (pairs := self._needed(problems)):
             more += f"; not left out, because {shown_names(pairs)}"
         ending = Ending.STOPPED if resume else Ending.NOT_READY
-        why = f"not ready: {shown}{more}"
+        why = f"{'not ready: ' if resume else ''}{shown}{more}"
         if held:
             return await self._let_go(ending, why)
         over = Over(ending=ending, why=why, left={})

@@ -84,7 +84,8 @@ class FleetNodes:
         holds = told.get("holds")
         for hold in holds if isinstance(holds, list) else []:
             if isinstance(hold, dict) and hold.get("owner") != self._owner:
-                return f"on hold: {_line(hold.get('reason'))} (held by {_line(hold.get('owner'))})"
+                owner = _line(hold.get("owner")).partition("/")[0]  # a rollout's reason names it
+                return f"on hold: {_line(hold.get('reason'))} (held by {owner})"
         return ""
 
     async def hold(self, nodes: Collection["NodeName"], *, epoch: int) -> Problems:

@@ -7,7 +7,7 @@ writes events; a journal that cannot be read is an error and never looks like a 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from localpuppet.errors import BusyError, InvalidInputError, StateError
@@ -213,6 +213,28 @@ class Journals:
                 hint=did_you_mean(wanted, [*known[:50]]),
             )
         return Journal(self._directory / f"{wanted}{_SUFFIX}")
+
+    def newest(self, wanted: Callable[[State], bool], *, what: str) -> Journal:
+        """Return the journal of the newest rollout of a kind.
+
+        Args:
+            wanted: Tells whether a rollout is of it.
+            what: The kind, for the message.
+
+        Raises:
+            InvalidInputError: There is none.
+            StateError: A journal cannot be read.
+        """
+        for rollout in self.ids():
+            journal = self.open(rollout)
+            if wanted(journal.state()):
+                return journal
+            journal.close()
+        raise InvalidInputError(
+            f"no rollout of this machine {what}",
+            where=str(self._directory),
+            hint="localpuppet rollout list",
+        )
 
     def begin(self, began: Began, *, at: str) -> Journal:
         """Return the journal of a new rollout, taken, with its first event.

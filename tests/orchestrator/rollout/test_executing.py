@@ -89,9 +89,7 @@ def test_what_is_not_ready_is_refused_before_anything_changed() -> None:
         state = await carry_out(began([1, 2], [3]), nodes)
         assert state.over is not None
         assert state.over.ending is Ending.NOT_READY
-        assert state.over.why == (
-            "not ready: n02.example.com: did not answer; n03.example.com: on hold: work"
-        )
+        assert state.over.why == ("n02.example.com: did not answer; n03.example.com: on hold: work")
         assert (nodes.ran, nodes.holds) == ({}, 0)
 
     run_simulated(work())

@@ -82,6 +82,10 @@ def fleet(answer: Answer | None, directory: Path) -> tuple[FleetNodes, Client]:
         (replied({"holds": []}), "its localpuppet is too old for rollouts"),
         (replied({"denied": [], "holds": 3}), "its localpuppet is too old for rollouts"),
         (replied({"denied": {}, "holds": [3, {}]}), "on hold:  (held by )"),
+        (
+            replied({"denied": {}, "holds": [{"owner": "choria=bob/rollout/x", "reason": "r x"}]}),
+            "on hold: r x (held by choria=bob)",
+        ),
     ],
 )
 async def test_who_is_ready(answer: Answer, why: str | None, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The journal on disk: what was written is there, by whom, and nothing looks like another thing."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -100,6 +101,18 @@ def test_what_is_not_there(journals: Journals) -> None:
     journals.begin(began([1]), at=AT).close()
     with pytest.raises(InvalidInputError, match="there is no rollout 20261122T110000Z-ffff"):
         journals.open(RolloutId("20261122T110000Z-ffff"))
+
+
+def test_the_newest_of_a_kind(journals: Journals) -> None:
+    older = RolloutId("20261122T100000Z-0000")
+    journals.begin(replace(began([1]), id=older), at=AT).close()
+    newer = journals.begin(began([1]), at=AT)
+    newer.append(Over(ending=Ending.STOPPED, why="", left={}), at=AT)
+    newer.close()
+    assert journals.newest(lambda state: state.resumable, what="").path.stem == ID
+    assert journals.newest(lambda state: state.over is None, what="").path.stem == older
+    with pytest.raises(InvalidInputError, match="no rollout of this machine is blue"):
+        journals.newest(lambda _: False, what="is blue")
 
 
 def test_a_rollout_that_is_over_or_anothers_does_not_go_on(journals: Journals) -> None:
