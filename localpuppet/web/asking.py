@@ -79,6 +79,7 @@ class Inventory:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._answers: OrderedDict[str, _Answer] = OrderedDict()
         self._links: _Linked | None = None
+        self._looking: asyncio.Task[Links] | None = None
 
     async def names(self, expression: str) -> frozenset[str] | None:
         """Return the nodes that an expression finds; `None` for an empty one.
@@ -116,25 +117,44 @@ class Inventory:
         except StateError as error:
             raise UnavailableError(error.what, where=error.where, hint=error.hint) from error
 
-    async def links(self) -> Links:
-        """Return who makes whom run.
+    async def links(self, *, patience: float | None = None) -> Links:
+        """Return who makes whom run, as it was at most `LINKS_FRESH` seconds ago.
+
+        Whoever comes while they are looked for waits for the same look.
+
+        Args:
+            patience: Seconds to wait; as long as it takes for `None`.
 
         Raises:
-            UnavailableError: It could not be asked.
+            UnavailableError: It could not be asked, or not within that time.
         """
+        known = self._links
+        if known is not None and known.until > time.monotonic():
+            return known.links
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+            self._looking.add_done_callback(_heard)
+        try:
+            async with asyncio.timeout(patience):
+                return await asyncio.shield(self._looking)
+        except TimeoutError as error:
+            raise UnavailableError(
+                "is being looked for", where="who makes whom run", hint="come again in some seconds"
+            ) from error
+
+    async def _look(self) -> Links:
         async with self._slots:
             revision = await self._revision()
             known = self._links
-            begun = time.monotonic()
-            if known and (known.revision == revision or known.until > begun):
-                return known.links
-            end = begun + LOOK
-            links = await self._asked(
-                lambda reader: links_of(reader, lambda: time.monotonic() > end)
-            )
-            until = time.monotonic() + LINKS_FRESH
-            self._links = _Linked(revision=revision, until=until, links=links)
-            return links
+            links = known.links if known is not None and known.revision == revision else None
+            if links is None:
+                end = time.monotonic() + LOOK
+                links = await self._asked(
+                    lambda reader: links_of(reader, lambda: time.monotonic() > end)
+                )
+        until = time.monotonic() + LINKS_FRESH
+        self._links = _Linked(revision=revision, until=until, links=links)
+        return links
 
     async def _revision(self) -> int:
         try:
@@ -144,6 +164,12 @@ class Inventory:
 
     async def _asked(self, question: Callable[[InventoryReader], T]) -> T:
         return (await asyncio.to_thread(self._must_ask, self._view, question)).answer
+
+
+def _heard(looking: "asyncio.Task[Links]") -> None:
+    """Take note of how a look ended that nobody waits for any more: the next one says it again."""
+    if not looking.cancelled():
+        looking.exception()
 
 
 class Reports:

@@ -31,6 +31,8 @@ from localpuppet.web.row import Row
 from localpuppet.web.showing import Showing
 
 RUNS = 50
+# Seconds that a node's view waits for who makes it run: the first who asks may find it not there.
+PATIENCE = 0.5
 # Nodes that are named of those which make one run, or which it makes run.
 MOST_NAMES = 100
 _FORMS = {"csv": "text/csv", "json": "application/json", "txt": "text/plain"}
@@ -233,7 +235,7 @@ class Pages:
 
     async def _links(self, name: NodeName) -> tuple[Sequence[str], Sequence[str], str]:
         try:
-            links = await self._parts.inventory.links()
+            links = await self._parts.inventory.links(patience=PATIENCE)
         except LocalpuppetError as error:
             return (), (), str(error)
         return _around(links, name)

@@ -59,11 +59,11 @@ async def serve_page(
         return clock.now().timestamp()
 
     memory = Memory(node.settings.state / FILE, now=now)
-    verifier = fleet.verifier
+    verifier, name = fleet.verifier, fleet.name  # what is wrong with them is said before the link
     rows = Fleet(
         memory.rows(),
         as_of=memory.as_of(),
-        believe=lambda name, token: believe(verifier, name, token),
+        believe=lambda node_, token: believe(verifier, node_, token),
         now=now,
     )
     inventory = InventoryWiring(node, fleet=fleet)
@@ -85,7 +85,7 @@ async def serve_page(
             fleet=rows,
             memory=memory,
             inventory=Inventory(view, inventory.ask),
-            reports=Reports(_report_of(fleet, feeding.store)),
+            reports=Reports(_report_of(fleet, name, feeding.store)),
             live=Live(rows, leave),
             doors=doors,
             clock=clock,
@@ -143,12 +143,12 @@ def check_libraries() -> None:
 
 
 def _report_of(
-    fleet: FleetWiring, store: "Store"
+    fleet: FleetWiring, me: "NodeName", store: "Store"
 ) -> "Callable[[NodeName, RunId], Awaitable[Mapping[str, Json]]]":
     """Return what tells what a run did: this machine's record, else the node itself, asked."""
 
     async def report(name: "NodeName", run: "RunId") -> "Mapping[str, Json]":
-        if name == fleet.name:
+        if name == me:
             return await asyncio.to_thread(_own_report, fleet, run)
         from localpuppet.requests.request import OfRun
 

@@ -127,7 +127,8 @@ class Site:
             raise LocalpuppetError("did not answer in time", where=node)
         return self.reports[node]
 
-    def _ask(self, reader: InventoryReader, question: Any) -> Found[Any]:
+    def ask(self, reader: InventoryReader, question: Any) -> Found[Any]:
+        """Ask an inventory, by the site's clock."""
         return must_ask(reader, question, now=self.now(), max_stale=MAX_STALE)
 
     def parts(self, leave: asyncio.Event, *, address: str = "127.0.0.1") -> Parts:
@@ -136,7 +137,7 @@ class Site:
         return Parts(
             fleet=self.fleet,
             memory=self.memory,
-            inventory=Inventory(self.view, self._ask),
+            inventory=Inventory(self.view, self.ask),
             reports=Reports(self._report),
             live=Live(self.fleet, leave),
             doors=Doors(address, self.port, Sessions(monotonic), monotonic),

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import AskedQuery
+from localpuppet.web import pages
 from localpuppet.web.doors import HEADERS
 from tests.inventory.entries import entry
 from tests.web.site import MAX_STALE, Site, run_id, status
@@ -22,7 +23,8 @@ EVIL = "<script>alert(1)</script>\"'><svg onload=alert(2)>\u202e"
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr(pages, "PATIENCE", None)  # however busy this machine is
     site = Site(tmp_path)
     now = site.now()
     until = show_time(datetime.fromtimestamp(now + 3600, UTC))
