@@ -1,8 +1,8 @@
 """A node that listens: what it hears becomes runs, at most one at a time, and none is lost.
 
 decides: `timer`.
-acts: `admission`, `agent`, `bus_session`, `export_calls`, `inventory_calls`, `lock_users`,
-    `noticing`, `puppet_calls`, `rollout_steps`, `run_service`, `run_side`, `status`,
+acts: `admission`, `agent`, `asking`, `bus_session`, `export_calls`, `inventory_calls`,
+    `lock_users`, `noticing`, `puppet_calls`, `rollout_steps`, `run_service`, `run_side`, `status`,
     `trigger_calls`, `warming`.
 touches the world: `command_runner`, `fork_runner`, `log`.
 ports: `runner`.

@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from localpuppet.agent.inventory_calls import Lend
+from localpuppet.agent.asking import HINT, Asking, Lend
 from localpuppet.errors import InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.exports.choosing import Choice, Taken
 from localpuppet.exports.collecting import Collecting
@@ -28,7 +28,7 @@ from localpuppet.formats.fields import Fields
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
-from localpuppet.inventory.reading import CouldNotAsk, Found, ask
+from localpuppet.inventory.reading import CouldNotAsk, Found
 from localpuppet.machine.ports import Clock
 from localpuppet.runs.records import Records, RunDirectory
 
@@ -53,9 +53,8 @@ class ExportCalls:
         records: Records,
         clock: Clock,
     ) -> None:
-        self._lend = lend
+        self._asking = Asking(lend, max_stale=max_stale, clock=clock)
         self._collecting = collecting
-        self._max_stale = max_stale
         self._records = records
         self._clock = clock
 
@@ -106,19 +105,9 @@ class ExportCalls:
         }
 
     async def _ask(self, kind: str, search: Search) -> Found[Choice]:
-        async with self._lend() as reader:
-            found = await asyncio.to_thread(
-                ask,
-                reader,
-                lambda _: self._collecting.collect(kind, search),
-                now=self._clock.now().timestamp(),
-                max_stale=self._max_stale,
-            )
+        found = await self._asking.ask(lambda _: self._collecting.collect(kind, search))
         if isinstance(found, CouldNotAsk):
-            raise UnavailableError(
-                f"could not ask: {one_line(found.reason)}",
-                hint="'inventory: {max_stale: TIME}' in localpuppet.yaml accepts an older answer",
-            )
+            raise UnavailableError(f"could not ask: {one_line(found.reason)}", hint=HINT)
         return found
 
     def _note(self, run: RunDirectory | None, collected: Collected) -> None:

@@ -6,27 +6,23 @@ Refuses to know: languages, and where entries are kept.
 Invariant: "none" is an answer; "could not ask" is an error, and no catalog is made of it.
 """
 
-import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from localpuppet.agent.asking import HINT, Asking, Lend
 from localpuppet.errors import StateError, UnavailableError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.text import one_line, shown_names
 from localpuppet.formats.times import show_duration, show_time
 from localpuppet.inventory.query.functions import Question, Reply
-from localpuppet.inventory.reading import CouldNotAsk, Found, InventoryReader, ask
+from localpuppet.inventory.reading import CouldNotAsk, Found
 from localpuppet.machine.ports import Clock
 from localpuppet.runs.query_record import RecordedQuery, note_query, read_queries
 from localpuppet.runs.records import Records, RunDirectory
 
 # So many runs are looked through for the last answer to a question.
 LOOKED_BACK = 50
-
-Lend = Callable[[], AbstractAsyncContextManager[InventoryReader]]
 
 
 class InventoryCalls:
@@ -40,8 +36,7 @@ class InventoryCalls:
     """
 
     def __init__(self, lend: Lend, *, max_stale: float, records: Records, clock: Clock) -> None:
-        self._lend = lend
-        self._max_stale = max_stale
+        self._asking = Asking(lend, max_stale=max_stale, clock=clock)
         self._records = records
         self._clock = clock
 
@@ -65,7 +60,7 @@ class InventoryCalls:
             raise UnavailableError(
                 f"could not ask: {one_line(found.reason)}{self._before(question)}",
                 where=f"{question.function}()",
-                hint="'inventory: {max_stale: TIME}' in localpuppet.yaml accepts an older answer",
+                hint=HINT,
             )
         self._note(directory, question, found=found)
         reply = found.answer
@@ -78,15 +73,7 @@ class InventoryCalls:
             InvalidInputError: The question is refused.
         """
         try:
-            async with self._lend() as reader:
-                # Another thread: a question to ten thousand nodes must not hold up the agent.
-                return await asyncio.to_thread(
-                    ask,
-                    reader,
-                    question.answer,
-                    now=self._clock.now().timestamp(),
-                    max_stale=self._max_stale,
-                )
+            return await self._asking.ask(question.answer)
         except (StateError, UnavailableError) as error:
             return CouldNotAsk(reason=str(error), current_until=None)
 

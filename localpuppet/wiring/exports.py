@@ -6,8 +6,8 @@ from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from localpuppet.agent.asking import Lend
     from localpuppet.agent.export_calls import ExportCalls
-    from localpuppet.agent.inventory_calls import Lend
     from localpuppet.exports.bringing import ExportsBaggage, ExportsFollower
     from localpuppet.exports.collecting import Collecting
     from localpuppet.exports.held import HeldExports

@@ -17,8 +17,9 @@ from localpuppet.wiring.kicks import CycleWatch, kick_sending, warn_of_cycles
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from localpuppet.agent.asking import Lend
     from localpuppet.agent.export_calls import ExportCalls
-    from localpuppet.agent.inventory_calls import InventoryCalls, Lend
+    from localpuppet.agent.inventory_calls import InventoryCalls
     from localpuppet.bus.key_value import KeyValue
     from localpuppet.formats.names import NodeName
     from localpuppet.inventory.admission import EntryAdmission
