@@ -45,7 +45,7 @@ NOT_ALLOWED = 600.0
 REFUSED = 30.0
 # Changes that may pile up between the connection and the disk, and are then taken together; a part
 # of a listing is one, of up to 1 MiB.
-BACKLOG = 8
+BACKLOG = 4
 
 
 class Companion(Protocol):
