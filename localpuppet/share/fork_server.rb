@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require 'json'
+require 'set'
 require 'socket'
 require_relative 'compiled_ruby'
 
@@ -51,6 +52,7 @@ module LocalpuppetForkServer
       @paths = [*features, *libraries, *gems, *SYSTEM, *Dir[File.join(__dir__, '*.rb')], pack].compact.uniq
       @stamps = stamps
       @roots = $LOADED_FEATURES.filter_map { |path| path[%r{\A(/.*)/(?:puppet|facter)\.rb\z}, 1] }.uniq
+      @read = features.filter_map { |path| own_name(path) }.to_set
     end
 
     # Return what has changed since; `nil` for nothing.
@@ -58,17 +60,31 @@ module LocalpuppetForkServer
       @paths.zip(@stamps, stamps).find { |_, before, now| before != now }&.first
     end
 
-    # Return a file of a module, or of what was synchronized, in place of which Puppet has one.
+    # Return a file of a module, or of what was synchronized, in whose place the server has read
+    # Puppet's own, or which is one of Puppet's types, providers, faces or applications.
     def overridden(directories)
       directories.each do |directory|
-        Dir.glob('{puppet,facter,puppet_x}/**/*.rb', base: directory).each do |name|
-          return File.join(directory, name) if @roots.any? { |root| File.exist?(File.join(root, name)) }
+        Dir.glob('{puppet,facter}/**/*.rb', base: directory).each do |name|
+          return File.join(directory, name) if @read.include?(name) || core?(name)
         end
       end
       nil
     end
 
     private
+
+    # Return what `require` calls a file of Puppet's or Facter's; `nil` for others.
+    def own_name(path)
+      root = @roots.find { |one| path.start_with?("#{one}/") }
+      path.delete_prefix("#{root}/") if root
+    end
+
+    # Return whether Puppet has a type, say, of that name. Functions are not of them: modules bring
+    # their own of the same names, and a run's own loaders choose.
+    def core?(name)
+      name.match?(%r{\Apuppet/(?:type|provider|face|application)/}) &&
+        @roots.any? { |root| File.exist?(File.join(root, name)) }
+    end
 
     def stamps
       @paths.map do |path|

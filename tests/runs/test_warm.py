@@ -120,7 +120,8 @@ def test_its_process_is_as_a_cold_one_is(forms: dict[str, WarmNode]) -> None:
 
 def test_nothing_of_a_run_is_found_in_the_next(warm: WarmNode) -> None:
     node = warm.node
-    node.app("app::plant()\nwarning(\"the fact is ${facts['planted']}\")")
+    tells = "app::plant()\nwarning(\"the fact is '${facts['planted']}', ${length('abc')}\")"
+    node.app(tells)
     lib = "modules/app/trunk/app/lib"
     node.write(
         f"{lib}/puppet/functions/app/plant.rb",
@@ -129,6 +130,12 @@ def test_nothing_of_a_run_is_found_in_the_next(warm: WarmNode) -> None:
         "  dispatch(:plant) {}\n"
         "  def plant\n    ENV['PLANTED'] = '1'\n    $planted = 1\n    Dir.chdir('/tmp')\n"
         "    Puppet::Type.type(:planted).provider(:planted)\n    nil\n  end\nend\n",
+    )
+    node.write(
+        f"{lib}/puppet/functions/length.rb",
+        "Puppet::Functions.create_function(:length) do\n"
+        "  dispatch(:length) { param 'Any', :what }\n"
+        "  def length(_what) = 3\nend\n",
     )
     node.write(f"{lib}/facter/planted.rb", "Facter.add(:planted) { setcode { 'here' } }\n")
     node.write(
@@ -142,8 +149,8 @@ def test_nothing_of_a_run_is_found_in_the_next(warm: WarmNode) -> None:
     server = warm.server.process()
     assert was_warm(warm, first)
     assert first["outcome"] == "unchanged", warm.text(first["id"])
-    assert "the fact is here" in warm.text(first["id"])
-    node.app("app::plant()\nwarning(\"the fact is '${facts['planted']}'\")", name="other")
+    assert "the fact is 'here', 3" in warm.text(first["id"])
+    node.app(tells, name="other")
     node.write(
         "modules/other/trunk/app/lib/puppet/functions/app/plant.rb",
         "Puppet::Functions.create_function(:'app::plant') do\n"
@@ -159,7 +166,7 @@ def test_nothing_of_a_run_is_found_in_the_next(warm: WarmNode) -> None:
     assert warm.server.process() == server != NOBODY, "the same server made both"
     text = warm.text(second["id"])
     assert f"found {json.dumps([False] * 6)}" in text
-    assert "the fact is ''" in text
+    assert "the fact is '', 3" in text
 
 
 def test_a_server_ends_after_a_run_that_changed_something(warm: WarmNode) -> None:
