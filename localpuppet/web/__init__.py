@@ -5,6 +5,7 @@ Templates and what browsers load stand in `templates/` and `static/`.
 
 decides: `asked`, `choosing`, `doors`, `ended`, `exporting`, `facts_tree`, `kinds`, `report`,
     `row`.
-acts: `app`, `asking`, `feeding`, `fleet`, `live`, `pages`, `pictures`, `sessions`, `showing`.
+acts: `app`, `asking`, `feeding`, `fleet`, `live`, `pages`, `pictures`, `sessions`, `showing`,
+    `together`.
 touches the world: `memory`, `serving`.
 """

@@ -18,7 +18,7 @@ METHODS = ("GET", "HEAD")
 ENTER = "/enter"
 STATIC = "/static/"
 # Requests a second, and at once: of those with a session together, and of all others.
-RATE, BURST = 200.0, 600.0
+RATE, BURST = 500.0, 1000.0
 STRANGERS_RATE, STRANGERS_BURST = 10.0, 60.0
 
 HEADERS = {

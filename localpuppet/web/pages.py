@@ -29,6 +29,7 @@ from localpuppet.web.pictures import picture
 from localpuppet.web.report import Report
 from localpuppet.web.row import Row
 from localpuppet.web.showing import Showing
+from localpuppet.web.together import Together
 
 RUNS = 50
 # Seconds that a node's view waits for who makes it run: the first who asks may find it not there.
@@ -75,9 +76,13 @@ class Pages:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._showing = Showing(parts.fleet, parts.clock)
+        self._together = Together(parts.fleet, parts.clock)
 
     async def overview(self, request: Request) -> Response:
         """Show how the fleet is."""
+        return await self._together.answer(request, self._overview)
+
+    async def _overview(self, request: Request) -> Response:
         asked = Asked.parse(request.query_params)
         now, parts = self._now(), self._parts
         names, problem = await self._names(asked)
@@ -95,6 +100,9 @@ class Pages:
 
     async def nodes(self, request: Request) -> Response:
         """List nodes."""
+        return await self._together.answer(request, self._nodes)
+
+    async def _nodes(self, request: Request) -> Response:
         asked = Asked.parse(request.query_params)
         names, problem = await self._names(asked)
         rows = [] if problem else self._chosen(asked, names)

@@ -85,6 +85,7 @@ async function look() {
     const text = await answer.text();
     const known = new DOMParser().parseFromString(text, "text/html");
     if (answer.status === 403) location.reload();
+    if (answer.status === 429) again = true;
     if (answer.ok) {
       for (const part of known.querySelectorAll("[data-live][id]")) {
         place(document.adoptNode(part));
