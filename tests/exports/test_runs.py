@@ -53,6 +53,8 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
     command = applied(a).out.splitlines()[0].removeprefix("# ")
     assert "--storeconfigs --storeconfigs_backend localpuppet" in command
     assert exports(b) == ["a App::Known[host a]"]
+    asked = b.run("query", '@@App::Known[~"^host"]{path="/etc/shadow"}')
+    assert (asked.code, asked.out) == (0, f"NODE\n{a.name}\n"), asked.err
     shown = b.run("exports", str(a.name), "--type", "app::known", "--title", "host a")
     assert shown.out.split() == ["NODE", "TYPE", "TITLE", a.name, "App::Known", "host", "a"]
 
@@ -73,6 +75,8 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
     b.node.write("policies/collect.policy", lines)
     done = applied(b)
     assert "host a ssh-ed25519 AAAA /nowhere" in done.out
+    edges = a.run("kicks", "--json").json["edges"]
+    assert [(one["from"], one["to"], one["by"]) for one in edges] == [(a.name, b.name, "collect")]
     (collected,) = recorded(b, "collected.json")["collectors"]
     assert collected["resources"] == [
         {
