@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the servers of the 
 
 from engines import Store, store
 from inventory import ROLES, Made, bar, fill, name_of, run_of
-from puppetdb import STAMP, PuppetDb, running
+from puppetdb_server import STAMP, PuppetDb, running
 from real_agents import Node, wait_until
 
 from localpuppet.inventory.facts import Selection, entry_of

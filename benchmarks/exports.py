@@ -8,15 +8,18 @@ No peer stands beside these figures: they are parts of a run, against bars of th
 import argparse
 import asyncio
 import json
+import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from localpuppet.bus.sqlite.store import open_sqlite
-from localpuppet.exports.bringing import ExportsBaggage
+from localpuppet.exports.bringing import MAX_TOGETHER, ExportsBaggage
 from localpuppet.exports.collecting import Collecting
 from localpuppet.exports.document import pack, read, unpack
-from localpuppet.exports.held import HeldExports
+from localpuppet.exports.held import HeldExports, NodeExports
 from localpuppet.exports.outbox import ExportsOutbox
 from localpuppet.exports.resource import ExportedResource
 from localpuppet.exports.search import Search
@@ -49,35 +52,55 @@ def resource(node: int, number: int, *tags: str) -> ExportedResource:
     )
 
 
-def timed(what: str, bar: str, took: list[float]) -> None:
-    """Print the median of what something took."""
-    took.sort()
-    print(f"{what:<58} {took[len(took) // 2] * 1000:8.1f} ms   {bar}")
+class Watch:
+    """Takes the times of something that is done again and again: on the clock, and of CPU."""
+
+    def __init__(self) -> None:
+        self._took: list[tuple[float, float]] = []
+
+    @contextmanager
+    def once(self) -> Iterator[None]:
+        """Take the time of the block."""
+        begun = time.perf_counter(), time.process_time()
+        yield
+        self._took.append((time.perf_counter() - begun[0], time.process_time() - begun[1]))
+
+    def show(self, what: str, bar: str = "") -> None:
+        """Print the medians."""
+        wall, cpu = (statistics.median(one) * 1000 for one in zip(*self._took, strict=True))
+        print(f"{what:<55} {wall:8.1f} ms  CPU {cpu:8.1f} ms   {bar}")
+
+
+def said_by(node: int, nodes: int) -> NodeExports:
+    """Return what a node exports, of so many: one in some has a resource that is wanted."""
+    tags = ("wanted",) if node % (nodes // MATCHING) == 0 else ()
+    own = [resource(node, n, *(tags if n == 0 else ())) for n in range(EACH)]
+    return NodeExports.of(f"n{node:05}.example.com", "1", own)
 
 
 def collecting(directory: Path, nodes: int) -> None:
     """Collect a hundred resources of those of all nodes."""
     held = HeldExports(directory / "held.sqlite")
-    begun = time.perf_counter()
-    for node in range(nodes):
-        tags = ("wanted",) if node % (nodes // MATCHING) == 0 else ()
-        own = [resource(node, n, *(tags if n == 0 else ())) for n in range(EACH)]
-        held.hold(f"n{node:05}.example.com", "1", own)
-    print(f"holding {nodes} nodes: {time.perf_counter() - begun:.1f} s")
+    watch = Watch()
+    with watch.once():
+        for first in range(0, nodes, MAX_TOGETHER):
+            held.hold_all(
+                [said_by(node, nodes) for node in range(first, min(first + MAX_TOGETHER, nodes))]
+            )
+    watch.show(f"hold what {nodes} nodes export")
     policy = directory / "collect.policy"
     policy.write_text("*\tHaproxy::Balancermember\t*\n")
     policy.chmod(0o644)
     answering = Collecting(held, me="me.example.com", policy=policy)
     asked: list[tuple[Json, int]] = [(["tag", "==", "wanted"], MATCHING), (None, nodes * EACH)]
     for condition, count in asked:
-        took = []
+        watch = Watch()
         for _ in range(ROUNDS if count == MATCHING else 1):
-            begun = time.perf_counter()
-            found = answering.collect("Haproxy::Balancermember", Search.parse(condition))
-            took.append(time.perf_counter() - begun)
+            with watch.once():
+                found = answering.collect("Haproxy::Balancermember", Search.parse(condition))
             assert len(found.taken) == count
         bar = "bar: 20 ms" if count == MATCHING else ""
-        timed(f"collect {count} of {nodes * EACH} resources", bar, took)
+        watch.show(f"collect {count} of {nodes * EACH} resources", bar)
     held.close()
 
 
@@ -85,29 +108,32 @@ async def publishing(directory: Path) -> None:
     """Publish five thousand resources of one node, on SQLite."""
     resources = [resource(n, 0) for n in range(MANY)]
     name = NodeName("n00000.example.com")
-    took: list[float] = []
+    watch = Watch()
     kv = await open_sqlite(directory / "bus.sqlite", timeout=5)
     for round_ in range(5):
         changed = [resource(round_, 1), *resources]
-        begun = time.perf_counter()
-        packed = pack(changed)
-        outbox = ExportsOutbox(directory / "state")
-        outbox.write(packed)
-        summary = ExportsSummary(count=packed.count, digest=packed.digest, size=len(packed.data))
-        said = entry(name, at=time.time(), exports=summary)
-        baggage = ExportsBaggage(name, outbox)
-        await baggage.bring(kv, said, None)
-        baggage.landed(said)
-        took.append(time.perf_counter() - begun)
-    timed(f"publish {MANY} resources ({len(packed.data) // 1024} KiB packed)", "bar: 300 ms", took)
+        with watch.once():
+            packed = pack(changed)
+            outbox = ExportsOutbox(directory / "state")
+            outbox.write(packed)
+            summary = ExportsSummary(
+                count=packed.count, digest=packed.digest, size=len(packed.data)
+            )
+            said = entry(name, at=time.time(), exports=summary)
+            baggage = ExportsBaggage(name, outbox)
+            await baggage.bring(kv, said, None)
+            baggage.landed(said)
+    watch.show(f"publish {MANY} resources ({len(packed.data) // 1024} KiB packed)", "bar: 300 ms")
     await kv.close()
     data = json.dumps({"resources": [one.to_dict() for one in resources]}).encode()
-    begun = time.perf_counter()
-    read(data)
-    timed(f"read what a catalog of {MANY} exports left", "", [time.perf_counter() - begun])
-    begun = time.perf_counter()
-    unpack(packed.data)
-    timed(f"unpack {MANY} of another node", "", [time.perf_counter() - begun])
+    watch = Watch()
+    with watch.once():
+        read(data)
+    watch.show(f"read what a catalog of {MANY} exports left")
+    watch = Watch()
+    with watch.once():
+        unpack(packed.data)
+    watch.show(f"unpack {MANY} of another node")
 
 
 def main() -> None:

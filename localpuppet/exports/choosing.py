@@ -8,10 +8,10 @@ how a collector asks (`search`), how a policy is written (`policy`).
   before titles are compared: one peer stops nobody.
 - Guarded, the parameters in `GUARDED` do not count: they say what is written where, as whom, which
   program runs, or what else in the catalog is touched; nor do those of Puppet's own types that are
-  such (`OF_TYPES`). The collector's own block may set them, and one whose very value the collector
-  asks for (`target == '/etc/motd'`) counts: its author wrote it. A newline or `..` in the title, or
-  in what is left of the values, leaves the resource out, and so does a path as `ensure` of a
-  `File`: that makes a link, and what is below the link is elsewhere.
+  such (`OF_TYPES`). The collector's own block may set them, and a `target` whose very value the
+  collector asks for counts: its author wrote it. A newline or `..` in the title, or in what is left
+  of the values, leaves the resource out, and so does a path as `ensure` of a `File`: that makes a
+  link, and what is below the link is elsewhere.
 - Two resources with one title, of two nodes whose lines allow them, stop the run, with both places.
 """
 
@@ -49,6 +49,9 @@ GUARDED = (
     "*_cmd",
     *METAPARAMETERS,
 )
+# Of these, what fragments of a file are asked for by. A `path` or a `name` that is asked for would
+# be what the line's pattern of titles is meant to say; a tag would tag the resource here, too.
+ASKED_FOR = "target"
 # Types of Puppet's → more of theirs, by names that are harmless elsewhere.
 OF_TYPES: Mapping[str, frozenset[str]] = {
     "Cron": frozenset(("environment",)),
@@ -174,11 +177,8 @@ def _taken(offer: Offer, policy: CollectPolicy, named: Mapping[str, Json]) -> Ta
 
 
 def _is_named(name: str, value: Json, named: Mapping[str, Json]) -> bool:
-    """Return whether a collector asks for this text, letter for letter: a match may differ.
-
-    A tag that is asked for is not meant to tag the resource here, where others collect by tags.
-    """
-    return name not in METAPARAMETERS and isinstance(value, str) and named.get(name) == value
+    """Return whether a collector asks for this very text, and not for one of several."""
+    return name == ASKED_FOR and isinstance(value, str) and named.get(name) == value
 
 
 def is_guarded(parameter: str) -> bool:

@@ -2,11 +2,11 @@
 
 Owns: Puppet's form of a condition, and what matches one. Refuses to know: where resources are kept.
 
-- `==` and `!=`, `and`, `or`; a parameter that a resource does not have is `undef`.
+- `==` and `!=`, `and`, `or`; `!=` is true wherever `==` is not.
 - `tag` stands for any tag of the resource and `title` for its title. An array of tags matches where
-  one of them does.
-- Texts compare as in Puppet's language: without regard to case. Where a parameter is an array, `==`
-  looks for the value in it.
+  one of them does; tags have no case.
+- Everything else compares as PuppetDB does (`scripts/puppetdb` holds both against each other): a
+  text letter for letter, 1 is not 1.0, an array only equals the same array, and nothing is `undef`.
 
 Example: `Search.parse([["tag", "==", "web"], "and", ["owner", "!=", "root"]])`.
 """
@@ -54,12 +54,8 @@ class Comparison:
         if self.name == "tag":
             wanted = self.value if isinstance(self.value, list) else [self.value]
             return any(str(one).lower() in resource.tags for one in wanted)
-        if self.name == "title":
-            return _equal(resource.title, self.value)
-        value = resource.parameters.get(self.name)
-        if isinstance(value, list) and self.equal:
-            return any(_equal(one, self.value) for one in value)
-        return _equal(value, self.value)
+        found = resource.title if self.name == "title" else resource.parameters.get(self.name)
+        return found is not None and _same(found, self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,12 +209,8 @@ def _tag(condition: Condition | None) -> str | None:
     return condition.value.lower() if isinstance(condition.value, str) else None
 
 
-def _equal(left: Json, right: Json) -> bool:
-    """Compare as Puppet's `==` does: texts without case, `true` and `1` are not equal."""
-    if isinstance(left, str) and isinstance(right, str):
-        return left.lower() == right.lower()
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
+def _same(left: Json, right: Json) -> bool:
+    """Return whether both are the same JSON: neither 1 and 1.0 are, nor 1 and true."""
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_equal, left, right))
-    return left == right
+        return len(left) == len(right) and all(map(_same, left, right))
+    return type(left) is type(right) and left == right

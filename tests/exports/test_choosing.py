@@ -99,13 +99,11 @@ def test_guarded_parameters_do_not_count() -> None:
     [
         ("/etc/motd", ["target", "==", "/etc/motd"], True),
         ("/etc/motd", [["tag", "==", "app"], "and", ["target", "==", "/etc/motd"]], True),
-        ("/ETC/motd", ["target", "==", "/etc/motd"], False),
-        (["/etc/motd", "/etc/shadow"], ["target", "==", "/etc/motd"], False),
         ("/etc/shadow", [["target", "==", "/etc/motd"], "or", ["tag", "==", "app"]], False),
         ("/etc/shadow", ["target", "!=", "/etc/motd"], False),
     ],
 )
-def test_a_guarded_parameter_counts_where_the_collector_asks_for_its_very_value(
+def test_a_guarded_target_counts_where_the_collector_asks_for_its_very_value(
     target: Any, search: Any, *, counts: bool
 ) -> None:
     lines = "*\tConcat::Fragment\t*"
@@ -114,11 +112,13 @@ def test_a_guarded_parameter_counts_where_the_collector_asks_for_its_very_value(
     assert dict(taken.resource.parameters) == ({"target": target} if counts else {})
 
 
-def test_a_tag_that_a_collector_asks_for_does_not_tag_the_resource_here() -> None:
-    evil = offer(EVIL, "Host", "x", "web", tag="web", alias="web")
-    search = [["tag", "==", "web"], "and", ["alias", "==", "web"]]
-    (taken,) = chosen(evil, kind="Host", lines="*\tHost\t*", search=search).taken
-    assert taken.dropped == ("alias", "tag")
+@pytest.mark.parametrize("name", ["path", "name", "tag", "alias", "command"])
+def test_nothing_else_counts_because_a_collector_asks_for_it(name: str) -> None:
+    """A line about titles below /srv would be about /etc/motd with that path."""
+    evil = offer(EVIL, "File", "/srv/x", "web", **{name: "web"})
+    search = [["tag", "==", "web"], "and", [name, "==", "web"]]
+    (taken,) = chosen(evil, kind="File", lines="*\tFile\t/srv/*", search=search).taken
+    assert taken.dropped == (name,)
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_collectors_get_what_they_ask_for(bench: Bench) -> None:
         notify { 'first': }
         notify { 'last': }
         Notify['first']
-        -> Notify <<| tag == 'Web' and (tag == "${region}-1" or title == 'ONE') |>>
+        -> Notify <<| tag == 'Web' and (tag == "${region}-1" or title == 'one') |>>
         Notify <<| tag == 'web' |>> { withpath => true }
         Notify <<| message == 'c' or message == 'nosuch' |>> { message => 'overridden' }
         Vhost <<| port != 80 |>>

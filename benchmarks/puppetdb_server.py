@@ -1,0 +1,262 @@
+"""A real PuppetDB of Debian with its PostgreSQL, in a directory of their own on loopback.
+
+Needs `apt-get install puppetdb postgresql`, and root: PostgreSQL must not be run by root, so its
+files belong to the user postgres.
+"""
+
+import json
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # for the inventory of the tests
+
+from localpuppet.exports.resource import ExportedResource
+from localpuppet.formats.values import Json
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.query.rows import NodeRows, capitalized
+from localpuppet.inventory.query.tree import Entity
+from tests.doubles.inventory import MemoryInventory
+
+START = 300.0
+CALL = 60.0
+STAMP = "2026-11-22T04:00:00.000Z"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    """What Puppet's terminus insists on: TLS, on a second port.
+
+    Attributes:
+        port: It.
+        key, certificate, authority: Files in PEM.
+    """
+
+    port: int
+    key: Path
+    certificate: Path
+    authority: Path
+
+
+class PuppetDb:
+    """A PuppetDB that answers.
+
+    Args:
+        port: Its port on loopback.
+        pid: Its process.
+        database_pid: PostgreSQL's.
+        execute: Has PostgreSQL execute statements.
+    """
+
+    def __init__(
+        self, port: int, *, pid: int, database_pid: int, execute: Callable[[str], None]
+    ) -> None:
+        self.port = port
+        self.pid = pid
+        self.database_pid = database_pid
+        self.execute = execute
+        self._base = f"http://127.0.0.1:{port}"
+
+    def load(self, entry: InventoryEntry, exported: Sequence[ExportedResource] = ()) -> None:
+        """Give it a node's facts, and a catalog with its classes and what it exports."""
+        (row,) = NodeRows.of(entry, MemoryInventory([])).rows(Entity.INVENTORY)
+        facts = row.at("facts")
+        common: dict[str, Json] = {
+            "certname": str(entry.node),
+            "environment": str(entry.environment),
+            "producer_timestamp": STAMP,
+            "producer": None,
+        }
+        values = {**facts, "trusted": row.at("trusted")} if isinstance(facts, dict) else {}
+        self.replace_facts({**common, "values": values})
+        resources: list[Json] = [
+            {
+                "type": "Class",
+                "title": capitalized(name),
+                "aliases": [],
+                "exported": False,
+                "file": None,
+                "line": None,
+                "tags": ["class", str(name)],
+                "parameters": {},
+            }
+            for name in entry.classes
+        ]
+        resources += [
+            {**one.to_dict(), "tags": [*one.tags], "aliases": [], "exported": True}
+            for one in exported
+        ]
+        catalog: dict[str, Json] = {
+            **common,
+            "version": "1",
+            "transaction_uuid": None,
+            "catalog_uuid": None,
+            "code_id": None,
+            "job_id": None,
+            "edges": [],
+            "resources": resources,
+        }
+        self._command("replace catalog", 9, catalog)
+
+    def replace_facts(self, payload: dict[str, Json]) -> None:
+        """Give it a node's facts; return when it holds them."""
+        self._command("replace facts", 5, payload)
+
+    def ask(self, query: Json) -> list[dict[str, Json]] | str:
+        """Return the rows of an answer, or why there is none."""
+        text = query if isinstance(query, str) else json.dumps(query)
+        try:
+            data = self._get(f"/pdb/query/v4?{urllib.parse.urlencode({'query': text})}")
+        except urllib.error.HTTPError as error:
+            return f"{error.code}: {error.read().decode()[:80]}"
+        rows: list[dict[str, Json]] = json.loads(data)
+        return rows
+
+    def wait(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until it answers."""
+        end = time.monotonic() + START
+        while time.monotonic() < end and process.poll() is None:
+            try:
+                self._get("/pdb/meta/v1/version")
+            except OSError:
+                time.sleep(1)
+            else:
+                return
+        raise SystemExit("PuppetDB did not start; see its log in the directory")
+
+    def _get(self, path: str) -> bytes:
+        with urllib.request.urlopen(self._base + path, timeout=CALL) as answer:  # noqa: S310
+            data: bytes = answer.read()
+        return data
+
+    def _command(self, name: str, version: int, payload: dict[str, Json]) -> None:
+        query = urllib.parse.urlencode(
+            {
+                "command": name.replace(" ", "_"),
+                "version": version,
+                "certname": payload["certname"],
+                "secondsToWaitForCompletion": int(CALL),
+            }
+        )
+        request = urllib.request.Request(  # noqa: S310 - loopback
+            f"{self._base}/pdb/cmd/v1?{query}",
+            data=json.dumps(payload).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=2 * CALL) as answer:  # noqa: S310
+            told = json.loads(answer.read())
+        if not told.get("processed"):
+            raise SystemExit(f"PuppetDB did not take {name}: {told}")
+
+
+@contextmanager
+def running(tls: Tls | None = None) -> Iterator[PuppetDb]:
+    """Start both servers; end them, and remove what they wrote.
+
+    Args:
+        tls: Where it listens with TLS, too; `None` for nowhere.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="puppetdb"))
+    user = pwd.getpwnam("postgres")
+    os.chown(directory, user.pw_uid, user.pw_gid)
+    binaries = max(Path("/usr/lib/postgresql").glob("*/bin"))
+    database, port = free_port(), free_port()
+
+    def postgres(*command: str) -> None:
+        subprocess.run(
+            command,
+            user=user.pw_uid,
+            group=user.pw_gid,
+            cwd=directory,
+            stdout=subprocess.DEVNULL,
+            check=True,
+            timeout=CALL,
+        )
+
+    data = str(directory / "data")
+    postgres(str(binaries / "initdb"), "-D", data, "-A", "trust")
+    options = f"-p {database} -k {directory} -c listen_addresses=127.0.0.1"
+    log = str(directory / "postgres.log")
+    control = str(binaries / "pg_ctl")
+    postgres(control, "-D", data, "-o", options, "-l", log, "-w", "start")
+    try:
+        psql = ("psql", "-h", str(directory), "-p", str(database))
+        postgres(*psql, "-c", "create role puppetdb login", "-c", "create database puppetdb")
+        grants = ("-c", "alter database puppetdb owner to puppetdb")
+        postgres(*psql, *grants)
+        extension = ("-c", "create extension pg_trgm", "-c", "grant all on schema public to public")
+        postgres(*psql, "puppetdb", *extension)
+        with _started(directory, database, port, tls) as process:
+            pid = int((directory / "data" / "postmaster.pid").read_text().split()[0])
+
+            def execute(statements: str) -> None:
+                file = directory / "statements.sql"
+                file.write_text(statements)
+                postgres(*psql, "-v", "ON_ERROR_STOP=1", "puppetdb", "-f", str(file))
+
+            server = PuppetDb(port, pid=process.pid, database_pid=pid, execute=execute)
+            server.wait(process)
+            yield server
+    finally:
+        postgres(control, "-D", data, "-m", "immediate", "stop")
+        shutil.rmtree(directory)
+
+
+@contextmanager
+def _started(
+    directory: Path, database: int, port: int, tls: Tls | None
+) -> Iterator[subprocess.Popen[bytes]]:
+    settings = directory / "conf.d"
+    settings.mkdir()
+    shutil.copy("/etc/puppetdb/conf.d/auth.conf", settings)
+    (settings / "puppetdb.ini").write_text(
+        f"[global]\nvardir = {directory}/var\n"
+        f"[database]\nsubname = //127.0.0.1:{database}/puppetdb\nusername = puppetdb\n"
+        "password = unused\ngc-interval = 0\n"
+        f"[jetty]\nhost = 127.0.0.1\nport = {port}\n{_jetty(tls)}"
+        "[puppetdb]\ndisable-update-checking = true\n"
+    )
+    (directory / "var").mkdir()
+    with (directory / "puppetdb.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                *("java", "-Xmx512m", "-cp", "/usr/share/puppetdb/puppetdb.jar", "clojure.main"),
+                *("-m", "puppetlabs.puppetdb.core", "services", "--config", str(settings)),
+                *("--bootstrap-config", "/etc/puppetdb/bootstrap.cfg"),
+            ],
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _jetty(tls: Tls | None) -> str:
+    if tls is None:
+        return ""
+    return (
+        f"ssl-host = 127.0.0.1\nssl-port = {tls.port}\nssl-key = {tls.key}\n"
+        f"ssl-cert = {tls.certificate}\nssl-ca-cert = {tls.authority}\n"
+    )
+
+
+def free_port() -> int:
+    """Return a port on loopback that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
