@@ -5,6 +5,9 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+# Simulated seconds in which everything is over.
+LONGEST = 100_000.0
+
 _Result = TypeVar("_Result")
 
 
@@ -20,6 +23,7 @@ class _Selector(selectors.SelectSelector):
         if not ready:
             assert timeout is not None, "nothing will ever happen any more"
             self.now += max(timeout, 0.0)
+            assert self.now < LONGEST, "nothing comes to an end any more"
         return ready
 
 
