@@ -2,8 +2,8 @@
 
 Owns: when. It is started while no run is on, so that no run shares the machine with its start; it
 ends by itself when it should not go on (after a run that changed something, say: see
-`share/fork_server.rb`), with exit code 0. Where it ends otherwise, it is tried again after a pause
-that doubles. Invariant: whatever becomes of it, runs go on, cold.
+`share/fork_server.rb`), with an exit code of its own. Where it ends otherwise, it is tried again
+after a pause that doubles. Invariant: whatever becomes of it, runs go on, cold.
 """
 
 import asyncio
@@ -14,6 +14,8 @@ from localpuppet.agent.fork_runner import _ended
 from localpuppet.errors import LocalpuppetError
 from localpuppet.machine.ports import Log, ProcessId
 
+# The exit code of a server whose place another one is to take.
+RECYCLED = 10
 # Seconds until it is tried again after it could not be had: first, and at the most.
 FIRST = 1.0
 LONGEST = 300.0
@@ -74,10 +76,11 @@ class Warming:
     async def keep(self, leave: asyncio.Event) -> None:
         """Keep a server until `leave` is set, and end it then."""
         leaving = asyncio.create_task(leave.wait())
+        changed = self._runs.subscribe()
         pause = FIRST
         try:
             while not leaving.done():
-                await self._idle(leaving)
+                await self._idle(changed, leaving)
                 if leaving.done():
                     return
                 problem = await self._serve(leaving)
@@ -90,9 +93,8 @@ class Warming:
         finally:
             leaving.cancel()
 
-    async def _idle(self, leaving: "asyncio.Task[bool]") -> None:
+    async def _idle(self, changed: asyncio.Event, leaving: "asyncio.Task[bool]") -> None:
         """Wait until no run is on."""
-        changed = self._runs.subscribe()
         while self._runs.running and not leaving.done():
             changed.clear()
             change = asyncio.create_task(changed.wait())
@@ -111,9 +113,9 @@ class Warming:
             if not ended.done():
                 server.end()
                 await asyncio.wait([ended], timeout=PATIENCE)
-            code = server.code() if ended.done() else 0
+            code = server.code() if ended.done() else RECYCLED
         finally:
             ended.cancel()
-        if code == 0 or leaving.done():
+        if code == RECYCLED or leaving.done():
             return None
         return f"the fork server ended ({f'signal {-code}' if code < 0 else f'exit code {code}'})"

@@ -23,6 +23,8 @@ module LocalpuppetForkServer
   # So many runs, and so many seconds: whatever might gather in a server does not for long.
   RUNS = 100
   AGE = 12 * 3600
+  # Its exit code when another one is to take its place: agent/warming.py knows it, too.
+  RECYCLE = 10
   # Resident memory beyond which the server ends; bytes.
   MEMORY = 160 * 1024 * 1024
   # Seconds in which a child must have its request, and the most bytes of that.
@@ -210,7 +212,8 @@ module LocalpuppetForkServer
       loop do
         left = @end - Process.clock_gettime(Process::CLOCK_MONOTONIC)
         ready, = IO.select([@listener, $stdin], nil, nil, [left, 0].max)
-        exit!(0) if ready.nil? || ready.include?($stdin) # too old; or there is no agent any more
+        exit!(RECYCLE) if ready.nil? # too old
+        exit!(0) if ready.include?($stdin) # there is no agent any more
         connection = @listener.accept
         next connection.close unless connection.getpeereid.first == Process.euid
 
@@ -238,12 +241,12 @@ module LocalpuppetForkServer
       say(connection, status.signaled? ? "killed #{status.termsig}" : "exited #{status.exitstatus}")
       @runs += 1
       # What a run has changed, this server may have been made of.
-      exit!(0) unless status.success? && @runs < RUNS && memory < MEMORY
+      exit!(RECYCLE) unless status.success? && @runs < RUNS && memory < MEMORY
     end
 
     def retire(connection, reason)
       say(connection, "cold #{reason}")
-      exit!(0)
+      exit!(RECYCLE)
     end
 
     def say(connection, word)

@@ -69,7 +69,7 @@ async def kept(servers: Servers, agent: Busy, then: Callable[[], object]) -> Fak
 
 
 async def test_a_server_that_recycled_itself_is_followed_by_another_without_a_word() -> None:
-    log = await kept(Servers("exit 0", "exec sleep 600"), Busy(), lambda: None)
+    log = await kept(Servers("exit 10", "exec sleep 600"), Busy(), lambda: None)
     assert log.lines == []
 
 
@@ -77,6 +77,7 @@ async def test_a_server_that_recycled_itself_is_followed_by_another_without_a_wo
     ("first", "said"),
     [
         ("exit 3", "the fork server ended (exit code 3)"),
+        ("exit 0", "the fork server ended (exit code 0)"),
         ("kill -9 $$", "the fork server ended (signal 9)"),
     ],
 )
@@ -86,7 +87,7 @@ async def test_a_server_that_failed_is_told_of_and_tried_again(first: str, said:
 
 
 async def test_a_server_that_cannot_be_had_is_tried_again() -> None:
-    log = await kept(Servers("", "exit 0", "exec sleep 600"), Busy(), lambda: None)
+    log = await kept(Servers("", "exit 10", "exec sleep 600"), Busy(), lambda: None)
     assert "Puppet is not known" in log.text
 
 
