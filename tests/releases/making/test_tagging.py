@@ -1,6 +1,7 @@
 """release tag: clean, locked, checked, annotated, signed, pushed; or nothing at all."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -91,8 +92,9 @@ def test_a_signed_tag_is_one_that_nodes_can_demand(
     before = lost.read_text()
     lost.write_text(f"{before}signingkey = {home}/lost\n[gpg]\nformat = ssh\n")
     keyless = tag(site, forge, home, "r2", "--sign", "--source", "web")
-    assert keyless.code == 2, "git says nothing, exits with 0, and has made an unsigned tag"
-    assert "git made no signature" in keyless.err
+    # git 2.39 says nothing, exits with 0, and has made an unsigned tag; 2.47 says why it made none.
+    assert keyless.code == 2
+    assert re.search("git made no signature|Couldn't load public key", keyless.err)
     lost.write_text(before)
     assert forge.repo("web").git("tag") == "r1"
     with (home / ".gitconfig").open("a") as config:
