@@ -130,7 +130,8 @@ module LocalpuppetForkServer
       wait(deadline)
       text, _, _, *control = @connection.recvmsg(REQUEST, scm_rights: true)
       files = control.flat_map(&:unix_rights)
-      exit!(0) if text.empty? # whoever wanted to start a run does not any more
+      # Whoever wanted to start a run does not any more; Ruby 3.3 says so by nil.
+      exit!(0) if text.nil? || text.empty?
       length, text = text.split("\n", 2)
       length = Integer(length, 10)
       raise IOError, 'too long' if length > REQUEST

@@ -103,7 +103,7 @@ def test_purged_types_fragments_and_virtual_resources(fleet: Fleet, tmp_path: Pa
     assert taken == {
         "App_check": [("App_check[a]", ["target"])],
         "App::Fragment": [("App::Fragment[of a]", [])],
-        "Notify": [("Notify[of a]", ["loglevel"])],
+        "Notify": [("Notify[of a]", ["loglevel", "tag"])],
     }
     shown = " ".join(b.run("status").out.split())
     named = ", ".join(f"Notify[hidden {number}] of {a.name}" for number in (1, 2, 3))
