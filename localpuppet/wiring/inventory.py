@@ -1,6 +1,5 @@
 """From the settings to the inventory: what a run leaves for it, and the view of the others."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -111,6 +110,8 @@ class InventoryWiring:
             UnavailableError: The bus cannot be asked, or takes too long.
             LocalpuppetError: The identity is refused, or the disk.
         """
+        import asyncio
+
         from localpuppet.inventory.publishing import publish
 
         outbox = self.outbox()

@@ -1,6 +1,5 @@
 """From the settings to kicks: what sends those that wait, and what is said of cycles."""
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -103,6 +102,8 @@ class CycleWatch:
 
     async def step(self) -> None:
         """Look, if there is something new."""
+        import asyncio
+
         stamp = self._outbox.stamp()
         if self._begun and stamp == self._stamp:
             return

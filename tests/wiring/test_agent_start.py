@@ -1,4 +1,4 @@
-"""What an agent keeps in memory: nothing that only the first reading of its settings needs."""
+"""What an agent keeps in memory, and what a run loads before Puppet: nothing that others need."""
 
 import os
 import subprocess
@@ -28,6 +28,18 @@ def test_new_settings_are_read_without_what_only_reading_them_needs(tmp_path: Pa
     (tmp_path / "localpuppet.yaml").write_text("node: web01.example.com\nbus: sqlite\n")
     done = read(tmp_path)
     assert done.stdout == "sqlite web01.example.com\n[]\n", done.stderr
+
+
+def test_what_supervises_a_run_loads_nothing_of_the_bus() -> None:
+    """asyncio and ssl are 30 ms, which a run has to wait for before Puppet starts."""
+    loaded = (
+        "import sys, localpuppet.wiring.run, localpuppet.wiring.inventory as _; print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
+    )
+    assert "localpuppet.wiring.kicks" in done.stdout
+    assert not {"asyncio", "ssl", "sqlite3"} & set(done.stdout.split())
 
 
 def test_what_is_wrong_with_them_is_said_once(tmp_path: Path) -> None:
