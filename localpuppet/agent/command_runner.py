@@ -7,7 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from localpuppet.agent.fork_runner import _ended, _not_started
+from localpuppet.agent.fork_runner import ended, not_started
 from localpuppet.agent.runner import Fate, Order, RunEnd
 from localpuppet.machine.files import make_private
 from localpuppet.machine.flock import Flock
@@ -57,7 +57,7 @@ class CommandRunner:
             )
         except OSError as error:
             lock.release()
-            return _not_started(error, self._command[0])
+            return not_started(error, self._command[0])
         self._pid = process.pid
         try:
             in_time = await self._over(process.pid)
@@ -74,20 +74,20 @@ class CommandRunner:
 
     async def _over(self, pid: int) -> bool:
         """Wait for the end of a command, and see to it; return whether it came in time."""
-        ended = asyncio.create_task(_ended(pid))
+        over = asyncio.create_task(ended(pid))
         try:
             for patience, number in (
                 (self._timeout, signal.SIGTERM),
                 (self._grace, signal.SIGKILL),
             ):
-                done, _ = await asyncio.wait([ended], timeout=patience)
+                done, _ = await asyncio.wait([over], timeout=patience)
                 if done:
                     return number is signal.SIGTERM
                 _signal_group(pid, number)
-            await ended
+            await over
             return False
         finally:
-            ended.cancel()
+            over.cancel()
 
     def end(self) -> None:
         """Ask the command that runs to end."""

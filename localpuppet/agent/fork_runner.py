@@ -54,19 +54,19 @@ class ForkRunner:
         try:
             reader, writer = os.pipe2(os.O_CLOEXEC)
         except OSError as error:
-            return _not_started(error, "a supervisor")
+            return not_started(error, "a supervisor")
         try:
             pid = os.fork()
         except OSError as error:
             os.close(reader)
             os.close(writer)
-            return _not_started(error, "a supervisor")
+            return not_started(error, "a supervisor")
         if pid == 0:
             _child(self._work, order, writer)
         os.close(writer)
         self._pid = pid
         try:
-            await _ended(pid)
+            await ended(pid)
             word = os.read(reader, _MAX_WORD)
         finally:
             os.close(reader)
@@ -80,7 +80,7 @@ class ForkRunner:
             os.kill(self._pid, signal.SIGTERM)
 
 
-async def _ended(pid: int) -> None:
+async def ended(pid: int) -> None:
     """Wait until a child can be reaped."""
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
@@ -115,7 +115,7 @@ def _child(work: Callable[[Order, Begun], RunEnd], order: Order, writer: int) ->
         os._exit(code)
 
 
-def _not_started(error: OSError, what: str) -> RunEnd:
+def not_started(error: OSError, what: str) -> RunEnd:
     """Return what became of a run whose process could not be made."""
     fate = Fate.BUSY if error.errno in _SCARCE else Fate.IMPOSSIBLE
     return RunEnd(fate=fate, reason=f"{what}: {error.strerror or error}")

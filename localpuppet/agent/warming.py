@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from localpuppet.agent.fork_runner import _ended
+from localpuppet.agent.fork_runner import ended
 from localpuppet.errors import LocalpuppetError
 from localpuppet.machine.ports import Log, ProcessId
 
@@ -107,15 +107,15 @@ class Warming:
             server = self._start()
         except LocalpuppetError as error:
             return f"the fork server: {error}"
-        ended = asyncio.create_task(_ended(server.identity.pid))
+        over = asyncio.create_task(ended(server.identity.pid))
         try:
-            await asyncio.wait([leaving, ended], return_when=asyncio.FIRST_COMPLETED)
-            if not ended.done():
+            await asyncio.wait([leaving, over], return_when=asyncio.FIRST_COMPLETED)
+            if not over.done():
                 server.end()
-                await asyncio.wait([ended], timeout=PATIENCE)
-            code = server.code() if ended.done() else RECYCLED
+                await asyncio.wait([over], timeout=PATIENCE)
+            code = server.code() if over.done() else RECYCLED
         finally:
-            ended.cancel()
+            over.cancel()
         if code == RECYCLED or leaving.done():
             return None
         return f"the fork server ended ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
