@@ -13,7 +13,7 @@ agent, since it could keep no promise; no message, however malformed, raises.
 import asyncio
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from localpuppet.agent.admission import SignedAdmission
@@ -193,8 +193,7 @@ class Agent:
             return
         reason = "the agent was killed during the run"
         end = TriggerOutcome.of_cause(cause.id, cause.timestamp, run=None, outcome=INTERRUPTED)
-        self._inbox.settle([cause.id], [end], reasons={cause.id: reason})
-        self.settled.append(end)
+        self._take_out([end], {cause.id: reason})
         self._log.warning(f"{_shown(cause)} {INTERRUPTED}: {reason}", kind=LineKind.RUN)
 
     def owes(self, causes: Iterable[str]) -> bool:
@@ -320,11 +319,7 @@ class Agent:
         else:
             sent = batch.timestamps if batch else {}
             outcomes = of_run(sent, run=end.run, outcome=end.outcome)
-            ids = self._coalescer.ended()
-            self._inbox.settle(ids, outcomes, reasons=dict.fromkeys(ids, end.reason))
-            self.settled.extend(outcomes)
-            for cause_id in ids:
-                self._steps.forget(cause_id)
+            self._take_out(outcomes, dict.fromkeys(self._coalescer.ended(), end.reason))
             # Said when it is on the disk: after this line a kill leads to no second run for them.
             reason = f": {end.reason}" if end.reason else ""
             self._log.info(
@@ -355,11 +350,15 @@ class Agent:
             outcomes = [
                 TriggerOutcome.of_cause(one, 0, run=None, outcome=DROPPED) for one in ids[-MOST:]
             ]
-            self._inbox.settle(ids, outcomes, reasons={one.id: one.reason for one in dropped})
-            self.settled.extend(outcomes)
-            for cause_id in ids:
-                self._steps.forget(cause_id)
+            self._take_out(outcomes, {one.id: one.reason for one in dropped})
             self._tell()
+
+    def _take_out(self, outcomes: Sequence[TriggerOutcome], reasons: Mapping[str, str]) -> None:
+        """Take causes out, durably, with what became of them and why, by their ids."""
+        self._inbox.settle(reasons, outcomes, reasons=reasons)
+        self.settled.extend(outcomes)
+        for cause_id in reasons:
+            self._steps.forget(cause_id)
 
     def _tell(self) -> None:
         for event in self._changed:
