@@ -41,7 +41,7 @@ from localpuppet.formats.names import Environment, NodeName, RunId, SignerName
 from localpuppet.inventory.admission import EntryAdmission
 from localpuppet.inventory.facts import GoodRun, Selection, entry_of
 from localpuppet.inventory.following import Sources, ViewFollower
-from localpuppet.inventory.publishing import Outbox
+from localpuppet.inventory.outbox import Outbox
 from localpuppet.inventory.view import View
 from localpuppet.machine.clock import SystemClock
 from localpuppet.trust.keys import TrustedKeys, public_pem

@@ -2,7 +2,7 @@
 
 decides: `arrived`, `claims`, `entry`, `facts`, `index`, `presence`, `reading`, `server`,
     `summary`, `tombstone`.
-acts: `admission`, `following`, `presence_following`, `publishing`.
+acts: `admission`, `following`, `outbox`, `presence_following`, `publishing`.
 touches the world: `view`.
 inner rooms: `query`.
 """

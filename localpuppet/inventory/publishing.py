@@ -1,21 +1,15 @@
-"""What a node tells the others of itself: written down after a good run, then brought to the bus.
+"""Sees to it that the bus holds what a node's outbox does.
 
-Owns: the outbox (`inventory/entry` in the state directory), when an entry is news, and that the bus
-holds what the outbox does. Refuses to know: runs, which facts leave the node (`facts`).
+Owns: when it is looked, and that the entry is signed. Refuses to know: runs, when an entry is news
+(`outbox`).
 
-- The outbox holds the packed entry and no signature: a run does not pay for signing.
-- Entries of a node do not go back in time, or others would refuse them: after the clock was set
-  back, the next entry is a moment newer than the one before.
-- An entry is news when its digest is another, or the one before is older than `refresh`.
 - To publish is to compare: what stands on the bus already is not written again, so that whoever is
   not sure publishes once more.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from random import SystemRandom
 from typing import Protocol
 
@@ -24,105 +18,16 @@ from localpuppet.bus.layout import INVENTORY
 from localpuppet.bus.outage import ours
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.formats.names import NodeName
-from localpuppet.inventory.entry import AHEAD, InventoryEntry
-from localpuppet.machine.files import make_private, state_problem, write_durably
+from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.outbox import Outbox
 from localpuppet.machine.ports import LineKind, Log
 from localpuppet.trust.signing import MessageKind, Signer, Verifier
 
-FILE = Path("inventory", "entry")
-STEP = 0.001
 # Seconds between looks whether a run that is not the agent's has left an entry.
 LOOK = 2.0
 # Seconds after which it is looked, at the latest, whether the bus still holds the entry.
 RECHECK = 3600.0
 _CHANCE = SystemRandom().random
-
-
-class Outbox:
-    """The entry that the bus is to hold, on the disk.
-
-    Args:
-        state: The state directory.
-    """
-
-    def __init__(self, state: Path) -> None:
-        self.path = state / FILE
-        self._mark = self.path.with_name("published")
-
-    def stamp(self) -> int:
-        """Return what changes when the outbox does; 0 before the first good run."""
-        try:
-            return self.path.stat().st_mtime_ns
-        except OSError:
-            return 0
-
-    def is_published(self) -> bool:
-        """Return whether somebody has noted that the bus held what is here now.
-
-        Raises:
-            StateError: It cannot be read.
-        """
-        payload = self.payload()
-        try:
-            return payload is None or self._mark.read_text("ascii") == _digest(payload)
-        except (OSError, ValueError):
-            return False
-
-    def note_published(self, payload: bytes) -> None:
-        """Note that the bus holds an entry.
-
-        Raises:
-            StateError: The disk refused.
-        """
-        write_durably(self._mark, _digest(payload).encode("ascii"))
-
-    def payload(self) -> bytes | None:
-        """Return the packed entry; `None` before the first good run.
-
-        Raises:
-            StateError: It cannot be read.
-        """
-        try:
-            return self.path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise state_problem(error, self.path) from error
-
-    def offer(self, entry: InventoryEntry, *, refresh: float) -> bool:
-        """Write an entry down, if it is news; return whether it was.
-
-        Args:
-            entry: The entry, with its digest.
-            refresh: Seconds after which the same is news again.
-
-        Raises:
-            InvalidInputError: The entry is one that no receiver would take: too large, say.
-            StateError: The disk refused; the entry before stays.
-        """
-        before = self.entry()
-        if before is not None and before.at <= entry.at + AHEAD:
-            if before.digest == entry.digest and entry.at - before.at < refresh:
-                return False
-            entry = replace(entry, at=max(entry.at, before.at + STEP))
-        # What a clock wrote that was wrong by more, nobody has taken.
-        payload = entry.to_payload()
-        InventoryEntry.parse(payload)  # who tells must hear of what every receiver would refuse
-        make_private(self.path.parent)
-        write_durably(self.path, payload)
-        return True
-
-    def entry(self) -> InventoryEntry | None:
-        """Return the entry; `None` where there is none that this version reads.
-
-        Raises:
-            StateError: It cannot be read.
-        """
-        payload = self.payload()
-        try:
-            return None if payload is None else InventoryEntry.parse(payload)
-        except InvalidInputError:
-            return None  # written by another version, or damaged: what follows replaces it
 
 
 class Baggage(Protocol):
@@ -267,10 +172,6 @@ async def publish(kv: KeyValue, payload: bytes, voice: Voice) -> bool:
     await kv.put(key, voice.signer.sign(payload, MessageKind.INVENTORY))
     voice.baggage.landed(entry)
     return True
-
-
-def _digest(payload: bytes) -> str:
-    return hashlib.sha256(payload).hexdigest()
 
 
 def _exports_in(payload: bytes) -> str | None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from localpuppet.inventory.admission import EntryAdmission
     from localpuppet.inventory.entry import InventoryEntry
     from localpuppet.inventory.following import ViewFollower
-    from localpuppet.inventory.publishing import Outbox, Publisher, Voice
+    from localpuppet.inventory.outbox import Outbox
+    from localpuppet.inventory.publishing import Publisher, Voice
     from localpuppet.inventory.reading import Found, InventoryReader
     from localpuppet.inventory.view import View
     from localpuppet.machine.ports import Log
@@ -75,7 +76,7 @@ class InventoryWiring:
 
     def outbox(self) -> "Outbox":
         """Return what the bus is to hold of this node."""
-        from localpuppet.inventory.publishing import Outbox
+        from localpuppet.inventory.outbox import Outbox
 
         return Outbox(self._node.settings.state)
 

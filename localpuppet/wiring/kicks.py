@@ -12,7 +12,7 @@ from localpuppet.wiring.fleet import FleetWiring
 if TYPE_CHECKING:
     from localpuppet.bus.key_value import KeyValue
     from localpuppet.inventory.entry import InventoryEntry
-    from localpuppet.inventory.publishing import Outbox
+    from localpuppet.inventory.outbox import Outbox
     from localpuppet.inventory.reading import InventoryReader
     from localpuppet.machine.ports import Log
     from localpuppet.triggers.kick_sending import KickSending

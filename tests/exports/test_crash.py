@@ -18,7 +18,7 @@ from localpuppet.exports.outbox import ExportsOutbox
 from localpuppet.exports.resource import ExportedResource
 from localpuppet.inventory.arrived import Arrived
 from localpuppet.inventory.entry import ExportsSummary, InventoryEntry
-from localpuppet.inventory.publishing import Outbox
+from localpuppet.inventory.outbox import Outbox
 from localpuppet.inventory.view import View
 from localpuppet.trust.signing import claimed_payload
 from tests.doubles.ports import FakeLog

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from localpuppet.inventory.publishing import Outbox
+from localpuppet.inventory.outbox import Outbox
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import Done, shell

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from localpuppet.formats.names import NodeName
-from localpuppet.inventory.publishing import Outbox
+from localpuppet.inventory.outbox import Outbox
 from tests.inventory.entries import entry
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member

@@ -10,7 +10,8 @@ from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory import publishing
 from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.publishing import STEP, Outbox, Publisher, Voice, publish
+from localpuppet.inventory.outbox import STEP, Outbox
+from localpuppet.inventory.publishing import Publisher, Voice, publish
 from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.inventory import NoBaggage

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from localpuppet.inventory.publishing import Outbox
+from localpuppet.inventory.outbox import Outbox
 from tests.rigs.node import Node
 
 CANARY = "canary-90210"

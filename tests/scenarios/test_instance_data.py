@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.inventory.publishing import Outbox
+from localpuppet.inventory.outbox import Outbox
 from tests.enc.instance import metadata
 from tests.enc.instance.cloud_init import CloudInit
 from tests.enc.instance.test_lease import DHCLIENT, leased

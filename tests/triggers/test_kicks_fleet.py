@@ -3,7 +3,7 @@
 import json
 import time
 
-from localpuppet.inventory.publishing import Outbox
+from localpuppet.inventory.outbox import Outbox
 from tests.inventory.entries import entry
 from tests.inventory.test_fleet import tell, wait_known
 from tests.rigs.fleet import Fleet

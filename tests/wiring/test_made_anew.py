@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.inventory.publishing import Outbox
+from localpuppet.inventory.outbox import Outbox
 from localpuppet.machine.flock import Flock
 from tests.rigs.forge import Forge, Repo, klass
 from tests.rigs.node import Node

@@ -7,7 +7,7 @@ from pathlib import Path
 from localpuppet.exports.document import pack
 from localpuppet.exports.outbox import ExportsOutbox
 from localpuppet.inventory.entry import ExportsSummary
-from localpuppet.inventory.publishing import Outbox
+from localpuppet.inventory.outbox import Outbox
 from tests.exports.offers import resource
 from tests.inventory.entries import entry
 from tests.rigs.fleet import Fleet

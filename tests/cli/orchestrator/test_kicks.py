@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from localpuppet.cli.main import cli
 from localpuppet.errors import UnavailableError
 from localpuppet.inventory.entry import AskedQuery
-from localpuppet.inventory.publishing import Outbox
+from localpuppet.inventory.outbox import Outbox
 from localpuppet.orchestrator.roles import links
 from tests.inventory.entries import entry
 from tests.rigs.fleet import Fleet
