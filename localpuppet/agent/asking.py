@@ -9,14 +9,18 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
+from localpuppet.formats.names import RunId
 from localpuppet.inventory.reading import CouldNotAsk, Found, InventoryReader, ask
 from localpuppet.machine.ports import Clock
 
 T = TypeVar("T")
-Lend = Callable[[], AbstractAsyncContextManager[InventoryReader]]
+# Of the run that asks, or of nobody's.
+Lend = Callable[[RunId | None], AbstractAsyncContextManager[InventoryReader]]
 
 # What to do where nobody could be asked.
 HINT = "'inventory: {max_stale: TIME}' in localpuppet.yaml accepts an older answer"
+# Seconds for which the questions of a run without an agent share a listing of the bus.
+SHARED = 60.0
 
 
 class Asking:
@@ -33,15 +37,21 @@ class Asking:
         self._max_stale = max_stale
         self._clock = clock
 
-    async def ask(self, question: Callable[[InventoryReader], T]) -> Found[T] | CouldNotAsk:
+    async def ask(
+        self, question: Callable[[InventoryReader], T], *, run: RunId | None
+    ) -> Found[T] | CouldNotAsk:
         """Return what a question finds, or that it could not be asked.
+
+        Args:
+            question: Reads what it needs and returns the answer.
+            run: The run that is on and asks; `None` for what must be as new as can be.
 
         Raises:
             InvalidInputError: The question is refused.
             UnavailableError: The entries are not lent.
             StateError: The disk refused to have them lent.
         """
-        async with self._lend() as reader:
+        async with self._lend(run) as reader:
             # Another thread: a question to ten thousand nodes must not hold up the agent.
             return await asyncio.to_thread(
                 ask,
@@ -50,3 +60,14 @@ class Asking:
                 now=self._clock.now().timestamp(),
                 max_stale=self._max_stale,
             )
+
+
+def is_shared(current: float | None, *, begun: float, now: float) -> bool:
+    """Return whether a listing of the bus does for a question of a run, too.
+
+    Args:
+        current: When the listing began: seconds since 1970, UTC; `None` where there was none.
+        begun: When the run was asked for.
+        now: The time; a clock that was set back makes no listing new.
+    """
+    return current is not None and begun <= current <= now <= current + SHARED

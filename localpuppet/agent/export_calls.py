@@ -25,6 +25,7 @@ from localpuppet.exports.recording import (
 from localpuppet.exports.resource import named_type
 from localpuppet.exports.search import Search
 from localpuppet.formats.fields import Fields
+from localpuppet.formats.names import RunId
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
@@ -89,7 +90,7 @@ class ExportCalls:
         asked = Collected(type=kind, filter=condition, at=show_time(self._clock.now()))
         where = one_line(collector_text(kind, condition))[:200]
         try:
-            found = await self._ask(kind, search)
+            found = await self._ask(kind, search, run=None if directory is None else directory.id)
         except LocalpuppetError as error:
             self._note(directory, replace(asked, reason=one_line(str(error))))
             raise error.at(where) from error
@@ -104,8 +105,8 @@ class ExportCalls:
             "warnings": await asyncio.to_thread(self._collecting.warnings, choice),
         }
 
-    async def _ask(self, kind: str, search: Search) -> Found[Choice]:
-        found = await self._asking.ask(lambda _: self._collecting.collect(kind, search))
+    async def _ask(self, kind: str, search: Search, *, run: RunId | None) -> Found[Choice]:
+        found = await self._asking.ask(lambda _: self._collecting.collect(kind, search), run=run)
         if isinstance(found, CouldNotAsk):
             raise UnavailableError(f"could not ask: {one_line(found.reason)}", hint=HINT)
         return found

@@ -13,6 +13,7 @@ from typing import Any
 from localpuppet.agent.asking import HINT, Asking, Lend
 from localpuppet.errors import StateError, UnavailableError
 from localpuppet.formats.fields import Fields
+from localpuppet.formats.names import RunId
 from localpuppet.formats.text import one_line, shown_names
 from localpuppet.formats.times import show_duration, show_time
 from localpuppet.inventory.query.functions import Question, Reply
@@ -54,7 +55,7 @@ class InventoryCalls:
         """
         question = Question.of(fields.text("function"), fields.values("arguments"))
         directory = self._records.on(run)
-        found = await self.ask(question)
+        found = await self.ask(question, run=None if directory is None else directory.id)
         if isinstance(found, CouldNotAsk):
             self._note(directory, question, reason=found.reason)
             raise UnavailableError(
@@ -66,14 +67,20 @@ class InventoryCalls:
         reply = found.answer
         return {"ok": True, "answer": reply.result, "warnings": list(reply.warnings)}
 
-    async def ask(self, question: Question) -> Found[Reply] | CouldNotAsk:
+    async def ask(
+        self, question: Question, *, run: RunId | None = None
+    ) -> Found[Reply] | CouldNotAsk:
         """Return what a question finds, or that it could not be asked.
+
+        Args:
+            question: The question.
+            run: The run whose catalog it is for; see `Asking`.
 
         Raises:
             InvalidInputError: The question is refused.
         """
         try:
-            return await self._asking.ask(question.answer)
+            return await self._asking.ask(question.answer, run=run)
         except (StateError, UnavailableError) as error:
             return CouldNotAsk(reason=str(error), current_until=None)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from localpuppet.agent.export_calls import ExportCalls
     from localpuppet.agent.inventory_calls import InventoryCalls
     from localpuppet.bus.key_value import KeyValue
-    from localpuppet.formats.names import NodeName
+    from localpuppet.formats.names import NodeName, RunId
     from localpuppet.inventory.admission import EntryAdmission
     from localpuppet.inventory.entry import InventoryEntry
     from localpuppet.inventory.following import ViewFollower
@@ -162,7 +162,9 @@ class InventoryWiring:
         return ViewFollower(view, sources, clock=self._node.clock, log=log, changed=changed)
 
     @asynccontextmanager
-    async def reader(self, note: Callable[[str], None]) -> AsyncGenerator["View", None]:
+    async def reader(
+        self, note: Callable[[str], None], run: "RunId | None" = None
+    ) -> AsyncGenerator["View", None]:
         """Lend the entries: from the view that an agent keeps current, else listed from the bus.
 
         How old the view is decides whether it may be asked: see `ask`. Where an agent is there and
@@ -170,6 +172,8 @@ class InventoryWiring:
 
         Args:
             note: Takes what a person should read.
+            run: The run that asks while it compiles: where no agent is there, its questions share a
+                listing, and so see one moment.
 
         Raises:
             UnavailableError: There is no agent, and the bus cannot be asked; or the view cannot be
@@ -177,7 +181,8 @@ class InventoryWiring:
         """
         view = self.view()
         try:
-            if not (self.agent_is_there() and self._is_current(view)):
+            there = self.agent_is_there() and self._is_current(view)
+            if not (there or (run is not None and self._is_shared(view, run))):
                 async with self._fleet.connected() as kv:
                     await self.follower(_lent(kv), _Notes(note)).list_once()
         except UnavailableError:
@@ -235,7 +240,7 @@ class InventoryWiring:
         view = self.view()
 
         @asynccontextmanager
-        async def lend() -> AsyncGenerator["InventoryReader", None]:
+        async def lend(_: "RunId | None") -> AsyncGenerator["InventoryReader", None]:
             yield view
 
         return lend
@@ -321,6 +326,14 @@ class InventoryWiring:
         current = view.current_until()
         stale = self._node.settings.inventory.max_stale
         return current is not None and self._now() - current <= stale
+
+    def _is_shared(self, view: "View", run: "RunId") -> bool:
+        """Return whether the bus was listed for a run a moment ago, by whom we trust now."""
+        from localpuppet.agent.asking import is_shared
+
+        return view.trust == self._trust() and is_shared(
+            view.current_until(), begun=run.time.timestamp(), now=self._now()
+        )
 
     def admission(self) -> "EntryAdmission":
         """Return what tells which entries count on this node."""

@@ -15,6 +15,7 @@ from localpuppet.exports.document import MAX_RESOURCES
 from localpuppet.exports.held import HeldExports
 from localpuppet.exports.recording import LEFT, read_collected, read_exports
 from localpuppet.formats.fields import Fields
+from localpuppet.formats.names import RunId
 from localpuppet.inventory.reading import InventoryReader
 from localpuppet.runs.records import Records, RunDirectory
 from tests.doubles.inventory import MemoryInventory
@@ -46,7 +47,7 @@ class Rig:
         )
 
     @asynccontextmanager
-    async def lend(self) -> AsyncGenerator[InventoryReader, None]:
+    async def lend(self, _: RunId | None) -> AsyncGenerator[InventoryReader, None]:
         yield MemoryInventory([], current=self.clock.now().timestamp() - self.age)
 
     async def collect(self, kind: str, condition: Any = None, **more: Any) -> dict[str, Any]:

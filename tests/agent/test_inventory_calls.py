@@ -11,6 +11,7 @@ import pytest
 from localpuppet.agent.inventory_calls import InventoryCalls
 from localpuppet.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.formats.fields import Fields
+from localpuppet.formats.names import RunId
 from localpuppet.formats.values import Json
 from localpuppet.inventory.reading import InventoryReader
 from localpuppet.runs.query_record import MAX_QUERIES, RecordedQuery, note_query, read_queries
@@ -36,7 +37,7 @@ class Rig:
         )
 
     @asynccontextmanager
-    async def lend(self) -> AsyncGenerator[InventoryReader, None]:
+    async def lend(self, _: RunId | None) -> AsyncGenerator[InventoryReader, None]:
         if self.away:
             raise self.away
         yield self.inventory

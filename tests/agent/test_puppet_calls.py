@@ -16,7 +16,7 @@ from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.exports.collecting import Collecting
 from localpuppet.exports.held import HeldExports
-from localpuppet.formats.names import NodeName
+from localpuppet.formats.names import NodeName, RunId
 from localpuppet.inventory.reading import InventoryReader
 from localpuppet.leases.keeper import Keeper
 from localpuppet.leases.lease import Leases
@@ -94,7 +94,7 @@ class Rig:
         )
 
     @asynccontextmanager
-    async def view(self) -> AsyncGenerator[InventoryReader, None]:
+    async def view(self, _: RunId | None) -> AsyncGenerator[InventoryReader, None]:
         yield MemoryInventory(FLEET, current=self.clock.now().timestamp())
 
     async def leases(self) -> Leases:
