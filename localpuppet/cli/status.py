@@ -75,6 +75,7 @@ def status_command(
     records = node.records
     status: Status | None = None
     left_out: list[LeftOut] = []
+    more = 0
     if run is not None or records.ids():
         directory = records.get(run)
         status = records.status(directory)
@@ -82,7 +83,7 @@ def status_command(
             status = _wait(
                 records, directory, seconds, sleep=node.processes.sleep, clock=node.clock
             )
-        left_out = _left_out(directory)
+        left_out, more = _left_out(directory)
     holds = node.holds(ask=False).active()
     rollback = node.rollback()
     attempt = None if run is not None else _later(node, status)
@@ -96,12 +97,13 @@ def status_command(
                 "rollback": rollback.to_public() if rollback else None,
                 "attempt": attempt.to_dict() if attempt else None,
                 "left_out": [asdict(one) for one in left_out],
+                "more_left_out": more,
                 "fork_server": None if memory is None else {"memory": memory},
             }
         )
     else:
         now = node.clock.now()
-        rows = _around(holds, rollback, attempt, left_out, now=now)
+        rows = _around(holds, rollback, attempt, _named(left_out, more), now=now)
         if memory is not None:
             rows.append(("Fork server", f"{memory / 2**20:.0f} MiB"))
         _show(status, rows, now=now)
@@ -116,7 +118,7 @@ def _around(
     holds: "Sequence[Hold]",
     rollback: "Rollback | None",
     attempt: "Attempt | None",
-    left_out: "Sequence[LeftOut]",
+    left_out: str,
     *,
     now: "datetime",
 ) -> list[tuple[str, str]]:
@@ -127,7 +129,7 @@ def _around(
     if attempt is not None:
         rows.append(("Last attempt", click.style(render_run.refused(attempt, now), fg="red")))
     if left_out:
-        rows.append(("Left out", click.style(_named(left_out), fg="yellow")))
+        rows.append(("Left out", click.style(left_out, fg="yellow")))
     return rows
 
 
@@ -140,19 +142,25 @@ def _show(status: Status | None, rows: list[tuple[str, str]], *, now: "datetime"
         render.emit(render.pairs(rows))
 
 
-def _left_out(run: RunDirectory) -> "list[LeftOut]":
-    """Return what the collectors of a run asked for and did not get."""
+def _left_out(run: RunDirectory) -> "tuple[list[LeftOut], int]":
+    """Return what the collectors of a run asked for and did not get, and how much else."""
     if not run.collected.exists():  # most runs have none, and reading one costs 20 ms of imports
-        return []
+        return [], 0
     from localpuppet.exports.recording import read_collected
 
-    return [left for one in read_collected(run) for left in one.left_out]
+    collected = read_collected(run)
+    named = [left for one in collected for left in one.left_out]
+    return named, sum(one.more_left_out for one in collected)
 
 
-def _named(left_out: "Sequence[LeftOut]") -> str:
+def _named(left_out: "Sequence[LeftOut]", more: int) -> str:
+    if not left_out:
+        return ""
     named = [f"{one_line(one.ref)} of {one.node}" for one in left_out[:SHOWN]]
-    more = [f"{len(left_out) - SHOWN} more"] if len(left_out) > SHOWN else []
-    return f"{', '.join([*named, *more])}: 'localpuppet why' says the reasons"
+    rest = len(left_out[SHOWN:]) + more
+    if rest:
+        named.append(f"{rest} more")
+    return f"{', '.join(named)}: 'localpuppet why' says the reasons"
 
 
 def _later(node: NodeWiring, status: Status | None) -> "Attempt | None":

@@ -9,7 +9,8 @@ refused. Refuses to know: which entries count (the inventory), what is taken (`c
   writer dies, and a node has never more than two slots of keys.
 - What is fetched counts when its bytes have the digest that the node's believed entry names. Else
   what was held stays, and a line says why; one node that publishes rubbish stops nobody.
-- What the bus does not let us read is asked for again with the next look; who collects is warned.
+- What the bus does not let us read is asked for again with the next look. Who collects is warned
+  while something older of the node is held; where nothing is, nobody is told "none" (`held`).
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from localpuppet.bus.key_value import KeyValue
 from localpuppet.bus.layout import exports_of
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.exports.document import (
+    CHUNK,
     MAX_PACKED,
     Packed,
     chunks_of,
@@ -43,7 +45,7 @@ MAX_TOGETHER = 256
 # Of these, as JSON: beside the one that is unpacked there is not more in memory.
 MAX_WAITING = 4 * 1024 * 1024
 # So often what a node's entry names is looked for before it is left until the entry is another: a
-# server of several may be behind.
+# server of several may be behind. Whoever begins to follow looks at all of them again.
 MAX_TRIES = 5
 
 
@@ -135,6 +137,7 @@ class ExportsFollower:
         self._log = log
         self._turn = asyncio.Lock()
         self._said: dict[str, str] = {}
+        self._begun = False
 
     def drop(self, node: str) -> None:
         """Hold nothing of a node any more; see `Companion`."""
@@ -176,8 +179,9 @@ class ExportsFollower:
         for node, digest in wanted.items():
             before = refused.get(node)
             tried = before.tries if before is not None and before.digest == digest else 0
-            if held.get(node) != digest and tried < MAX_TRIES:
+            if held.get(node) != digest and (tried < MAX_TRIES or not self._begun):
                 found.append((node, digest))
+        self._begun = bool(wanted)
         return found, not held.keys() <= wanted.keys()
 
     def _hold(self, waiting: list[NodeExports], fetched: Iterable[_Fetched], *, last: bool) -> bool:
@@ -249,7 +253,7 @@ async def _chunks(kv: KeyValue, node: NodeName, summary: ExportsSummary) -> byte
         for number in numbers:
             found = await kv.get(_key(node, slot, number))
             head, _, chunk = (b"" if found is None else found.value).partition(b"\n")
-            if head != summary.digest.encode("ascii", "replace"):
+            if head != summary.digest.encode("ascii", "replace") or len(chunk) > CHUNK:
                 break
             parts.append(chunk)
         data = b"".join(parts)

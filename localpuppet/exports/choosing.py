@@ -12,11 +12,15 @@ how a collector asks (`search`), how a policy is written (`policy`).
   collector asks for counts: its author wrote it. A newline or `..` in the title, or in what is left
   of the values, leaves the resource out, and so does a path as `ensure` of a `File`: that makes a
   link, and what is below the link is elsewhere.
+- What is left out is named, up to `MAX_LEFT_OUT` of it: who has no line fills no memory and no disk
+  of ours.
+- A collector gets at most `MAX_TAKEN` bytes: more stops the run, with whose most of it is.
 - Two resources with one title, of two nodes whose lines allow them, stop the run, with both places.
 """
 
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -65,6 +69,10 @@ OF_TYPES: Mapping[str, frozenset[str]] = {
 _GUARDED = re.compile("|".join(map(fnmatch.translate, GUARDED)))
 _ESCAPES = re.compile(r"\n|\r|\.\.")
 _SHOWN = 80
+# Of a collector, as JSON. What Puppet reads of us at once is larger (`exports.rb`).
+MAX_TAKEN = 32 * 1024 * 1024
+# Of a collector: so many are named, and the rest is counted.
+MAX_LEFT_OUT = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +113,13 @@ class Choice:
 
     Attributes:
         taken: What is taken, sorted by title and node.
-        left_out: What it asked for and does not get.
+        left_out: What it asked for and does not get; the first of it.
+        more_left_out: How many others are left out, too.
     """
 
     taken: tuple[Taken, ...]
     left_out: tuple[LeftOut, ...]
+    more_left_out: int = 0
 
 
 def choose(
@@ -125,10 +135,13 @@ def choose(
         policy: What the node takes.
 
     Raises:
-        InvalidInputError: No line names the type, or two nodes export one title.
+        InvalidInputError: No line names the type, two nodes export one title, or what is taken is
+            too large.
     """
     taken: list[Taken] = []
     left_out: list[LeftOut] = []
+    more_left_out = 0
+    size, sizes = 0, Counter[str]()
     named = search.named()
     for offer in offers:
         resource = offer.resource
@@ -144,10 +157,16 @@ def choose(
         found = _taken(offer, policy, named)
         if isinstance(found, Taken):
             taken.append(found)
-        else:
+            sizes[offer.node] += offer.size
+            size += offer.size
+            if size > MAX_TAKEN:
+                raise _too_large(kind, sizes)
+        elif len(left_out) < MAX_LEFT_OUT:
             left_out.append(found)
+        else:
+            more_left_out += 1
     _refuse_clash(taken)
-    return Choice(taken=tuple(taken), left_out=tuple(left_out))
+    return Choice(taken=tuple(taken), left_out=tuple(left_out), more_left_out=more_left_out)
 
 
 def _taken(offer: Offer, policy: CollectPolicy, named: Mapping[str, Json]) -> Taken | LeftOut:
@@ -196,6 +215,15 @@ def _refuse_clash(taken: Sequence[Taken]) -> None:
                 where=_short(one.resource.ref),
                 hint="give each a title of its own, with the node's name in it",
             )
+
+
+def _too_large(kind: str, sizes: Counter[str]) -> InvalidInputError:
+    ((node, size),) = sizes.most_common(1)
+    return InvalidInputError(
+        f"are too large: more than {MAX_TAKEN // 1024**2} MiB of {kind}, most of it {node}'s"
+        f" ({size // 1024**2} MiB)",
+        hint="ask for fewer, by a tag, or take fewer signers into policies/collect.policy",
+    )
 
 
 def _who(one: Taken) -> str:

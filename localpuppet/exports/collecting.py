@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import InvalidInputError
+from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.exports.choosing import Choice, choose
 from localpuppet.exports.policy import DEFAULT, CollectPolicy
 from localpuppet.exports.recording import Collected, answered
@@ -47,6 +47,7 @@ class Collecting:
 
         Raises:
             InvalidInputError: The policy is refused, or stops the run.
+            UnavailableError: What a node exports was never read.
             StateError: What is held cannot be read.
         """
         policy = read_collect_policy(self._policy)
@@ -70,7 +71,7 @@ class Collecting:
         asked = Collected(type=before.type, filter=before.filter, at=before.at)
         try:
             return answered(asked, self.collect(asked.type, Search.parse(asked.filter)))
-        except InvalidInputError as error:
+        except (InvalidInputError, UnavailableError) as error:
             return replace(asked, reason=one_line(str(error)))
 
     def warnings(self, choice: Choice) -> list[str]:
@@ -79,9 +80,13 @@ class Collecting:
         Raises:
             StateError: It cannot be read.
         """
-        said = [f"{one.ref} of {one.node} is left out: {one.reason}" for one in choice.left_out]
-        if len(said) > MAX_WARNED:
-            said = [*said[:MAX_WARNED], f"{len(said) - MAX_WARNED} more are left out"]
+        said = [
+            f"{one.ref} of {one.node} is left out: {one.reason}"
+            for one in choice.left_out[:MAX_WARNED]
+        ]
+        more = len(choice.left_out) - len(said) + choice.more_left_out
+        if more:
+            said.append(f"{more} more are left out")
         for one in list(self._held.refused().values())[:MAX_WARNED]:
             said.append(f"what {one.node} exports since its last run does not count: {one.reason}")
         return said

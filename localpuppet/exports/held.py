@@ -8,6 +8,8 @@ Invariants:
 - What is here stood in an entry that was believed. What is refused later changes nothing but a line
   that says so: what was held stays in force.
 - A reader sees all of a node's exports or none, and all nodes as they were at one moment.
+- Where the bus did not let us read what a node exports, and nothing of it was read before, nobody
+  knows what there is: that is an error, and never "none".
 - All nodes together have at most `MAX_HELD` bytes.
 """
 
@@ -17,7 +19,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from localpuppet.errors import InvalidInputError
+from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.exports.resource import ExportedResource, Offer
 from localpuppet.formats.strict_json import loads_again
 from localpuppet.machine.database import DamagedError, Database
@@ -205,6 +207,7 @@ class HeldExports:
             tag: Only with this tag; wants a type.
 
         Raises:
+            UnavailableError: Of one of these nodes nothing was ever read.
             StateError: It cannot be read.
         """
         tables, conditions, values = "resources", ["1"], []
@@ -218,18 +221,20 @@ class HeldExports:
             conditions.append("tags.type = ? AND tag = ?")
             values += [kind, tag]
         with self._database.snapshot() as connection:
+            _refuse_unread(connection, node)
             rows = connection.execute(
                 f"SELECT node, body FROM {tables} WHERE {' AND '.join(conditions)}"  # noqa: S608
                 " ORDER BY resources.type, title, node",
                 values,
             )
             for name, body in rows:
-                yield Offer(node=name, resource=self._read(body))
+                yield Offer(node=name, resource=self._read(body), size=len(body))
 
     def exporting(self, kind: str | None) -> set[str]:
         """Return the nodes that export something; see `inventory.reading.ExportsReader`."""
         condition, values = ("", ()) if kind is None else (" WHERE type = ?", (kind,))
         with self._database.snapshot() as connection:
+            _refuse_unread(connection, None)
             rows = connection.execute(
                 f"SELECT DISTINCT node FROM resources{condition}",  # noqa: S608
                 values,
@@ -260,6 +265,21 @@ class HeldExports:
             raise DamagedError(
                 f"holds a damaged resource: {error}", where=str(self._database.path)
             ) from error
+
+
+def _refuse_unread(connection: sqlite3.Connection, node: str | None) -> None:
+    """Refuse to answer for nodes of which nothing was ever read, through no fault of theirs."""
+    row = connection.execute(
+        "SELECT node, reason FROM refused WHERE tries = 0 AND node = coalesce(?, node)"
+        " AND node NOT IN (SELECT node FROM nodes) ORDER BY node LIMIT 1",
+        (node,),
+    ).fetchone()
+    if row is not None:
+        raise UnavailableError(
+            f"what {row[0]} exports was never read from the bus: {row[1]}",
+            where="exports",
+            hint="may this node read /localpuppet/exports/?",
+        )
 
 
 def _remove(connection: sqlite3.Connection, node: str) -> None:

@@ -66,7 +66,8 @@ class Collected:
         age: For how many seconds nobody had said that the answer was current.
         resources: What was taken.
         parts: What was taken of which node: reference → a short digest.
-        left_out: What was asked for and not taken.
+        left_out: What was asked for and not taken; the first of it.
+        more_left_out: How many others were not.
         reason: Why there is no answer; empty where there is one.
     """
 
@@ -79,6 +80,7 @@ class Collected:
     resources: tuple[CollectedResource, ...] = ()
     parts: Parts = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
+    more_left_out: int = 0
     reason: str = ""
 
     @property
@@ -117,6 +119,7 @@ class Collected:
                 ),
                 parts={node: dict(about) for node, about in raw["parts"].items()},
                 left_out=tuple(LeftOut(**one) for one in raw["left_out"]),
+                more_left_out=raw.get("more_left_out", 0),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise StateError(f"is damaged: a collector without {error}") from error
@@ -149,6 +152,7 @@ def answered(asked: Collected, choice: Choice) -> Collected:
         resources=taken_refs(choice.taken),
         parts=parts_of_choice(choice),
         left_out=choice.left_out,
+        more_left_out=choice.more_left_out,
         reason="",
     )
 

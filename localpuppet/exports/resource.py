@@ -138,10 +138,12 @@ class Offer:
     Attributes:
         node: The node, which signed for it.
         resource: The resource.
+        size: Bytes of its JSON, as it is held; 0 where nobody has counted.
     """
 
     node: str
     resource: ExportedResource
+    size: int = 0
 
 
 def reference(kind: str, title: str) -> str:

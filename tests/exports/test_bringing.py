@@ -237,8 +237,29 @@ async def test_a_bus_that_refuses_us_is_asked_again(rig: Rig) -> None:
             raise UnavailableError("is away", where="bus")
 
     for _ in range(MAX_TRIES + 1):
-        assert await rig.read(Away(rig.store)) == []
+        await rig.follower.update(Away(rig.store))
+    for ask in (rig.titles, lambda: rig.held.exporting(None)):
+        with pytest.raises(UnavailableError, match=f"{NAME} exports was never read.*is away"):
+            ask()
+    assert list(rig.held.find(node="other.example.com")) == []
+    assert await rig.read() == ["old"]
+    # What was read stays in force.
+    await rig.publish(NEW)
+    assert await rig.read(Away(rig.store)) == ["old"]
     assert "is away" in rig.held.refused()[NAME].reason
+
+
+async def test_a_bus_that_is_whole_again_heals_who_begins_to_follow(rig: Rig) -> None:
+    await rig.publish(OLD)
+    there = {key: one.entry.value for key, one in rig.store.kept.items()}
+    for key in there:
+        rig.store.remove(key)
+    for _ in range(MAX_TRIES + 1):
+        assert await rig.read() == []
+    for key, value in there.items():
+        await rig.kv.put(key, value)
+    assert await rig.read() == []  # enough is enough
+    rig.follower = ExportsFollower(rig.view, rig.held, log=rig.log)
     assert await rig.read() == ["old"]
 
 

@@ -1,12 +1,21 @@
 """What a collector gets of what nodes offer, also where one of them was taken over."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from localpuppet.cli.record.collected import SHOWN, collectors
 from localpuppet.errors import InvalidInputError
-from localpuppet.exports.choosing import Choice, choose, is_guarded
+from localpuppet.exports.choosing import (
+    MAX_LEFT_OUT,
+    MAX_TAKEN,
+    Choice,
+    choose,
+    is_guarded,
+)
 from localpuppet.exports.policy import DEFAULT, CollectPolicy, How
+from localpuppet.exports.recording import Collected, answered
 from localpuppet.exports.resource import Offer
 from localpuppet.exports.search import Search
 from tests.exports.offers import offer
@@ -187,3 +196,24 @@ def test_guarded(name: str) -> None:
 @pytest.mark.parametrize("name", ["content", "paths", "dir", "ports", "ensure"])
 def test_not_guarded(name: str) -> None:
     assert not is_guarded(name)
+
+
+def test_who_has_no_line_fills_nothing() -> None:
+    many = [offer(EVIL, "Host", f"h{n}") for n in range(MAX_LEFT_OUT + 2)]
+    choice = chosen(*many, kind="Host", lines="a.example.com\tHost\t*\n")
+    assert (choice.taken, len(choice.left_out), choice.more_left_out) == ((), MAX_LEFT_OUT, 2)
+    noted = answered(Collected(type="Host", filter=None, at="2026-11-20T14:00:00Z"), choice)
+    assert Collected.from_dict(noted.to_dict()) == noted
+    assert f"and {MAX_LEFT_OUT + 2 - SHOWN} more are left out" in "\n".join(collectors([noted]))
+
+
+def test_too_much_is_not_taken_and_whose_it_is_is_said() -> None:
+    half = MAX_TAKEN // 2
+    small, *large = (
+        replace(offer(node, "Host", title), size=size)
+        for node, title, size in (("a", "1", 100), ("b", "2", half), ("b", "3", half))
+    )
+    lines = "*\tHost\t*\n"
+    with pytest.raises(InvalidInputError, match=r"more than 32 MiB of Host, most of it b.*32 MiB"):
+        chosen(small, *large, kind="Host", lines=lines)
+    assert refs(chosen(*large, kind="Host", lines=lines)) == ["b Host[2]", "b Host[3]"]

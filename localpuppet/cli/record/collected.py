@@ -40,8 +40,9 @@ def collectors(collected: Sequence[Collected]) -> list[str]:
             render.hanging("    ", f"left out: {one_line(left.ref)} of {left.node}: {left.reason}")
             for left in one.left_out[:SHOWN]
         ]
-        if len(one.left_out) > SHOWN:
-            shown.append(f"    and {len(one.left_out) - SHOWN} more are left out")
+        more = len(one.left_out[SHOWN:]) + one.more_left_out
+        if more:
+            shown.append(f"    and {more} more are left out")
     return shown
 
 
