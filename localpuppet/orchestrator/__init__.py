@@ -1,6 +1,6 @@
 """In which order the nodes of a site run, from what it says of its applications; who kicks whom.
 
-decides: `graph`, `levels`, `site`, `plan`, `picture`, `dot`, `svg`, `svg_parts`.
+decides: `check`, `graph`, `levels`, `site`, `plan`, `picture`, `dot`, `svg`, `svg_parts`.
 acts: `site_file`.
 inner rooms: `roles`, `rollout`.
 """

@@ -21,6 +21,7 @@ from typing import Any
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName, did_you_mean
+from localpuppet.orchestrator.check import to_json
 from localpuppet.orchestrator.graph import JUNCTION, Graph, loop_through
 from localpuppet.orchestrator.levels import LoopError, Turns, turns
 from localpuppet.orchestrator.site import Component, Site
@@ -78,9 +79,7 @@ class Run:
                     "name": one.name,
                     "produces": list(one.produces),
                     "consumes": list(one.consumes),
-                    "checks": [
-                        check if isinstance(check, str) else list(check) for check in one.checks
-                    ],
+                    "checks": [to_json(check) for check in one.checks],
                 }
                 for one in self.components
             ],

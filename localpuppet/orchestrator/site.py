@@ -28,22 +28,19 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import Environment, NodeName, did_you_mean
 from localpuppet.formats.text import one_line, parse_line, shown_key
 from localpuppet.formats.values import Json, at, type_names
+from localpuppet.orchestrator.check import Check, parse_check
 
 MAX_COMPONENTS = 250_000
 MAX_CAPABILITIES = 10_000  # that one component produces, or consumes
 MAX_NAME = 255
 MAX_CHECKS = 20
-MAX_WORDS = 64  # of a check's command
 ENVIRONMENT = "production"
 _SITE = ("environment", "applications", "code_id")
 _COMPONENT = ("node", "produces", "consumes", "checks")
-_PLACEHOLDER = re.compile(r"%\{([^}]*)\}")
 # Most names are plain: asking for that first is an eighth of the time of a large site.
 _PLAIN = re.compile(r"[!-~](?:[ -~]{0,253}[!-~])?\Z")
-_URL = re.compile(r"https?://[^\s/@]+(?:/\S*)?\Z")
 
 T = TypeVar("T")
-Check = str | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +155,7 @@ class _Reader:
             node=self._node(raw["node"]),
             produces=self._capabilities(raw.get("produces"), "produces"),
             consumes=self._capabilities(raw.get("consumes"), "consumes"),
-            checks=() if checks is None else _each(checks, "checks", MAX_CHECKS, _check),
+            checks=() if checks is None else _each(checks, "checks", MAX_CHECKS, parse_check),
         )
 
     def _node(self, value: Json) -> NodeName:
@@ -201,42 +198,6 @@ def _check_name(text: str, where: str) -> None:
         raise InvalidInputError(
             f"is not a name: at most {MAX_NAME} characters, no space at its ends", where=where
         )
-
-
-def _check(value: Json, where: str) -> Check:
-    """Return a check: a URL, or an argument vector; no shell reads it."""
-    if isinstance(value, str):
-        _placeholders(value, where)
-        if not _URL.match(value):
-            raise InvalidInputError(
-                "is not an http or https URL without a user",
-                where=where,
-                hint="a command is a list: [/usr/local/bin/probe, --fast]",
-            )
-        return value
-    words = _each(value, where, MAX_WORDS, _word)
-    if not words or not words[0].startswith("/"):
-        raise InvalidInputError(
-            "is not a command: a list whose first element is a path", where=where
-        )
-    return words
-
-
-def _word(value: Json, where: str) -> str:
-    if not isinstance(value, str):
-        raise _wrong(value, "a string", where)
-    if "\0" in value:
-        raise InvalidInputError("has a NUL character, which no argument can have", where=where)
-    _placeholders(value, where)
-    return value
-
-
-def _placeholders(text: str, where: str) -> None:
-    for match in _PLACEHOLDER.finditer(text):
-        if match[1] != "node":
-            raise InvalidInputError(
-                f"unknown placeholder {shown_key(match[1])}", where=where, hint="write %{node}"
-            )
 
 
 def _each(value: Json, where: str, most: int, parse: Callable[[Json, str], T]) -> tuple[T, ...]:

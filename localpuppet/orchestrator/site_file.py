@@ -3,7 +3,9 @@
 Owns: which of the two a file is, and how large it may be. Refuses to know: what a site means.
 
 A file whose first character is `{` is JSON and may be large, because a server wrote it; anything
-else is YAML that a person wrote, strict and of at most 1 MiB as everywhere.
+else is YAML that a person wrote, strict and of at most 1 MiB as everywhere. Commands of checks run
+as whoever rolls out: they are taken from a YAML file that is named, and from nothing that a server
+made or that came through a pipe.
 """
 
 import sys
@@ -41,7 +43,11 @@ def read_site(source: str, documents: Documents) -> Site:
             hint="fetch it first, and name the file, or '-' for standard input",
         )
     where = place(source)
-    return Site.from_dict(_document(source, documents, where), where=where)
+    raw, trusted = _document(source, documents, where)
+    site = Site.from_dict(raw, where=where)
+    if not trusted:
+        _refuse_commands(site, where)
+    return site
 
 
 def place(source: str) -> str:
@@ -49,8 +55,21 @@ def place(source: str) -> str:
     return "standard input" if source == STANDARD_INPUT else source
 
 
-def _document(source: str, documents: Documents, where: str) -> dict[str, Json]:
-    """Return the document in a file; its bytes are gone when this returns."""
+def _refuse_commands(site: Site, where: str) -> None:
+    for component in site.components:
+        if any(not isinstance(check, str) for check in component.checks):
+            raise InvalidInputError(
+                f"{component}: its checks have a command, which is taken from a YAML file only",
+                where=where,
+                hint="name a site file of your own, or give the command with --check",
+            )
+
+
+def _document(source: str, documents: Documents, where: str) -> tuple[dict[str, Json], bool]:
+    """Return the document in a file, and whether a person wrote the file.
+
+    The document's bytes are gone when this returns.
+    """
     if source != STANDARD_INPUT:
         data = read_user_file(Path(source), limit=MAX_GRAPH)
     elif sys.stdin is None:
@@ -64,9 +83,9 @@ def _document(source: str, documents: Documents, where: str) -> dict[str, Json]:
                 where=where,
                 hint="plan parts of the site",
             )
-        return parse_object(data, where=where, limit=MAX_GRAPH)
+        return parse_object(data, where=where, limit=MAX_GRAPH), False
     if len(data) > MAX_DOCUMENT:
         raise InvalidInputError(
             f"is too large: YAML may have {MAX_DOCUMENT} bytes", where=where, hint="write JSON"
         )
-    return documents.parse(data, schema="site", where=where)
+    return documents.parse(data, schema="site", where=where), source != STANDARD_INPUT

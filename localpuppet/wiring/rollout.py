@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from localpuppet.formats.names import RolloutId
 from localpuppet.formats.times import show_time
+from localpuppet.orchestrator.rollout.checking import Checking
 from localpuppet.orchestrator.rollout.events import Began, Event
 from localpuppet.orchestrator.rollout.executing import Execution
 from localpuppet.orchestrator.rollout.fleet import FleetNodes
 from localpuppet.orchestrator.rollout.journal import Journal, Journals, resumable
+from localpuppet.orchestrator.rollout.probing import Probing
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.node import NodeWiring
 
@@ -112,7 +114,8 @@ class RolloutWiring:
             began=state.began,
         )
         notes = Timed(journal, self._node.clock)
-        execution = Execution(state, notes=notes, nodes=nodes, told=told)
+        checks = Checking(Probing(ca=self._node.settings.https_ca))
+        execution = Execution(state, notes=notes, nodes=nodes, checks=checks, told=told)
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, execution.stop, f"stopped by {number.name}")

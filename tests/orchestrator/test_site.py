@@ -1,10 +1,13 @@
 """Documents of sites: what is read, and what is refused with its place."""
 
+import io
 import json
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+import yaml
 
 from localpuppet.cli.orchestrator.plan_text import as_choria
 from localpuppet.errors import InvalidInputError
@@ -113,6 +116,26 @@ def test_the_example_of_the_documentation_is_one() -> None:
     shown = (REPOSITORY / "docs/orchestrator.md").read_text()
     assert example.read_text().partition("\n")[2] in shown
     assert click.unstyle(as_choria(found)).replace("\t", " " * 8) in shown
+
+
+COMMAND = {"applications": {"A": {"x": {**PART, "checks": ["http://a/", ["/bin/probe"]]}}}}
+
+
+def test_commands_of_checks_are_taken_from_a_yaml_file_that_is_named_and_from_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "site"
+    file.write_text(yaml.safe_dump(COMMAND))
+    assert read_site(str(file), Documents(None)).components[0].checks[1] == ("/bin/probe",)
+    refusal = (
+        "x of A on n1.example.com: its checks have a command, which is taken from a YAML file only"
+    )
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
+    with pytest.raises(InvalidInputError, match=refusal):
+        read_site("-", Documents(None))
+    file.write_text(json.dumps(COMMAND))
+    with pytest.raises(InvalidInputError, match=refusal):
+        read_site(str(file), Documents(None))
 
 
 def test_there_is_a_most_of_components_and_of_capabilities(

@@ -73,7 +73,11 @@ def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
     Then the bus is away while the web servers run.
     """
     shop.db.behave(gate=True)
-    process = shop.operator.node.start("rollout", "run", "--site", shop.site)
+    checked = shop.operator.node.root / "checked"
+    checked.mkdir()
+    process = shop.operator.node.start(
+        "rollout", "run", "--site", shop.site, "--check", f"/bin/mkdir '{checked}/%{{node}}'"
+    )
     shop.db.wait_log("history .*started")
     (uuid,) = shop.fleet.send(shop.operator, shop.webs[0], ttl=1)
     shop.fleet.accepted(shop.webs[0], uuid)
@@ -102,6 +106,9 @@ def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
     shop.webs[0].wait_log("history .*ended", 2)
     assert shop.runs() == [1, 2, 1]
     assert shop.free()
+    assert sorted(file.name for file in checked.iterdir()) == sorted(
+        str(member.name) for member in shop.nodes
+    )
     begun = [one["started"] for group in resumed.json["groups"] for one in group["runs"]]
     assert begun == sorted(begun)
 

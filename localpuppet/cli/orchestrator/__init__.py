@@ -1,5 +1,6 @@
 """Verbs of the orchestrator: many nodes, in the right order.
 
 verbs: `kicks`, `plan`, `rollout`, `rollout_run`, `rollout_stop`, `rollout_told`.
-shared by verbs: `plan_text`, `rollout_text`, `site_options`.
+shared by verbs: `plan_text`, `rollout_options`, `rollout_selection`, `rollout_text`,
+    `site_options`.
 """

@@ -1,6 +1,6 @@
 """A rollout as a person reads it: while it goes on, and afterwards."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 
@@ -8,6 +8,7 @@ from localpuppet.cli import render, render_run
 from localpuppet.formats.times import show_duration
 from localpuppet.orchestrator.rollout.events import (
     Began,
+    Checked,
     Ended,
     Event,
     Fate,
@@ -19,6 +20,7 @@ from localpuppet.orchestrator.rollout.events import (
 )
 from localpuppet.orchestrator.rollout.report import RUNNING, Report
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.triggers.outcome import succeeded
 
 _COLORS = {
     "done": "green",
@@ -64,18 +66,26 @@ class Progress:
             return
         if not isinstance(event, Began):
             self._state.take(event)
-        if isinstance(event, Resumed):
-            self._line("goes on")
-        elif isinstance(event, Started):
+        if isinstance(event, Started):
             self._started.update(dict.fromkeys(event.turns, self._clock()))
+        for line in self._lines(event):
+            self._line(line)
+        self._observer.title(how_far(self._state))
+
+    def _lines(self, event: Event) -> Iterator[str]:
+        """Yield what a person reads of an event."""
+        if isinstance(event, Resumed):
+            yield "goes on"
         elif isinstance(event, Ended):
-            self._line(self._ended(event))
+            yield self._ended(event)
+        elif isinstance(event, Checked) and event.problem:
+            problem = render.user_text(event.problem)
+            yield f"{event.turn.node}  {coloured(str(Fate.FAILED))}: {problem}"
         elif isinstance(event, Skipped):
             for node, why in event.reasons.items():
-                self._line(f"{node}  {coloured('skipped')}: {render.user_text(why)}")
+                yield f"{node}  {coloured('skipped')}: {render.user_text(why)}"
         elif isinstance(event, Stopped):
-            self._line(f"no more nodes start: {render.user_text(event.why)}")
-        self._observer.title(how_far(self._state))
+            yield f"no more nodes start: {render.user_text(event.why)}"
 
     def _line(self, text: str) -> None:
         self._observer.line(text)
@@ -113,6 +123,8 @@ def how_far(state: State) -> str:
     if running:
         names = ", ".join(turn.node for turn in running[:3])
         parts.append(f"{len(running)} on ({names}{', …' if len(running) > 3 else ''})")
+    if state.unchecked:
+        parts.append(f"{len(state.unchecked)} to be checked")
     if state.failed:
         parts.append(f"{len(state.failed)} failed")
     return ", ".join(parts)
@@ -161,7 +173,7 @@ def _run(report: Report, turn: Turn, fate: "Fate | None") -> str:
         took = "" if seconds is None else f" ({_seconds(seconds)})"
         run = f"  [run {render.user_text(end.run)}]" if end.run else ""
         reason = f": {render.user_text(end.reason)}" if end.reason else ""
-        text = f"{coloured(end.outcome or str(end.fate))}{took}{reason}{run}"
+        text = f"{coloured(_word(end))}{took}{reason}{run}"
     elif turn in report.state.started:
         text = coloured(RUNNING if report.state.over is None else "unknown")
     elif fate is Fate.SKIPPED:
@@ -169,6 +181,12 @@ def _run(report: Report, turn: Turn, fate: "Fate | None") -> str:
     else:
         text = "not reached" if report.state.over is not None else "waits"
     return render.hanging("  ", f"{turn.node}  {text}")
+
+
+def _word(end: Ended) -> str:
+    """Return how a turn ended, in a word; a run that is well does not make a turn so."""
+    well = succeeded(end.outcome)
+    return end.outcome if end.outcome and well == (end.fate is Fate.SUCCEEDED) else str(end.fate)
 
 
 def _seconds(seconds: float) -> str:

@@ -8,9 +8,10 @@ Rules:
 - Groups follow each other: a group starts when the one before it has no turn left.
 - The canaries of a group, its first nodes by name, are a closed batch before the others; where one
   does not succeed, the rollout ends.
-- A batch is closed: the next one starts when all of it have ended. A window moves on with each end.
+- A batch is closed: when all of it have ended, they are checked, and then the next one starts. A
+  window moves on with each end, and with the checks that follow it.
 - `max_failures` counts nodes over the whole rollout: failed or silent, canaries too, each once.
-  Beyond it no more turns start; those that are on run to their ends.
+  Beyond it no more turns start; those that are on run to their ends, and are checked.
 """
 
 from collections.abc import Sequence
@@ -26,11 +27,13 @@ class Next:
 
     Attributes:
         start: Start these turns.
+        check: Have the checks of these done, if that has not begun.
         stop: Say that no more are started, and why; empty where that is not so, or was said.
         over: Whether nothing is on, and nothing will be started any more.
     """
 
     start: tuple[Turn, ...] = ()
+    check: tuple[Turn, ...] = ()
     stop: str = ""
     over: bool = False
 
@@ -39,14 +42,14 @@ def decide(state: State) -> Next:
     """Return what is to be done next."""
     running = state.running
     if state.stopped is not None:
-        return Next(over=not running)
+        check = tuple(state.unchecked)
+        return Next(check=check, over=not running and not check)
     if why := too_much(state):
         return Next(stop=why)
     for step in range(1, len(state.began.groups) + 1):
         turns = state.turns(step)
-        if all(turn in state.ends for turn in turns):
-            continue
-        return Next(start=tuple(_due(state, turns)))
+        if not all(state.settled(turn) for turn in turns):
+            return _due(state, turns)
     return Next(over=not running)
 
 
@@ -67,21 +70,35 @@ def _did(fate: str) -> str:
     return "is silent" if fate == "silent" else fate
 
 
-def _due(state: State, turns: Sequence[Turn]) -> list[Turn]:
-    """Return the turns of a group that are to start now."""
+def _due(state: State, turns: Sequence[Turn]) -> Next:
+    """Return what is to be done in a group that is not over."""
     options = state.began.options
     canaries, others = turns[: options.canary], turns[options.canary :]
-    if any(turn not in state.ends for turn in canaries):
-        return [turn for turn in canaries if turn not in state.started]
+    if not all(state.settled(turn) for turn in canaries):
+        return _closed(state, canaries)
     if options.window is not None:
-        running = sum(turn in state.started and turn not in state.ends for turn in others)
+        on = sum(turn in state.started and not state.settled(turn) for turn in others)
         waiting = [turn for turn in others if turn not in state.started]
-        return waiting[: max(options.window - running, 0)]
+        return Next(
+            start=tuple(waiting[: max(options.window - on, 0)]),
+            check=tuple(turn for turn in others if _ended_unchecked(state, turn)),
+        )
     size = len(others)
     if options.batch is not None:
         size = max(options.batch.of(len(turns)), 1)
     for first in range(0, len(others), max(size, 1)):
         batch = others[first : first + size]
-        if any(turn not in state.ends for turn in batch):
-            return [turn for turn in batch if turn not in state.started]
-    return []
+        if not all(state.settled(turn) for turn in batch):
+            return _closed(state, batch)
+    return Next()
+
+
+def _closed(state: State, batch: Sequence[Turn]) -> Next:
+    """Return what is to be done in a batch that is not over: all run, then all are checked."""
+    if not all(turn in state.ends for turn in batch):
+        return Next(start=tuple(turn for turn in batch if turn not in state.started))
+    return Next(check=tuple(turn for turn in batch if not state.settled(turn)))
+
+
+def _ended_unchecked(state: State, turn: Turn) -> bool:
+    return turn in state.ends and not state.settled(turn)

@@ -10,6 +10,7 @@ from typing import Any
 
 from localpuppet.errors import LocalpuppetError, StateError
 from localpuppet.formats.names import NodeName, RolloutId
+from localpuppet.orchestrator.check import Check, parse_check, to_json
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 
 
@@ -57,6 +58,8 @@ class Began:
         options: How.
         title: What is rolled out, for people.
         parent: The rollout whose failed nodes these are.
+        checks: The checks that follow a turn, besides those of the options; without those that
+            have none.
     """
 
     id: RolloutId
@@ -66,6 +69,7 @@ class Began:
     title: str
     consumers: Mapping[NodeName, tuple[NodeName, ...]] = field(default_factory=dict)
     parent: RolloutId | None = None
+    checks: Mapping[Turn, tuple[Check, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,19 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """The checks that follow a turn are done.
+
+    Attributes:
+        turn: Which.
+        problem: What is wrong, one line; empty where all passed.
+    """
+
+    turn: Turn
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
     """No more nodes are started: somebody, or a failure, has stopped the rollout.
 
@@ -135,7 +152,7 @@ class Over:
     left: Mapping[NodeName, str]
 
 
-Event = Began | Resumed | Skipped | Started | Ended | Stopped | Over
+Event = Began | Resumed | Skipped | Started | Ended | Checked | Stopped | Over
 
 
 def to_dict(event: Event) -> dict[str, Any]:
@@ -151,6 +168,10 @@ def to_dict(event: Event) -> dict[str, Any]:
             "title": event.title,
             "consumers": {node: list(others) for node, others in event.consumers.items()},
             "parent": event.parent,
+            "checks": [
+                [turn.step, turn.node, [to_json(check) for check in checks]]
+                for turn, checks in event.checks.items()
+            ],
         }
     if isinstance(event, Skipped):
         return {**kind, "reasons": dict(event.reasons)}
@@ -165,6 +186,9 @@ def to_dict(event: Event) -> dict[str, Any]:
             "run": event.run,
             "reason": event.reason,
         }
+    if isinstance(event, Checked):
+        turn = [event.turn.step, event.turn.node]
+        return {**kind, "turn": turn, "problem": event.problem}
     if isinstance(event, Stopped):
         return {**kind, "ending": str(event.ending), "why": event.why}
     if isinstance(event, Over):
@@ -204,6 +228,10 @@ def _began(raw: Mapping[str, Any]) -> Event:
             for node, others in raw["consumers"].items()
         },
         parent=None if parent is None else RolloutId.parse(parent),
+        checks={
+            _turn(turn): tuple(parse_check(check, "checks") for check in checks)
+            for *turn, checks in raw.get("checks", ())
+        },
     )
 
 
@@ -236,6 +264,7 @@ _READERS = {
     "skipped": lambda raw: Skipped(reasons=_named(raw["reasons"])),
     "started": lambda raw: Started(turns=tuple(map(_turn, raw["turns"]))),
     "ended": _ended,
+    "checked": lambda raw: Checked(turn=_turn(raw["turn"]), problem=str(raw["problem"])),
     "stopped": lambda raw: Stopped(ending=Ending(raw["ending"]), why=str(raw["why"])),
     "over": _over,
 }

@@ -1,6 +1,6 @@
 """Carries a rollout out: asks nodes, hears of ends, and writes everything down before acting on it.
 
-    ready? -> hold -> (start -> end)* -> let go
+    ready? -> hold -> (start -> end -> check)* -> let go
 
 Owns: the order of these steps, deadlines, and that holds are renewed and given back. Refuses to
 know: what is to be done next (`deciding`), how nodes are reached (`nodes`), files.
@@ -17,8 +17,10 @@ from localpuppet.errors import UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.text import shown_names
 from localpuppet.formats.times import show_duration
+from localpuppet.orchestrator.rollout.checking import Checking
 from localpuppet.orchestrator.rollout.deciding import decide
 from localpuppet.orchestrator.rollout.events import (
+    Checked,
     Ended,
     Ending,
     Event,
@@ -62,25 +64,34 @@ class Execution:
         state: Where it is.
         notes: Its journal.
         nodes: How its nodes are reached.
+        checks: Does the checks that follow runs.
         told: Learns of each event.
     """
 
     def __init__(
-        self, state: State, *, notes: Notes, nodes: Nodes, told: Callable[[Event], None]
+        self,
+        state: State,
+        *,
+        notes: Notes,
+        nodes: Nodes,
+        checks: Checking,
+        told: Callable[[Event], None],
     ) -> None:
         self.state = state
         self._notes = notes
         self._nodes = nodes
+        self._checks = checks
         self._told = told
         self._news: dict[Turn, asyncio.Event] = {}
         self._heard: asyncio.Queue[Event] = asyncio.Queue()
         self._holding = False
         self._stopping = False
         self._hurried = False
-        self._turns: dict[Turn, asyncio.Task[None]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._checking: set[Turn] = set()
 
     def stop(self, why: str) -> None:
-        """Have no more nodes started; those that run end. Again: do not wait for these either."""
+        """Have no more nodes started; those that run end, and are checked. Again: do not wait."""
         self._hurried = self._stopping
         self._stopping = True
         self._heard.put_nowait(Stopped(ending=Ending.STOPPED, why=why))
@@ -128,7 +139,7 @@ class Execution:
                 group.create_task(self._watch_stops()),
             ]
             await self._drive(group)
-            for task in (*around, *self._turns.values()):
+            for task in (*around, *self._tasks):
                 task.cancel()
         stopped = self.state.stopped
         if stopped is None:
@@ -212,6 +223,10 @@ class Execution:
                 self._note(Started(turns=now.start))
                 for turn in now.start:
                     self._begin(group, turn)
+            for turn in now.check:
+                if turn not in self._checking:
+                    self._checking.add(turn)
+                    self._tasks.append(group.create_task(self._check(turn)))
             if now.over:
                 return
             self._hear(await self._heard.get())
@@ -222,10 +237,12 @@ class Execution:
         if self._hurried:
             for turn in self.state.running:
                 self._note(Ended(turn=turn, fate=Fate.SILENT, reason="was not waited for"))
+            for turn in self.state.unchecked:
+                self._note(Checked(turn=turn, problem="its checks were not waited for"))
 
     def _begin(self, group: asyncio.TaskGroup, turn: Turn) -> None:
         self._news[turn] = asyncio.Event()
-        self._turns[turn] = group.create_task(self._take(turn))
+        self._tasks.append(group.create_task(self._take(turn)))
 
     async def _take(self, turn: Turn) -> None:
         """Have a node take its turn, and hear how that ends, within the timeout."""
@@ -246,6 +263,10 @@ class Execution:
             if problem:
                 reason += f": {problem}"
             self._heard.put_nowait(Ended(turn=turn, fate=Fate.SILENT, reason=reason))
+
+    async def _check(self, turn: Turn) -> None:
+        problem = await self._checks.problem(turn.node, self.state.checks(turn))
+        self._heard.put_nowait(Checked(turn=turn, problem=problem))
 
     async def _wait_for_news(self, turn: Turn, seconds: float) -> None:
         waiting = asyncio.create_task(self._news[turn].wait())

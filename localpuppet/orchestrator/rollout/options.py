@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.orchestrator.check import Check, parse_check, to_json
 from localpuppet.orchestrator.rollout.amount import Amount
 
 NONE = Amount(number=0, percent=False)
@@ -28,6 +29,8 @@ class RolloutOptions:
         tags: Puppet tags that limit the runs; empty for everything.
         timeout: Seconds within which a node has to tell how its run ended.
         skip_unready: Leave out nodes that are not ready at the start, instead of refusing.
+        checks: How one sees that a node works, whichever it is; done after each of its runs,
+            besides those of the site. None of either are done where nothing is changed.
     """
 
     canary: int = 0
@@ -38,11 +41,16 @@ class RolloutOptions:
     tags: tuple[str, ...] = ()
     timeout: float = TIMEOUT
     skip_unready: bool = False
+    checks: tuple[Check, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
         if self.batch is not None and self.window is not None:
             raise InvalidInputError("--batch and --window do not go together")
+        if self.noop and self.checks:
+            raise InvalidInputError(
+                "--noop and --check do not go together: where nothing changes, nothing is checked"
+            )
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "RolloutOptions":
@@ -62,6 +70,7 @@ class RolloutOptions:
             tags=tuple(map(str, raw["tags"])),
             timeout=float(raw["timeout"]),
             skip_unready=bool(raw["skip_unready"]),
+            checks=tuple(parse_check(one, "checks") for one in raw.get("checks", ())),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,4 +84,5 @@ class RolloutOptions:
             "tags": list(self.tags),
             "timeout": self.timeout,
             "skip_unready": self.skip_unready,
+            "checks": [to_json(check) for check in self.checks],
         }

@@ -8,6 +8,7 @@ from typing import Any
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.times import parse_time
 from localpuppet.orchestrator.rollout.events import (
+    Checked,
     Ended,
     Event,
     Fate,
@@ -32,6 +33,7 @@ class Report:
         ended: When it was over; `None` before that.
         started_at: When each turn was started.
         ended_at: When the end of each was heard.
+        checked_at: When the checks of each were done.
     """
 
     state: State
@@ -40,6 +42,7 @@ class Report:
     ended: str | None
     started_at: dict[Turn, str]
     ended_at: dict[Turn, str]
+    checked_at: dict[Turn, str]
 
     @classmethod
     def of(cls, events: Sequence[tuple[str, Event]], *, taken: bool) -> "Report":
@@ -55,12 +58,15 @@ class Report:
         state = State.of(event for _, event in events)
         started_at: dict[Turn, str] = {}
         ended_at: dict[Turn, str] = {}
+        checked_at: dict[Turn, str] = {}
         ended = None
         for at, event in events:
             if isinstance(event, Started):
                 started_at.update(dict.fromkeys(event.turns, at))
             elif isinstance(event, Ended):
                 ended_at.setdefault(event.turn, at)
+            elif isinstance(event, Checked):
+                checked_at[event.turn] = at
             elif isinstance(event, Over):
                 ended = at
         word = RUNNING if taken else INTERRUPTED
@@ -71,6 +77,7 @@ class Report:
             ended=None if state.over is None else ended,
             started_at=started_at,
             ended_at=ended_at,
+            checked_at=checked_at,
         )
 
     @property
@@ -143,4 +150,6 @@ class Report:
             "outcome": None if end is None else end.outcome,
             "run": None if end is None else end.run,
             "reason": "" if end is None else end.reason,
+            "checks": len(self.state.checks(turn)),
+            "checked": self.checked_at.get(turn),
         }

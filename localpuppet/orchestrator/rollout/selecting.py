@@ -1,44 +1,78 @@
 """From a plan, or from nodes without an order, to the first event of a rollout."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
+from localpuppet.formats.text import one_line
+from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.plan import Plan
+from localpuppet.orchestrator.rollout.events import Turn
+
+MAX_CHECKS = 100  # that follow one run
+MAX_TITLE = 100
 
 Groups = tuple[tuple[NodeName, ...], ...]
 Consumers = Mapping[NodeName, tuple[NodeName, ...]]
+Checks = tuple[Check, ...]
 
 
-def groups_of(plan: Plan) -> Groups:
-    """Return the nodes of each group of a plan, sorted.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """What is to be rolled out.
+
+    Attributes:
+        groups: The nodes of each group, sorted.
+        title: What it is, for people.
+        consumers: Node → the nodes that consume what that one produces; those without are left out.
+        checks: The checks that follow a turn; turns without any are left out.
+    """
+
+    groups: Groups
+    title: str
+    consumers: Consumers = field(default_factory=dict)
+    checks: Mapping[Turn, Checks] = field(default_factory=dict)
+
+
+def of_plan(plan: Plan) -> Selected:
+    """Return what a plan selects.
 
     Raises:
-        InvalidInputError: There are none.
+        InvalidInputError: It has no node, or too many checks follow a run.
     """
-    groups = tuple(tuple(sorted(run.node for run in group)) for group in plan.groups)
-    return refuse_none(groups)
+    return Selected(
+        groups=refuse_none(
+            tuple(tuple(sorted(run.node for run in group)) for group in plan.groups)
+        ),
+        title=_title(", ".join(plan.applications)),
+        consumers=consumers_of(plan),
+        checks=checks_of(plan),
+    )
 
 
-def one_group(nodes: Collection[NodeName]) -> Groups:
+def one_group(nodes: Collection[NodeName], *, title: str) -> Selected:
     """Return nodes that are free to run together, as a group.
 
     Raises:
         InvalidInputError: There are none.
     """
-    return refuse_none((tuple(sorted(nodes)),))
+    return Selected(groups=refuse_none((tuple(sorted(nodes)),)), title=_title(title))
+
+
+def _title(text: str) -> str:
+    return one_line(text)[:MAX_TITLE]
 
 
 def refuse_none(groups: Groups) -> Groups:
-    """Return the groups that have nodes.
+    """Return the groups, each of which has nodes.
 
     Raises:
-        InvalidInputError: There are none: what matches nothing is a mistake, not a success.
+        InvalidInputError: There are no nodes: what matches nothing is a mistake, not a success.
     """
-    found = tuple(group for group in groups if group)
-    if not found:
+    if not any(groups):
         raise InvalidInputError("the selection matches no node: nothing is rolled out")
-    return found
+    return groups
 
 
 def consumers_of(plan: Plan) -> Consumers:
@@ -58,13 +92,41 @@ def consumers_of(plan: Plan) -> Consumers:
     }
 
 
-def only(groups: Groups, nodes: Collection[NodeName]) -> Groups:
-    """Return the groups narrowed to some nodes.
+def checks_of(plan: Plan) -> dict[Turn, Checks]:
+    """Return the checks of the components that each run settles; runs without any are left out.
+
+    Raises:
+        InvalidInputError: More checks follow one run than `MAX_CHECKS`.
+    """
+    found: dict[Turn, Checks] = {}
+    for run in plan.runs:
+        checks = dict.fromkeys(check for one in run.components for check in one.checks)
+        if len(checks) > MAX_CHECKS:
+            raise InvalidInputError(
+                f"{len(checks)} checks follow a run of {run.node}; at most {MAX_CHECKS} are allowed"
+            )
+        if checks:
+            found[Turn(run.group, run.node)] = tuple(checks)
+    return found
+
+
+def only(selected: Selected, nodes: Collection[NodeName]) -> Selected:
+    """Return what is left of a selection with some nodes; groups without any fall out.
 
     Raises:
         InvalidInputError: None of them is in a group.
     """
-    return refuse_none(tuple(tuple(node for node in group if node in nodes) for group in groups))
+    groups: list[tuple[NodeName, ...]] = []
+    checks: dict[Turn, Checks] = {}
+    for step, group in enumerate(selected.groups, 1):
+        left = tuple(node for node in group if node in nodes)
+        if not left:
+            continue
+        groups.append(left)
+        for node in left:
+            if Turn(step, node) in selected.checks:
+                checks[Turn(len(groups), node)] = selected.checks[Turn(step, node)]
+    return replace(selected, groups=refuse_none(tuple(groups)), checks=checks)
 
 
 def needed(

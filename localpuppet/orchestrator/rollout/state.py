@@ -3,15 +3,19 @@
 Owns: what follows from an event. Refuses to know: what is to be done next (`deciding`), time.
 
 Invariants: the same events give the same state, so a rollout that is read from its journal goes on
-as if it had never ended; a turn that was started once is never started again.
+as if it had never ended; a turn that was started once is never started again; a turn whose checks
+failed has failed.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
+from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.rollout.events import (
     Began,
+    Checked,
     Ended,
     Ending,
     Event,
@@ -38,6 +42,7 @@ class State:
         self.skipped: dict[NodeName, str] = {}
         self.started: set[Turn] = set()
         self.ends: dict[Turn, Ended] = {}
+        self.checked: set[Turn] = set()
         self.failed: dict[NodeName, Ended] = {}
         self.stopped: Stopped | None = None
         self.over: Over | None = None
@@ -72,6 +77,23 @@ class State:
         return sorted(self.started - self.ends.keys())
 
     @property
+    def unchecked(self) -> list[Turn]:
+        """The turns that ended well and whose checks are not done, sorted."""
+        return sorted(turn for turn in self.ends if not self.settled(turn))
+
+    def settled(self, turn: Turn) -> bool:
+        """Return whether a turn is over, with its checks."""
+        end = self.ends.get(turn)
+        if end is None:
+            return False
+        return turn in self.checked or end.fate is not Fate.SUCCEEDED or not self.checks(turn)
+
+    def checks(self, turn: Turn) -> tuple[Check, ...]:
+        """Return the checks that follow a turn."""
+        options = self.began.options
+        return () if options.noop else self.began.checks.get(turn, ()) + options.checks
+
+    @property
     def allowed(self) -> int:
         """How many nodes may fail: of those that were selected at the start."""
         return self.began.options.max_failures.of(len(self.nodes))
@@ -94,10 +116,19 @@ class State:
             self.ends.setdefault(event.turn, event)
             if event.fate is not Fate.SUCCEEDED:
                 self.failed.setdefault(event.turn.node, event)
+        elif isinstance(event, Checked):
+            self._take_checked(event)
         elif isinstance(event, Stopped):
             self.stopped = event
         elif isinstance(event, Over):
             self.over = event
+
+    def _take_checked(self, event: Checked) -> None:
+        self.checked.add(event.turn)
+        if event.problem:
+            end = replace(self.ends[event.turn], fate=Fate.FAILED, reason=event.problem)
+            self.ends[event.turn] = end
+            self.failed.setdefault(event.turn.node, end)
 
     def turns(self, step: int) -> list[Turn]:
         """Return the turns of a group that are taken if nothing stops it, sorted by node.
@@ -124,7 +155,7 @@ class State:
                 found[node] = Fate.SKIPPED
             elif node in self.failed:
                 found[node] = self.failed[node].fate
-            elif all(turn in self.ends for turn in turns):
+            elif all(self.settled(turn) for turn in turns):
                 found[node] = Fate.SUCCEEDED
             else:
                 found[node] = open_fate

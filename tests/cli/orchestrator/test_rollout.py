@@ -30,6 +30,8 @@ SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
         (["--order", "none"], "--order none needs --query or --nodes"),
         (["--site", "@SITE@", "--query", "x"], "--query goes with --order none"),
         (["--site", "@SITE@", "--window", "2", "--batch", "3"], "do not go together"),
+        (["--site", "@SITE@", "--check", "probe"], "--check: is neither an http or https URL"),
+        (["--site", "@SITE@", "--check", "http://a/", "--noop"], "where nothing changes"),
         (["--site", "@SITE@", "--max-failures", "x"], "--max-failures: 'x' is not a number"),
         (["--failed-of", "20261122T110000Z-0123", "--noop"], "takes the options of the earlier"),
         (["--query", "role=web", "--order", "none"], "matches no node"),

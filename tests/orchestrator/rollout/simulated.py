@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Collection, Iterable
 from dataclasses import dataclass, field
 
 from localpuppet.formats.names import NodeName, RolloutId
+from localpuppet.orchestrator.check import Check
+from localpuppet.orchestrator.rollout.checking import Checking
 from localpuppet.orchestrator.rollout.events import Began, Ended, Event, Fate, Over, Turn
 from localpuppet.orchestrator.rollout.executing import Execution
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems
@@ -138,15 +140,60 @@ class SimulatedNodes:
         return max(sum(b <= at < e for b, e in self.ran.values()) for at in begins)
 
 
-def execution(first: Began, nodes: SimulatedNodes, notes: Notes) -> Execution:
-    """Return a new rollout, carried out."""
+@dataclass
+class SimulatedProbe:
+    """Checks, each of which takes half a second.
+
+    Attributes:
+        bad: The checks that do not pass.
+        up: From when on each check passes; at once for others.
+        tried: The checks that were tried, and when.
+        notes: The journal of whoever checks.
+    """
+
+    bad: set[Check] = field(default_factory=set)
+    up: dict[Check, float] = field(default_factory=dict)
+    tried: list[tuple[Check, float]] = field(default_factory=list)
+    notes: Notes | None = None
+    on: int = 0
+    most: int = 0
+
+    async def problem(self, check: Check, *, seconds: float) -> str:
+        if self.notes is not None and self.notes.killed:
+            raise Killed
+        now = asyncio.get_running_loop().time()
+        self.tried.append((check, now))
+        self.on += 1
+        self.most = max(self.most, self.on)
+        await asyncio.sleep(0.5)
+        self.on -= 1
+        return "answered 503" if check in self.bad or now < self.up.get(check, 0.0) else ""
+
+
+def execution(
+    state: State, nodes: SimulatedNodes, notes: Notes, probe: SimulatedProbe | None = None
+) -> Execution:
+    """Return a rollout that a process carries out."""
+    checks = Checking(probe or SimulatedProbe())
+    return Execution(state, notes=notes, nodes=nodes, checks=checks, told=lambda _: None)
+
+
+def new(
+    first: Began, nodes: SimulatedNodes, notes: Notes, probe: SimulatedProbe | None = None
+) -> Execution:
+    """Return a rollout that begins."""
     notes.append(first)
-    return Execution(State(first), notes=notes, nodes=nodes, told=lambda _: None)
+    return execution(State(first), nodes, notes, probe)
 
 
-async def carry_out(first: Began, nodes: SimulatedNodes, notes: Notes | None = None) -> State:
+async def carry_out(
+    first: Began,
+    nodes: SimulatedNodes,
+    notes: Notes | None = None,
+    probe: SimulatedProbe | None = None,
+) -> State:
     """Carry a rollout out to its end, and return its state."""
-    work = execution(first, nodes, notes or Notes())
+    work = new(first, nodes, notes or Notes(), probe)
     over = await work.run(resume=False)
     assert isinstance(over, Over)
     return work.state

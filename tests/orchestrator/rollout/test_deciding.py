@@ -1,13 +1,16 @@
 """What a rollout does next, against models that are too slow and too simple to be wrong."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.orchestrator.rollout.amount import Amount
-from localpuppet.orchestrator.rollout.deciding import decide
+from localpuppet.orchestrator.rollout.deciding import Next, decide
 from localpuppet.orchestrator.rollout.events import (
+    Checked,
     Ended,
     Ending,
     Fate,
@@ -16,6 +19,7 @@ from localpuppet.orchestrator.rollout.events import (
     Stopped,
     Turn,
 )
+from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.state import State
 from tests.orchestrator.rollout.simulated import began, node
 
@@ -30,6 +34,11 @@ def turns(*numbers: int, step: int = 1) -> tuple[Turn, ...]:
 def end(state: State, *numbers: int, step: int = 1, fate: Fate = Fate.SUCCEEDED) -> None:
     for turn in turns(*numbers, step=step):
         state.take(Ended(turn=turn, fate=fate))
+
+
+def check(state: State, *numbers: int, step: int = 1, problem: str = "") -> None:
+    for turn in turns(*numbers, step=step):
+        state.take(Checked(turn=turn, problem=problem))
 
 
 def start(state: State) -> tuple[Turn, ...]:
@@ -60,6 +69,56 @@ def test_a_batch_is_closed_and_a_window_is_not() -> None:
     assert start(state) == turns(0, 1)
     end(state, 1)
     assert start(state) == turns(2)
+
+
+CHECK = ("http://%{node}/",)
+
+
+def test_a_batch_is_checked_when_all_of_it_have_ended_and_then_the_next_one_starts() -> None:
+    state = State(began(range(4), batch=Amount.parse("2", what=""), checks=CHECK))
+    assert start(state) == turns(0, 1)
+    end(state, 0)
+    assert decide(state) == Next(), "the other one still runs"
+    end(state, 1)
+    assert decide(state) == Next(check=turns(0, 1))
+    check(state, 1)
+    assert decide(state) == Next(check=turns(0))
+    check(state, 0)
+    assert decide(state) == Next(start=turns(2, 3))
+
+
+def test_a_window_moves_on_when_a_node_has_ended_and_its_checks_passed() -> None:
+    state = State(began(range(4), window=2, checks=CHECK))
+    assert start(state) == turns(0, 1)
+    end(state, 1)
+    assert decide(state) == Next(check=turns(1))
+    check(state, 1)
+    assert start(state) == turns(2)
+
+
+def test_a_check_that_fails_is_a_failure_of_its_node_and_what_has_run_is_checked() -> None:
+    state = State(began([1, 2, 3], [4], window=3, checks=CHECK))
+    start(state)
+    end(state, 1, 2)
+    check(state, 1, problem="check http://n01/: answered 503")
+    assert decide(state) == Next(stop="1 node failed, and none may")
+    state.take(Stopped(ending=Ending.FAILURES, why=""))
+    assert decide(state) == Next(check=turns(2))
+    check(state, 2)
+    assert decide(state) == Next(), "one still runs"
+    end(state, 3, fate=Fate.FAILED)
+    assert decide(state) == Next(over=True), "what failed is not checked"
+    assert state.failed[node(1)].reason == "check http://n01/: answered 503"
+    assert list(state.fates().values()) == [Fate.FAILED, Fate.SUCCEEDED, Fate.FAILED, None]
+
+
+def test_the_checks_of_a_turn_are_those_of_the_site_and_of_the_options() -> None:
+    first = began([1], [2], checks=CHECK)
+    first = replace(first, checks={Turn(2, node(2)): ("http://site/",)})
+    assert State(first).checks(Turn(1, node(1))) == CHECK
+    assert State(first).checks(Turn(2, node(2))) == ("http://site/", *CHECK)
+    noop = replace(first, options=RolloutOptions(noop=True))
+    assert State(noop).checks(Turn(2, node(2))) == ()
 
 
 def test_canaries_come_first_and_one_that_fails_ends_it_whatever_may_fail() -> None:
@@ -117,49 +176,79 @@ def test_a_percentage_is_rounded_down(amount: Amount, total: int) -> None:
     assert found == (int(total * (amount.number / 100) + 1e-9) if amount.percent else amount.number)
 
 
+class Counter:
+    """A naive observer of a rollout: counts what failed, and remembers what began."""
+
+    def __init__(self, state: State, most: int) -> None:
+        self.state = state
+        self.most = most
+        self.options = state.began.options
+        self.failed: set[str] = set()
+        self.canary_failed = False
+        self.begun: list[Turn] = []
+
+    def judge(self, now: Next) -> None:
+        """Check a decision against the rules, and take it."""
+        state = self.state
+        if state.stopped is None:
+            assert len(self.failed) <= self.most
+            assert not self.canary_failed
+        if self.options.window is None and self.begun and now.start:
+            assert not state.unchecked, "a batch that is not checked holds the next one up"
+        for turn in now.start:
+            assert turn not in self.begun, "a turn starts once"
+            assert turn.node not in self.failed
+            assert all(one.step >= turn.step for one in state.running), "groups are apart"
+        if now.start:
+            self.begun += now.start
+            state.take(Started(turns=now.start))
+        if self.options.window is not None:
+            members = state.turns(self.begun[-1].step)[self.options.canary :]
+            on = {*state.running, *state.unchecked}
+            assert sum(turn in members for turn in on) <= self.options.window
+        assert state.running or now.check, "nothing is on, nothing starts, and it is not over"
+
+    def fail(self, turn: Turn) -> None:
+        self.failed.add(turn.node)
+        self.canary_failed |= turn in self.state.turns(turn.step)[: self.options.canary]
+
+
+FATES = st.sampled_from([Fate.SUCCEEDED, Fate.SUCCEEDED, Fate.FAILED, Fate.SILENT])
+PROBLEMS = st.sampled_from(["", "", "answered 503"])
+
+
 @given(data=st.data(), groups=GROUPS, allowed=st.builds(str, st.integers(0, 8)) | st.just("30%"))
 def test_every_rollout(data: st.DataObject, groups: list[set[int]], allowed: str) -> None:
     """Whatever ends in whatever order: the rules hold at each step, and it comes to an end."""
     window = data.draw(st.none() | st.integers(1, 4))
-    batch = data.draw(AMOUNTS) if window is None else None
-    canary = data.draw(st.integers(0, 3))
-    budget = Amount.parse(allowed, what="", minimum=0)
     first = began(
-        *map(sorted, groups), window=window, batch=batch, canary=canary, max_failures=budget
+        *map(sorted, groups),
+        window=window,
+        batch=data.draw(AMOUNTS) if window is None else None,
+        canary=data.draw(st.integers(0, 3)),
+        max_failures=Amount.parse(allowed, what="", minimum=0),
+        checks=data.draw(st.just(()) | st.just(CHECK)),
     )
     state = State(first)
     total = len(set().union(*groups))
-    most = total * 30 // 100 if allowed == "30%" else int(allowed)
-    failed: set[str] = set()  # the naive counter
-    canary_failed = False
-    begun: list[Turn] = []
+    counter = Counter(state, total * 30 // 100 if allowed == "30%" else int(allowed))
     while not (now := decide(state)).over:
         if now.stop:
-            assert canary_failed or len(failed) > most
+            assert counter.canary_failed or len(counter.failed) > counter.most
             state.take(Stopped(ending=Ending.FAILURES, why=now.stop))
             continue
-        if state.stopped is None:
-            assert len(failed) <= most
-            assert not canary_failed
-        for turn in now.start:
-            assert turn not in begun, "a turn starts once"
-            assert turn.node not in failed
-            assert all(one.step >= turn.step for one in state.running), "groups are apart"
-        if now.start:
-            begun += now.start
-            state.take(Started(turns=now.start))
-        if window is not None:
-            members = state.turns(begun[-1].step)[canary:]
-            assert sum(turn in members for turn in state.running) <= window
-        assert state.running, "nothing is on, nothing starts, and it is not over"
-        turn = data.draw(st.sampled_from(state.running))
-        fate = data.draw(
-            st.sampled_from([Fate.SUCCEEDED, Fate.SUCCEEDED, Fate.FAILED, Fate.SILENT])
-        )
-        if fate is not Fate.SUCCEEDED:
-            failed.add(turn.node)
-            canary_failed |= turn in state.turns(turn.step)[:canary]
-        state.take(Ended(turn=turn, fate=fate))
+        counter.judge(now)
+        turn = data.draw(st.sampled_from([*state.running, *now.check]))
+        if turn in now.check:
+            checked = Checked(turn=turn, problem=data.draw(PROBLEMS))
+            if checked.problem:
+                counter.fail(turn)
+            state.take(checked)
+            continue
+        ended = Ended(turn=turn, fate=data.draw(FATES))
+        if ended.fate is not Fate.SUCCEEDED:
+            counter.fail(turn)
+        state.take(ended)
     if state.stopped is None:
         planned = {Turn(step, node(one)) for step, group in enumerate(groups, 1) for one in group}
-        assert {turn for turn in planned if turn.node not in failed} <= set(begun)
+        assert {turn for turn in planned if turn.node not in counter.failed} <= set(counter.begun)

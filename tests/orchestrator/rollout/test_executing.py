@@ -9,6 +9,7 @@ from localpuppet.formats.names import NodeName
 from localpuppet.orchestrator.rollout.amount import Amount
 from localpuppet.orchestrator.rollout.events import (
     Began,
+    Checked,
     Ended,
     Ending,
     Fate,
@@ -17,7 +18,7 @@ from localpuppet.orchestrator.rollout.events import (
     Started,
     Turn,
 )
-from localpuppet.orchestrator.rollout.executing import RENEW, Execution
+from localpuppet.orchestrator.rollout.executing import RENEW
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems
 from localpuppet.orchestrator.rollout.state import State
 from tests.doubles.simulated_loop import run_simulated
@@ -25,11 +26,16 @@ from tests.orchestrator.rollout.simulated import (
     Killed,
     Notes,
     SimulatedNodes,
+    SimulatedProbe,
     began,
     carry_out,
     execution,
+    new,
     node,
 )
+
+CHECK = "http://%{node}/"
+ONE = Amount.parse("1", what="")
 
 
 def words(state: State) -> list[str]:
@@ -67,7 +73,7 @@ def test_silence_is_a_failure_and_ends_what_may_not_fail() -> None:
     async def work() -> None:
         nodes = SimulatedNodes()
         notes = Notes()
-        rollout = execution(began([1, 2], [3], timeout=100), nodes, notes)
+        rollout = new(began([1, 2], [3], timeout=100), nodes, notes)
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(0.5)
         nodes.silent.add(node(2))
@@ -122,7 +128,7 @@ def test_what_is_not_ready_is_left_out_unless_another_needs_it() -> None:
 def test_a_stop_lets_runs_end_and_a_second_one_does_not(times: int) -> None:
     async def work() -> None:
         nodes = SimulatedNodes({node(1): 50.0})
-        rollout = execution(began([1], [2]), nodes, Notes())
+        rollout = new(began([1], [2]), nodes, Notes())
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(10)
         for _ in range(times):
@@ -139,7 +145,7 @@ def test_a_stop_lets_runs_end_and_a_second_one_does_not(times: int) -> None:
 def test_a_stop_before_the_first_run_starts_none() -> None:
     async def work() -> None:
         nodes = SimulatedNodes()
-        rollout = execution(began([1]), nodes, Notes())
+        rollout = new(began([1]), nodes, Notes())
         rollout.stop("interrupted")
         assert (await rollout.run(resume=False)).ending is Ending.STOPPED
         assert nodes.ran == {}
@@ -150,7 +156,7 @@ def test_a_stop_before_the_first_run_starts_none() -> None:
 def test_another_process_can_ask_for_a_stop() -> None:
     async def work() -> None:
         notes = Notes()
-        rollout = execution(began([1], [2]), SimulatedNodes({node(1): 50.0}), notes)
+        rollout = new(began([1], [2]), SimulatedNodes({node(1): 50.0}), notes)
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(10)
         notes.stop = "bob"
@@ -163,10 +169,10 @@ def test_what_was_stopped_goes_on() -> None:
     async def work() -> None:
         nodes, notes = SimulatedNodes(), Notes()
         first = began([1], [2], [3])
-        rollout = execution(first, nodes, notes)
+        rollout = new(first, nodes, notes)
         rollout.stop("interrupted")
         await rollout.run(resume=False)
-        again = Execution(State.of(notes.events), notes=notes, nodes=nodes, told=lambda _: None)
+        again = execution(State.of(notes.events), nodes, notes)
         assert again.state.resumable
         over = await again.run(resume=True)
         assert (over.ending, words(again.state)) == (Ending.DONE, ["succeeded"] * 3)
@@ -180,6 +186,55 @@ def test_holds_are_renewed() -> None:
         nodes = SimulatedNodes({node(1): 5 * RENEW - 1})
         await carry_out(began([1]), nodes)
         assert nodes.holds == 5
+
+    run_simulated(work())
+
+
+def test_a_window_waits_for_checks_and_a_check_may_take_some_tries() -> None:
+    """The first node's service is up 7 s after the beginning: its run ends at 1 s."""
+
+    async def work() -> None:
+        probe = SimulatedProbe(up={"http://n01.example.com/": 7.0})
+        nodes = SimulatedNodes()
+        first = began([1, 2], window=1, checks=(CHECK,))
+        state = await carry_out(first, nodes, probe=probe)
+        assert words(state) == ["succeeded", "succeeded"]
+        assert [check for check, _ in probe.tried[:4]] == ["http://n01.example.com/"] * 3 + [
+            "http://n02.example.com/"
+        ]
+        assert nodes.ran[Turn(1, node(2))][0] >= 7.5
+
+    run_simulated(work())
+
+
+def test_a_check_that_never_passes_ends_the_rollout_and_gives_the_nodes_back() -> None:
+    async def work() -> None:
+        probe = SimulatedProbe(bad={"http://n01.example.com/"})
+        nodes = SimulatedNodes()
+        state = await carry_out(began([1, 2], [3], checks=(CHECK,)), nodes, probe=probe)
+        assert words(state) == ["failed", "succeeded", "not reached"]
+        assert state.failed[node(1)].reason == (
+            "check http://n01.example.com/: answered 503, 5 times"
+        )
+        assert state.over is not None
+        assert state.over.ending is Ending.FAILURES
+        assert nodes.held == set()
+
+    run_simulated(work())
+
+
+def test_a_second_stop_does_not_wait_for_checks_either() -> None:
+    async def work() -> None:
+        probe = SimulatedProbe(bad={"http://n01.example.com/"})
+        nodes = SimulatedNodes()
+        rollout = new(began([1], [2], checks=(CHECK,)), nodes, Notes(), probe)
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(2)
+        rollout.stop("interrupted")
+        rollout.stop("interrupted")
+        await doing
+        assert asyncio.get_running_loop().time() == 2
+        assert rollout.state.failed[node(1)].reason == "its checks were not waited for"
 
     run_simulated(work())
 
@@ -230,8 +285,9 @@ FIRSTS = {
     "groups": began([1, 2], [2, 3], [4]),
     "window": began([1, 2, 3, 4], window=2),
     "batches": began([1, 2, 3, 4, 5], batch=Amount.parse("2", what=""), canary=1),
-    "one fails": began([1, 2], [3], max_failures=Amount.parse("1", what="")),
+    "one fails": began([1, 2], [3], max_failures=ONE),
     "skipped": began([1, 2], [3], skip_unready=True),
+    "checks": began([1, 2, 3], [4], window=2, checks=(CHECK,), max_failures=ONE),
 }
 
 
@@ -247,18 +303,23 @@ def test_a_kill_at_every_write(name: str, *, written: bool) -> None:
             nodes = SimulatedNodes(bad={node(2)} if name == "one fails" else set())
             nodes.unready = {node(1): "on hold"} if name == "skipped" else {}
             notes = Notes(kill_at=kill_at, written=written)
+            probe = SimulatedProbe(bad={"http://n03.example.com/"}, notes=notes)
 
-            async def work(notes: Notes = notes, nodes: SimulatedNodes = nodes) -> State | None:
+            async def work(
+                notes: Notes = notes, nodes: SimulatedNodes = nodes, probe: SimulatedProbe = probe
+            ) -> State | None:
                 nodes.notes = notes
-                return await carry_out(first, nodes, notes)
+                return await carry_out(first, nodes, notes, probe)
 
-            async def resumed(notes: Notes = notes, nodes: SimulatedNodes = nodes) -> State | None:
+            async def resumed(
+                notes: Notes = notes, nodes: SimulatedNodes = nodes, probe: SimulatedProbe = probe
+            ) -> State | None:
                 nodes.news = asyncio.Queue()
                 notes.killed = False
                 state = State.of(notes.events)
                 if not state.resumable:
                     return state
-                again = Execution(state, notes=notes, nodes=nodes, told=lambda _: None)
+                again = execution(state, nodes, notes, probe)
                 await again.run(resume=True)
                 return again.state
 
@@ -292,6 +353,10 @@ def judge(state: State, notes: Notes, nodes: SimulatedNodes, planned: set[Turn])
     assert len(started) == len(set(started))
     ends = [one.turn for one in notes.events if isinstance(one, Ended)]
     assert sorted(ends) == sorted(started)
+    checked = [one.turn for one in notes.events if isinstance(one, Checked)]
+    assert len(checked) == len(set(checked)), "what was checked is not checked again"
+    assert sorted(checked) == sorted(turn for turn in started if state.checks(turn))
+    assert state.unchecked == []
     assert state.over is not None
     assert state.over.ending is Ending.DONE
     left_out = {turn for turn in planned if turn.node in {*state.skipped, *state.failed}}

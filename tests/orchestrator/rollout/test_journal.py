@@ -13,6 +13,7 @@ from localpuppet.machine.database import Database
 from localpuppet.orchestrator.rollout.amount import Amount
 from localpuppet.orchestrator.rollout.events import (
     Began,
+    Checked,
     Ended,
     Ending,
     Event,
@@ -39,11 +40,12 @@ EVENTS: list[Event] = [
             canary=1,
             batch=Amount.parse("25%", what=""),
             max_failures=Amount.parse("0", what="", minimum=0),
-            noop=True,
+            checks=("http://%{node}/", ("/bin/probe", "x y")),
             tags=("a", "b"),
             timeout=60.0,
             skip_unready=True,
         ),
+        checks={Turn(1, node(2)): ("http://%{node}/", ("/bin/probe", "%{node}"))},
         title="shop",
         consumers={node(1): (node(2),)},
         parent=RolloutId("20261122T100000Z-0000"),
@@ -52,6 +54,8 @@ EVENTS: list[Event] = [
     Skipped(reasons={node(1): "on hold"}),
     Started(turns=(Turn(1, node(2)),)),
     Ended(turn=Turn(1, node(2)), fate=Fate.FAILED, outcome="failed", run="r", reason="exit 1"),
+    Checked(turn=Turn(1, node(2)), problem="check http://a/: answered 503"),
+    Checked(turn=Turn(2, node(2))),
     Stopped(ending=Ending.FAILURES, why="1 node failed"),
     Over(ending=Ending.FAILURES, why="1 node failed", left={node(2): "did not answer"}),
 ]

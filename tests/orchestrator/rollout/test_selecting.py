@@ -3,11 +3,13 @@
 import pytest
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.plan import Selection, make_plan
+from localpuppet.orchestrator.rollout.events import Turn
 from localpuppet.orchestrator.rollout.selecting import (
-    consumers_of,
-    groups_of,
+    MAX_CHECKS,
     needed,
+    of_plan,
     one_group,
     only,
 )
@@ -15,39 +17,67 @@ from localpuppet.orchestrator.site import Component, Site
 from tests.orchestrator.rollout.simulated import node
 
 
-def part(number: int, *, produces: str = "", consumes: str = "") -> Component:
+def part(
+    number: int, *, produces: str = "", consumes: str = "", checks: tuple[Check, ...] = ()
+) -> Component:
     return Component(
         application="shop",
         name=f"c{number}{produces}{consumes}",
         node=node(number),
         produces=tuple(produces.split()),
         consumes=tuple(consumes.split()),
-        checks=(),
+        checks=checks,
     )
 
 
 def test_the_groups_of_a_plan_and_who_consumes_what_whom_produces() -> None:
     parts = (
         part(1, produces="sql"),
-        part(2, consumes="sql", produces="http"),
-        part(3, consumes="sql http"),
+        part(2, consumes="sql", produces="http", checks=("http://b/", "http://a/")),
+        part(3, consumes="sql http", checks=(("/bin/probe",), "http://a/")),
         part(3, produces="own", consumes=""),
-        part(3, consumes="own"),
+        part(3, consumes="own", checks=("http://a/",)),
     )
     site = Site(environment="e", applications=("shop",), components=parts)
     plan = make_plan(site, Selection(), where="")
-    groups = groups_of(plan)
-    assert groups == ((node(1),), (node(2),), (node(3),))
-    consumers = consumers_of(plan)
+    found = of_plan(plan)
+    assert found.groups == ((node(1),), (node(2),), (node(3),))
+    assert found.title == "shop"
+    consumers = found.consumers
     assert consumers == {node(1): (node(2), node(3)), node(2): (node(3),)}
     assert needed([node(1)], consumers) == [(node(1), node(2)), (node(1), node(3))]
     assert needed([node(1), node(2), node(3)], consumers) == []
-    assert only(groups, {node(3), node(1)}) == ((node(1),), (node(3),))
+    of_third = (("/bin/probe",), "http://a/")
+    assert found.checks == {
+        Turn(2, node(2)): ("http://b/", "http://a/"),
+        Turn(3, node(3)): of_third,
+    }
+    narrowed = only(found, {node(3), node(1)})
+    assert narrowed.groups == ((node(1),), (node(3),))
+    assert narrowed.checks == {Turn(2, node(3)): of_third}, "the groups have moved up"
+
+
+def test_there_is_a_most_of_checks_that_follow_a_run() -> None:
+    parts = tuple(
+        part(1, produces=f"p{number}", checks=(f"http://a/{number}",))
+        for number in range(MAX_CHECKS + 1)
+    )
+    for count, refused in ((MAX_CHECKS, False), (MAX_CHECKS + 1, True)):
+        site = Site(environment="e", applications=("shop",), components=parts[:count])
+        plan = make_plan(site, Selection(), where="")
+        if refused:
+            with pytest.raises(InvalidInputError, match="101 checks follow a run of n01"):
+                of_plan(plan)
+        else:
+            assert len(of_plan(plan).checks[Turn(1, node(1))]) == count
 
 
 def test_what_matches_no_node_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="matches no node"):
-        one_group([])
+        one_group([], title="")
     with pytest.raises(InvalidInputError, match="matches no node"):
-        only(((node(1),),), {node(2)})
-    assert one_group([node(2), node(1)]) == ((node(1), node(2)),)
+        only(one_group([node(1)], title=""), {node(2)})
+    found = one_group([node(2), node(1)], title="two\x1b" + "x" * 200)
+    assert found.groups == ((node(1), node(2)),)
+    assert found.title.isprintable()
+    assert len(found.title) == 100

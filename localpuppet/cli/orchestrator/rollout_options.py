@@ -1,0 +1,126 @@
+"""The options of `localpuppet rollout run` that say how: what they are, and what they come to."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import NodeName, RolloutId, parse_tag
+from localpuppet.formats.times import parse_duration
+
+if TYPE_CHECKING:
+    from localpuppet.orchestrator.check import Check
+    from localpuppet.orchestrator.rollout.options import RolloutOptions
+    from localpuppet.wiring.rollout import RolloutWiring
+
+# What --failed-of takes from the earlier rollout.
+_TAKEN = (
+    "canary",
+    "batch",
+    "window",
+    "max_failures",
+    "noop",
+    "tags",
+    "timeout",
+    "skip_unready",
+    "checks",
+)
+_HOW = (
+    click.option(
+        "--canary",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="So many nodes of each group go first.",
+    ),
+    click.option(
+        "--batch", metavar="N|N%", help="So many of a group together, then the next ones."
+    ),
+    click.option(
+        "--window", type=click.IntRange(min=1), metavar="N", help="So many of a group at a time."
+    ),
+    click.option(
+        "--check",
+        "checks",
+        multiple=True,
+        metavar="URL|COMMAND",
+        help="What has to work after each node's run; '%{node}' is its name. Again for more.",
+    ),
+    click.option("--max-failures", metavar="N|N%", help="So many nodes may fail.  [default: 0]"),
+    click.option("--noop", is_flag=True, help="Change nothing; show what would change."),
+    click.option(
+        "--tag", "tags", multiple=True, metavar="TAG", help="Apply only what has this tag."
+    ),
+    click.option(
+        "--timeout", metavar="TIME", help="Wait so long for each run's end.  [default: 1h]"
+    ),
+    click.option("--skip-unready", is_flag=True, help="Leave out nodes that are not ready."),
+)
+
+
+def how_options(command: Any) -> Any:  # noqa: ANN401
+    """Add the options to a command."""
+    for option in reversed(_HOW):
+        command = option(command)
+    return command
+
+
+def new_options(given: dict[str, Any]) -> "RolloutOptions":
+    """Return how a new rollout is done.
+
+    Raises:
+        InvalidInputError: An option is refused, or contradicts another.
+    """
+    from localpuppet.orchestrator.rollout.amount import Amount
+    from localpuppet.orchestrator.rollout.options import NONE, TIMEOUT, RolloutOptions
+
+    batch, failures, timeout = given["batch"], given["max_failures"], given["timeout"]
+    return RolloutOptions(
+        canary=given["canary"] or 0,
+        batch=None if batch is None else Amount.parse(batch, what="--batch"),
+        window=given["window"],
+        max_failures=NONE
+        if failures is None
+        else Amount.parse(failures, what="--max-failures", minimum=0),
+        noop=given["noop"],
+        tags=tuple(parse_tag(tag, where="--tag") for tag in given["tags"]),
+        timeout=TIMEOUT if timeout is None else parse_duration(timeout, what="timeout"),
+        skip_unready=given["skip_unready"],
+        checks=_checks(given["checks"]),
+    )
+
+
+def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":
+    from localpuppet.orchestrator.check import parse_text
+    from localpuppet.orchestrator.site import MAX_CHECKS
+
+    if len(texts) > MAX_CHECKS:
+        raise InvalidInputError(f"at most {MAX_CHECKS} are allowed", where="--check")
+    return tuple(parse_text(text, where="--check") for text in texts)
+
+
+def options_of_parent(
+    wiring: "RolloutWiring", given: dict[str, Any]
+) -> "tuple[RolloutOptions, RolloutId, frozenset[NodeName]]":
+    """Return how the rollout of `--failed-of` was done, its id, and which nodes did not succeed.
+
+    Raises:
+        InvalidInputError: It is not over, or all of its nodes succeeded.
+    """
+    from localpuppet.orchestrator.rollout.events import Fate
+    from localpuppet.orchestrator.rollout.report import Report
+
+    if any(given[name] for name in _TAKEN):
+        raise click.UsageError("--failed-of takes the options of the earlier rollout")
+    parent = RolloutId.parse(given["parent"])
+    journal = wiring.journals.open(parent)
+    report = Report.of(journal.events(), taken=journal.taken)
+    journal.close()
+    if report.state.over is None:
+        raise InvalidInputError(
+            f"is not over: {report.word}", where=str(parent), hint="resume it, or stop it"
+        )
+    again = (Fate.FAILED, Fate.SILENT, Fate.NOT_REACHED)
+    nodes = frozenset(node for node, fate in report.state.fates().items() if fate in again)
+    if not nodes:
+        raise InvalidInputError("no node failed: nothing is to be done again", where=str(parent))
+    return report.state.began.options, parent, nodes
