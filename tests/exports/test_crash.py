@@ -3,6 +3,7 @@
 A bounded sample runs with the tests; `scripts/crash` runs every call (CRASH_FULL=1).
 """
 
+import asyncio
 import os
 import re
 import subprocess
@@ -78,8 +79,11 @@ class Publishing:
         text = (self.member.root / "trace").read_text()
         return {call: len(re.findall(rf"\b{call}\(", text)) for call in CALLS}
 
-    async def read(self) -> str:
+    def read(self) -> str:
         """Return which exports another node has now: all of them, or this raises."""
+        return asyncio.run(asyncio.wait_for(self._read(), PATIENCE))
+
+    async def _read(self) -> str:
         async with self.fleet.bus.open() as kv:
             found = await kv.get(INVENTORY + self.member.name)
             assert found is not None
@@ -106,16 +110,14 @@ def _summary(packed: Packed) -> ExportsSummary:
     return ExportsSummary(count=packed.count, digest=packed.digest, size=len(packed.data))
 
 
-async def test_whoever_dies_while_publishing_leaves_old_or_new(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+def test_whoever_dies_while_publishing_leaves_old_or_new(fleet: Fleet, tmp_path: Path) -> None:
     (member,) = fleet.add("a")
     rig = Publishing(fleet, member, tmp_path / "reader")
     rig.offer()
     assert rig.publish().returncode == 0
     there = rig.offer()
     totals = rig.calls()
-    assert await rig.read() == there
+    assert rig.read() == there
     killed = 0
     for call, sample in CALLS.items():
         total = totals[call]
@@ -125,10 +127,10 @@ async def test_whoever_dies_while_publishing_leaves_old_or_new(
             offered = rig.offer()
             done = rig.publish("-e", f"inject={call}:signal=KILL:when={number}")
             killed += done.returncode == -9
-            found = await rig.read()
+            found = rig.read()
             assert found in (there, offered), f"{call} {number} of {total}: {done.stderr}"
             there = found
     assert killed > len(CALLS)
     last = rig.offer()
     assert rig.publish().returncode == 0  # whatever the dead left
-    assert await rig.read() == last
+    assert rig.read() == last

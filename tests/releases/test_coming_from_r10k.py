@@ -1,57 +1,22 @@
 """The session in docs/coming-from-r10k.md is true: it is run here, and says what the page says."""
 
-import re
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.rigs.forge import IDENTITY, Forge, klass
 from tests.rigs.module_forge import ModuleForge, archive
-from tests.rigs.node import PATIENCE, REPOSITORY, Node
+from tests.rigs.node import Node
+from tests.rigs.sessions import plain, session, typed
 
-PAGE = REPOSITORY / "docs" / "coming-from-r10k.md"
-ADMIN, NODE = "$ ", "web01# "
+PAGE = "coming-from-r10k.md"
+PROMPTS = ADMIN, NODE = "$ ", "web01# "
 HOST = "https://git.example.com"
 NTP = """\
 class ntp(Array[String] $servers = ['pool.ntp.org']) {
   notify { "ntp asks ${servers.join(' and ')}": }
 }
 """
-
-
-def session(page: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the prompt of each command of a page's console blocks, the command, what it says."""
-    text = "".join(re.findall(r"```console\n(.*?)```", page, flags=re.DOTALL))
-    for part in re.split(rf"^(?={re.escape(ADMIN)}|{NODE})", text, flags=re.MULTILINE):
-        if part:
-            head, _, said = part.partition("\n")
-            prompt = ADMIN if head.startswith(ADMIN) else NODE
-            yield prompt, head.removeprefix(prompt), said.splitlines()
-
-
-def plain(lines: list[str]) -> list[str]:
-    """Return what does not differ from day to day, nor from machine to machine."""
-    found = []
-    for line in lines:
-        if "Facter" in line:
-            continue
-        # On a terminal, as on the page, a run begins with a short line.
-        text = re.sub(r"^# .*puppet apply .*", "# puppet apply", line)
-        text = re.sub(r"\b[0-9a-f]{12,64}\b", "ID", text)
-        text = re.sub(r"\d{8}T\d{6}\.\d{6}Z-[0-9a-f]{4}", "RUN", text)
-        text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", text)
-        text = re.sub(r"\b\d+(\.\d+)?( s|s| seconds)\b", "SPAN", text)
-        text = re.sub(r"Puppet \d+\.\d+\.\d+", "Puppet", text)
-        text = re.sub(r"catalog for \S+", "catalog for NODE", text)
-        # Puppet 8 says of a noop what it would do, Puppet 7 what differs.
-        text = re.sub(
-            r"current_value 'absent', should be ('.*' \(noop\))", r"defined 'message' as \1", text
-        )
-        found.append(re.sub(r"  +", "  ", text).rstrip())
-    return [line for line in found if line]
 
 
 @pytest.fixture
@@ -65,7 +30,7 @@ def repositories(node: Node, forge: Forge, tmp_path: Path) -> Path:
     modules.files["puppetlabs-ntp-10.1.0.tar.gz"] = ntp
     forge.repo("apt").commit({"manifests/init.pp": klass("apt", "apt of ours")})
     control = forge.repo("control")
-    _, _, said = next(session(PAGE.read_text()))
+    _, _, said = next(session(PAGE, PROMPTS))
     control.commit(
         {
             "Puppetfile": "\n".join(said).replace(HOST, f"file://{forge.path}") + "\n",
@@ -99,22 +64,7 @@ def repositories(node: Node, forge: Forge, tmp_path: Path) -> Path:
 
 def test_the_session_is_true(node: Node, forge: Forge, repositories: Path) -> None:
     url = f"file://{forge.path}"
-    for prompt, command, said in session(PAGE.read_text()):
+    for prompt, command, said in session(PAGE, PROMPTS):
         root = node.root / "maker" if prompt == ADMIN else node.root
-        line = command.replace("/etc/puppet", str(root))
-        done = subprocess.run(
-            ["sh", "-c", f'localpuppet() {{ "{sys.executable}" -m localpuppet "$@"; }}\n{line}'],
-            cwd=repositories,
-            env={
-                **node.environment(PYTHONPATH=str(REPOSITORY)),
-                **IDENTITY,
-                "LOCALPUPPET_ROOT": str(root),
-            },
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=PATIENCE,
-        )
-        shown = done.stdout.replace(str(root), "/etc/puppet").replace(url, HOST)
-        assert plain(shown.splitlines()) == plain(said), command
+        told = typed(node, command, root=root, directory=repositories, **IDENTITY)
+        assert plain(told.replace(url, HOST).splitlines()) == plain(said), command

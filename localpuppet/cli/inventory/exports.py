@@ -98,7 +98,7 @@ def _propose(node: NodeWiring, offers: "list[Offer]", *, as_json: bool) -> None:
     found = proposed(offers, me=name, policy=policy)
     asked = ExportsWiring(node).would_take(name)
     if asked and not as_json:  # beside the lines, which somebody may send into the file
-        render.Silent().note(would_take(asked))
+        render.say(would_take(asked), err=True)
     if as_json:
         collectors = [one.to_dict() for one in asked]
         render.emit_json({"schema": 1, "lines": found, "collectors": collectors})

@@ -1,0 +1,78 @@
+"""Sessions in the pages of docs/: commands and what they say, so that a test can run them."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from tests.rigs.node import PATIENCE, REPOSITORY, Node
+
+# Where a page has the root of its nodes.
+ROOT = "/etc/puppet"
+
+
+def session(page: str, prompts: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield the prompt of each command of a page's console blocks, the command, what it says.
+
+    Args:
+        page: The name of a page.
+        prompts: What commands stand behind.
+    """
+    text = (REPOSITORY / "docs" / page).read_text("utf-8")
+    blocks = "".join(re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL))
+    for part in re.split(f"^(?={'|'.join(map(re.escape, prompts))})", blocks, flags=re.MULTILINE):
+        if part:
+            head, _, said = part.partition("\n")
+            prompt = next(one for one in prompts if head.startswith(one))
+            yield prompt, head.removeprefix(prompt), said.splitlines()
+
+
+def typed(node: Node, command: str, *, root: Path, directory: Path, **more: str) -> str:
+    """Return what a command says to who types it on a node, with the root that pages have.
+
+    Args:
+        node: The node.
+        command: As it stands in a page.
+        root: The root that it is for.
+        directory: Where it is typed.
+        more: More of its environment.
+    """
+    line = command.replace(ROOT, str(root))
+    done = subprocess.run(
+        ["sh", "-c", f'localpuppet() {{ "{sys.executable}" -m localpuppet "$@"; }}\n{line}'],
+        cwd=directory,
+        env={
+            **node.environment(PYTHONPATH=str(REPOSITORY), **more),
+            "LOCALPUPPET_ROOT": str(root),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    return done.stdout.replace(str(root), ROOT)
+
+
+def plain(lines: Iterable[str]) -> list[str]:
+    """Return what does not differ from day to day, nor from machine to machine."""
+    found = []
+    for line in lines:
+        if "Facter" in line:
+            continue
+        # On a terminal, as on the page, a run begins with a short line.
+        text = re.sub(r"^# .*puppet apply .*", "# puppet apply", line)
+        text = re.sub(r"\b[0-9a-f]{12,64}\b", "ID", text)
+        text = re.sub(r"\d{8}T\d{6}\.\d{6}Z-[0-9a-f]{4}", "RUN", text)
+        text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", text)
+        text = re.sub(r"\b\d+(\.\d+)?( s|s| seconds)\b", "SPAN", text)
+        text = re.sub(r"revision \d+", "revision N", text)
+        text = re.sub(r"Puppet \d+\.\d+\.\d+", "Puppet", text)
+        text = re.sub(r"\b(catalog for|on node) \S+", r"\1 NODE", text)
+        # Puppet 8 says of a noop what it would do, Puppet 7 what differs.
+        text = re.sub(
+            r"current_value 'absent', should be ('.*' \(noop\))", r"defined 'message' as \1", text
+        )
+        found.append(re.sub(r"  +", "  ", text).rstrip())
+    return [line for line in found if line]
