@@ -145,4 +145,6 @@ def _short(status: Status | None) -> dict[str, Any] | None:
         "noop": status.noop,
         "category": str(category(status)),
         "reason": public_reason(status),
+        "corrective": status.corrective,
+        "fault": None if status.fault is None else dict(status.fault),
     }

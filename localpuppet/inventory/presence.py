@@ -24,6 +24,7 @@ FAREWELL_TTL = 3.0
 _TEXTS = ("node", "state")
 _TEXTS_OR_NULL = ("at", "version", "cause", "release")
 _OF_LAST = ("run", "app", "outcome", "finished_at", "reason")
+_OF_FAULT = ("error", "resource", "place")
 _OF_HOLD = ("owner", "reason", "since", "until")
 
 
@@ -43,7 +44,11 @@ def form_problem(told: Mapping[str, Json]) -> str | None:
     every = told.get("every")
     if every is not None and (not isinstance(every, int | float) or isinstance(every, bool)):
         return _wrong("every", every)
+    fault = (last or {}).get("fault")
+    if fault is not None and not isinstance(fault, dict):
+        return _wrong("fault", fault)
     found = _first_not_text(told, _TEXTS, _TEXTS_OR_NULL) or _first_not_text(last, (), _OF_LAST)
+    found = found or _first_not_text(fault, (), _OF_FAULT)
     for hold in holds:
         found = found or _first_not_text(hold if isinstance(hold, dict) else {}, (), _OF_HOLD)
     return found or _no_time(last)

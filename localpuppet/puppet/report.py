@@ -4,12 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localpuppet.errors import StateError
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import joined
 from localpuppet.formats.times import parse_time
+
+if TYPE_CHECKING:
+    from localpuppet.puppet.fault import Fault
 
 MAX_REASON = 300
 
@@ -38,6 +41,9 @@ class Report:
         seconds: Times by name (`config_retrieval`, `total`, …).
         first_failed: The resource that failed first, where it stands and what it said, in one
             line; empty when none failed.
+        fault: The same as it may leave the node.
+        corrective: Whether something was, or in noop would be, put back as an earlier run left it.
+            'puppet apply' of Puppet 7 and 8 keeps no values to tell that by, and says false.
     """
 
     status: str
@@ -47,6 +53,8 @@ class Report:
     resources: Resources
     seconds: Mapping[str, float]
     first_failed: str = ""
+    fault: "Fault | None" = None
+    corrective: bool = False
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Report":
@@ -58,11 +66,14 @@ class Report:
         Raises:
             ValueError: It is not one.
         """
+        from localpuppet.puppet.fault import Fault  # whoever only reads a record does not need it
+
         try:
             metrics = raw["metrics"]
             counts = {row[0]: int(row[2]) for row in metrics.get("resources", {}).get("values", [])}
             fields = Resources.__dataclass_fields__
             seconds = {row[0]: float(row[2]) for row in metrics.get("time", {}).get("values", [])}
+            failed = _first_failed(raw.get("resource_statuses") or {})
             return cls(
                 status=str(raw["status"]),
                 noop=bool(raw.get("noop", False)),
@@ -70,21 +81,29 @@ class Report:
                 time=str(raw["time"]),
                 resources=Resources(**{key: counts.get(key, 0) for key in fields}),
                 seconds=seconds,
-                first_failed=_first_failed(raw.get("resource_statuses") or {}),
+                first_failed="" if failed is None else _shown(failed),
+                fault=None if failed is None else Fault.of_resource(failed, _message(failed)),
+                corrective=bool(raw.get("corrective_change", False)),
             )
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ValueError(f"not a Puppet report: {error!r}") from error
 
 
-def _first_failed(statuses: Mapping[str, Any]) -> str:
+def _first_failed(statuses: Mapping[str, Any]) -> Mapping[str, Any] | None:
     failed = [raw for raw in statuses.values() if raw.get("failed") or raw.get("failed_to_restart")]
-    if not failed:
-        return ""
-    first = min(failed, key=lambda raw: str(raw.get("time", "")))
-    said = [event for event in first.get("events") or () if event.get("status") == "failure"]
-    place = f" ({place_of(first)})" if first.get("file") else ""
-    message = f": {said[0].get('message')}" if said else ""
-    return joined(f"{first.get('resource')}{place}{message}")[:MAX_REASON]
+    return min(failed, key=lambda raw: str(raw.get("time", "")), default=None)
+
+
+def _shown(failed: Mapping[str, Any]) -> str:
+    place = f" ({place_of(failed)})" if failed.get("file") else ""
+    message = _message(failed)
+    said = f": {message}" if message else ""
+    return joined(f"{failed.get('resource')}{place}{said}")[:MAX_REASON]
+
+
+def _message(failed: Mapping[str, Any]) -> str:
+    said = [event for event in failed.get("events") or () if event.get("status") == "failure"]
+    return str(said[0].get("message") or "") if said else ""
 
 
 def place_of(resource: Mapping[str, Any]) -> str:

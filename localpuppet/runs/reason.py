@@ -72,8 +72,8 @@ def public_reason(status: Status) -> str:
 
 
 def published(status: Status) -> Status:
-    """Return a status as it may leave the node."""
-    return replace(status, reason=public_reason(status))
+    """Return a status as it may leave the node, and as an older version there can read it."""
+    return replace(status, reason=public_reason(status), corrective=False, fault=None)
 
 
 def _counted(count: int) -> str:

@@ -205,6 +205,7 @@ def _check_types(status: "Status") -> None:
         status.puppet_started,
         status.noop_pending,
         status.warm,
+        status.corrective,
     )
     sound = (
         all(isinstance(text, str) for text in texts)
@@ -212,7 +213,7 @@ def _check_types(status: "Status") -> None:
         and all(isinstance(flag, bool) for flag in flags)
         and all(
             part is None or isinstance(part, dict)
-            for part in (status.supervisor, status.puppet, status.puppet_seconds)
+            for part in (status.supervisor, status.puppet, status.puppet_seconds, status.fault)
         )
     )
     if not sound:
@@ -251,6 +252,8 @@ class Status:
         work_tree: The directory that was tried in place of a release; empty for a release.
         warm: Whether the fork server made Puppet's process.
         cold_reason: Why not, where it was to; empty elsewhere.
+        corrective: Whether what it changed had been changed behind Puppet's back.
+        fault: What failed first, as `puppet.fault.Fault` has it; `None` where nothing did.
     """
 
     id: RunId
@@ -274,6 +277,8 @@ class Status:
     work_tree: str = ""
     warm: bool = False
     cold_reason: str = ""
+    corrective: bool = False
+    fault: Mapping[str, str] | None = None
 
     @property
     def whole(self) -> bool:
@@ -293,7 +298,7 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         said = {"schema": SCHEMA, **asdict(self)}
-        for name in ("work_tree", "warm", "cold_reason"):
+        for name in ("work_tree", "warm", "cold_reason", "corrective", "fault"):
             if not said[name]:
                 del said[name]  # as it was written before there was such a thing
         return said
@@ -327,7 +332,10 @@ class Status:
         self, verdict: Verdict, ending: Ending, *, at: datetime, seconds: float
     ) -> "Status":
         """Return this status closed."""
+        from localpuppet.puppet.fault import Fault  # whoever only reads a record does not need it
+
         report = ending.report
+        fault = report.fault if report else Fault.of_message(ending.last_error)
         return replace(
             self,
             state=State.FINISHED,
@@ -341,6 +349,8 @@ class Status:
             noop_pending=report.noop_pending if report else False,
             resources=report.resources if report else None,
             puppet_seconds=dict(report.seconds) if report else None,
+            corrective=report.corrective if report else False,
+            fault=fault.to_dict() if fault and not verdict.outcome.success else None,
         )
 
     def interrupted(self, reason: str) -> "Status":

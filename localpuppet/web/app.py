@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localpuppet.errors import LocalpuppetError
 from localpuppet.web.doors import ENTER, HEADERS, METHODS, Doors
+from localpuppet.web.lists.asked import LISTS
 from localpuppet.web.pages import Pages, Parts
 from localpuppet.web.showing import HERE
 
@@ -36,8 +37,6 @@ def application(parts: Parts) -> ASGIApp:
     shown = Starlette(
         routes=[
             Route("/", pages.overview),
-            Route("/nodes", pages.nodes),
-            Route("/nodes.{form}", pages.nodes_file),
             Route(node, pages.node),
             Route(node + "/runs/{run}", pages.run),
             Route("/kicks", pages.kicks),
@@ -45,6 +44,8 @@ def application(parts: Parts) -> ASGIApp:
             Route("/bus", pages.bus),
             Route("/events", pages.events),
             Route(ENTER, pages.enter),
+            *(Route(path, pages.lists.page) for path in LISTS),
+            *(Route(path + ".{form}", pages.lists.file) for path in LISTS),
             Mount("/static", StaticFiles(directory=HERE / "static")),
         ],
         exception_handlers={LocalpuppetError: refused, HTTPException: refused},

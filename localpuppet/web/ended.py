@@ -25,6 +25,7 @@ class Ended:
         kind: How.
         app: The release.
         why: The reason, one line; empty where there is nothing to say.
+        fault: The key of what went wrong, see `Row.fault`; empty where nothing did.
     """
 
     node: str
@@ -33,6 +34,7 @@ class Ended:
     kind: Kind
     app: str
     why: str
+    fault: str = ""
 
     @classmethod
     def of(cls, row: Row) -> "Ended | None":
@@ -40,7 +42,13 @@ class Ended:
         if row.ended is None or not row.run:
             return None
         return cls(
-            node=row.node, run=row.run, at=row.ended, kind=row.kind, app=row.app, why=row.why
+            node=row.node,
+            run=row.run,
+            at=row.ended,
+            kind=row.kind,
+            app=row.app,
+            why=row.why,
+            fault=row.fault,
         )
 
 
@@ -78,7 +86,7 @@ def strip(counts: Mapping[tuple[int, Kind], int], *, now: float) -> tuple[Bar, .
     for hour in range(last - HOURS + 1, last + 1):
         said = {GOOD: 0, CHANGED: 0, BAD: 0}
         for kind in Kind:
-            part = BAD if kind.bad else CHANGED if kind is Kind.CHANGED else GOOD
+            part = BAD if kind.bad else CHANGED if kind in (Kind.CHANGED, Kind.CORRECTED) else GOOD
             said[part] += counts.get((hour, kind), 0)
         bars.append(Bar(begin=hour * HOUR, **said))
     return tuple(bars)

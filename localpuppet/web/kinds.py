@@ -26,6 +26,7 @@ class Kind(StrEnum):
     INTERRUPTED = "interrupted"
     CANCELLED = "cancelled"
     CHANGED = "changed"
+    CORRECTED = "corrected"
     UNCHANGED = "unchanged"
     NOOP_PENDING = "noop pending"
     NOOP_CLEAN = "noop clean"
@@ -47,7 +48,6 @@ _BY_OUTCOME = {
     Outcome.TIMED_OUT: Kind.TIMED_OUT,
     Outcome.CANCELLED: Kind.CANCELLED,
     Outcome.INTERRUPTED: Kind.INTERRUPTED,
-    Outcome.CHANGED: Kind.CHANGED,
 }
 
 
@@ -64,6 +64,8 @@ def kind_of(last: Mapping[str, Json]) -> Kind:
     why = last.get("category")
     if outcome is Outcome.FAILED:
         return Kind.COMPILE_FAILED if why == Category.NO_REPORT.value else Kind.FAILED
+    if outcome is Outcome.CHANGED:
+        return Kind.CORRECTED if last.get("corrective") is True else Kind.CHANGED
     if outcome is Outcome.UNCHANGED and last.get("noop") is True:
         return Kind.NOOP_PENDING if why == Category.NOOP_PENDING.value else Kind.NOOP_CLEAN
     return _BY_OUTCOME.get(outcome, Kind.UNCHANGED)

@@ -4,6 +4,8 @@ Owns: `web/fleet.sqlite` in the state directory. Refuses to know: the bus, who i
 
 Invariants:
 
+- A mistake is kept as long as one of its runs would be; of all at most `MOST_FAULTS`, those that
+  were seen last.
 - A run is kept once, as it was told first, for `KEPT` seconds; of one node at most `MOST_RUNS`, the
   newest, so that no node fills the disk.
 - What was written survives a kill -9; a file that cannot be read is an error and never looks empty.
@@ -23,6 +25,7 @@ from localpuppet.web.row import Row
 
 FILE = Path("web", "fleet.sqlite")
 MOST_RUNS = 20_000
+MOST_FAULTS = 5_000
 # Rows after which no further node's are taken away together: a writer waits for that.
 TOGETHER = 10_000
 _VERSION = 1
@@ -35,6 +38,9 @@ CREATE TABLE IF NOT EXISTS runs (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS hours (
     hour INTEGER NOT NULL, kind TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (hour, kind)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS faults (
+    fault TEXT PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, as_of REAL) STRICT;
 INSERT OR IGNORE INTO state VALUES (1, NULL);
@@ -170,6 +176,16 @@ class Memory:
             )
             return {(hour, Kind(kind)): runs for hour, kind, runs in found}
 
+    def faults(self) -> Mapping[str, tuple[float, float]]:
+        """Return when each mistake was seen first and last: seconds since 1970, by `Row.fault`.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            found = connection.execute("SELECT fault, first, last FROM faults")
+            return {fault: (first, last) for fault, first, last in found}
+
     def prune(self) -> bool:
         """Take away some of what is too old; return whether there may be more.
 
@@ -179,6 +195,12 @@ class Memory:
         oldest = self._now() - KEPT
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM hours WHERE hour < ?", (int(oldest // HOUR),))
+            connection.execute("DELETE FROM faults WHERE last < ?", (oldest,))
+            connection.execute(
+                "DELETE FROM faults WHERE fault NOT IN"
+                " (SELECT fault FROM faults ORDER BY last DESC LIMIT ?)",
+                (MOST_FAULTS,),
+            )
             away = 0
             for (node,) in connection.execute(_NAMES).fetchall():
                 # By its id, which begins with its time: an index by time would be a third of all.
@@ -204,6 +226,12 @@ def _note(connection: Connection, one: Ended) -> None:
         "INSERT INTO hours VALUES (?, ?, 1) ON CONFLICT (hour, kind) DO UPDATE SET runs = runs + 1",
         (int(one.at // HOUR), str(one.kind)),
     )
+    if one.fault:
+        connection.execute(
+            "INSERT INTO faults VALUES (?1, ?2, ?2) ON CONFLICT (fault) DO UPDATE"
+            " SET first = min(first, ?2), last = max(last, ?2)",
+            (one.fault, one.at),
+        )
     connection.execute(
         "DELETE FROM runs WHERE node = ?1 AND run <= (SELECT run FROM runs WHERE node = ?1"
         " ORDER BY run DESC LIMIT 1 OFFSET ?2)",

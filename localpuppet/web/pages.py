@@ -16,16 +16,19 @@ from localpuppet.machine.ports import Clock
 from localpuppet.orchestrator.roles.drawing import draw
 from localpuppet.orchestrator.roles.links import Links
 from localpuppet.orchestrator.roles.relations import relations
-from localpuppet.web import choosing, exporting
-from localpuppet.web.asked import ORDERS, Asked
 from localpuppet.web.asking import Inventory, Reports
 from localpuppet.web.doors import Doors, Refusal
 from localpuppet.web.ended import HOUR, HOURS, Ended, strip
 from localpuppet.web.facts_tree import tree_of
 from localpuppet.web.fleet import Fleet
+from localpuppet.web.listing import Kept, Listing
+from localpuppet.web.lists.asked import FAILURES, OVERVIEW, Asked
+from localpuppet.web.lists.choosing import MOST, overview
+from localpuppet.web.lists.failures import failures
 from localpuppet.web.live import Live
 from localpuppet.web.memory import Memory
 from localpuppet.web.pictures import picture
+from localpuppet.web.problems import NotThereError
 from localpuppet.web.report import Report
 from localpuppet.web.row import Row
 from localpuppet.web.showing import Showing
@@ -36,7 +39,6 @@ RUNS = 50
 PATIENCE = 0.5
 # Nodes that are named of those which make one run, or which it makes run.
 MOST_NAMES = 100
-_FORMS = {"csv": "text/csv", "json": "application/json", "txt": "text/plain"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +64,6 @@ class Parts:
     clock: Clock
 
 
-class NotThereError(LocalpuppetError):
-    """There is nothing at this address."""
-
-
 class Pages:
     """The views.
 
@@ -77,59 +75,35 @@ class Pages:
         self._parts = parts
         self._showing = Showing(parts.fleet, parts.clock)
         self._together = Together(parts.fleet, parts.clock)
+        kept = Kept(
+            fleet=parts.fleet, memory=parts.memory, inventory=parts.inventory, clock=parts.clock
+        )
+        self.lists = Listing(kept, self._showing, self._together)
 
     async def overview(self, request: Request) -> Response:
         """Show how the fleet is."""
         return await self._together.answer(request, self._overview)
 
     async def _overview(self, request: Request) -> Response:
-        asked = Asked.parse(request.query_params)
+        asked = Asked.parse(request.query_params, OVERVIEW)
         now, parts = self._now(), self._parts
-        names, problem = await self._names(asked)
+        names, problem = await self.lists.names(asked)
         # A fleet that could not be asked is not an empty one.
-        found = choosing.overview([] if problem else parts.fleet.rows, names=names, now=now)
+        rows = [] if problem else parts.fleet.rows
+        found = overview(rows, names=names, now=now)
+        newest = Asked.parse({"sort": "-last"}, FAILURES)
+        mistakes = failures(rows, newest, names=names, seen={}, now=now)
         bars = strip(await asyncio.to_thread(parts.memory.hours, now - HOUR * (HOURS - 1)), now=now)
         return self._showing.page(
             "overview.html",
             asked=asked,
             found=found,
+            mistakes=mistakes,
+            most_mistakes=MOST,
             bars=bars,
             most=max((bar.total for bar in bars), default=0),
             problem=problem,
         )
-
-    async def nodes(self, request: Request) -> Response:
-        """List nodes."""
-        return await self._together.answer(request, self._nodes)
-
-    async def _nodes(self, request: Request) -> Response:
-        asked = Asked.parse(request.query_params)
-        names, problem = await self._names(asked)
-        rows = [] if problem else self._chosen(asked, names)
-        return self._showing.page(
-            "nodes.html",
-            asked=asked,
-            page=choosing.paged(rows, asked.page),
-            orders=ORDERS,
-            problem=problem,
-            known=bool(self._parts.fleet.rows),
-        )
-
-    async def nodes_file(self, request: Request) -> Response:
-        """Send the whole filtered list as a file."""
-        asked = Asked.parse(request.query_params)
-        names = await self._parts.inventory.names(asked.q)
-        form = request.path_params["form"]
-        if form not in _FORMS:
-            raise NotThereError(f"lists are there as {', '.join(_FORMS)}")
-        rows = self._chosen(asked, names)
-        text = {
-            "csv": exporting.as_csv,
-            "json": lambda rows: exporting.as_json(rows, as_of=self._parts.fleet.as_of),
-            "txt": exporting.as_names,
-        }[form](rows)
-        headers = {"content-disposition": f'attachment; filename="nodes.{form}"'}
-        return Response(text, media_type=f"{_FORMS[form]}; charset=utf-8", headers=headers)
 
     async def node(self, request: Request) -> Response:
         """Show a node."""
@@ -231,15 +205,6 @@ class Pages:
 
     def _now(self) -> float:
         return self._parts.clock.now().timestamp()
-
-    async def _names(self, asked: Asked) -> tuple[frozenset[str] | None, str]:
-        try:
-            return await self._parts.inventory.names(asked.q), ""
-        except LocalpuppetError as error:
-            return frozenset(), str(error)
-
-    def _chosen(self, asked: Asked, names: frozenset[str] | None) -> list[Row]:
-        return choosing.chosen(self._parts.fleet.rows, asked, names=names, now=self._now())
 
     async def _links(self, name: NodeName) -> tuple[Sequence[str], Sequence[str], str]:
         try:

@@ -7,7 +7,9 @@ Invariant: no text is longer than `MAX_TEXT`, and none holds a control or bidi c
 said it.
 """
 
+import hashlib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -22,6 +24,9 @@ from localpuppet.web.kinds import Kind, due, kind_of
 MAX_TEXT = 300
 MAX_HOLDS = 8
 MAX_ROLES = 16
+# Digits of the name of a fault.
+FAULT = 16
+_NUMBER = re.compile(r"\d+")
 # Seconds by which the clock of a node may be before ours.
 AHEAD = 300.0
 SILENT, NOT_TRUSTED, ON_HOLD = "silent", "not trusted", "on hold"
@@ -51,6 +56,10 @@ class Row:
         node: Its name.
         state: One of `STATES`.
         kind: How its last run ended.
+        error: What went wrong first, without what differs from node to node; empty where nothing
+            did, and where the node is of a version that does not tell.
+        resource: Type and title of the resource that failed first; empty where none did.
+        place: File and line of that; empty if unknown.
         why: The reason of that, or why the node is not trusted; one line.
         cause: What the run that is on is for.
         app: The release of the last run.
@@ -66,6 +75,9 @@ class Row:
     node: str
     state: str = SILENT
     kind: Kind = Kind.NONE
+    error: str = ""
+    resource: str = ""
+    place: str = ""
     why: str = ""
     cause: str = ""
     app: str = ""
@@ -92,11 +104,16 @@ class Row:
         last = status.get("last")
         last = last if isinstance(last, dict) else {}
         kind = kind_of(last)
+        fault = last.get("fault")
+        fault = fault if isinstance(fault, dict) and kind.bad else {}
         holds = status.get("holds")
         return cls(
             node=name,
             state=state if state in STATES else "idle",
             kind=kind,
+            error=_text(fault.get("error")),
+            resource=_text(fault.get("resource")),
+            place=_text(fault.get("place")),
             why=_text(last.get("reason")),
             cause=_text(status.get("cause")),
             app=_text(last.get("app")),
@@ -116,6 +133,20 @@ class Row:
         if self.every is None or self.ended is None or self.holds:
             return False
         return now - self.ended > due(NodeName(self.node), self.every)
+
+    @property
+    def mistake(self) -> str:
+        """Return what went wrong, in the same words on each node; empty where nothing did."""
+        if not self.kind.bad:
+            return ""
+        return self.error or _NUMBER.sub("…", self.why) or self.kind.value
+
+    @property
+    def fault(self) -> str:
+        """Return a short name of the mistake and its place; empty where nothing went wrong."""
+        if not self.kind.bad:
+            return ""
+        return hashlib.sha256(f"{self.mistake}\n{self.place}".encode()).hexdigest()[:FAULT]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -27,6 +27,7 @@ def test_words_of_puppets_stay_on_the_node(fleet: Fleet) -> None:
     nodes = a.run("nodes", "--json")
     (last,) = [node["last"] for node in nodes.json["nodes"] if node["node"] == b.name]
     assert last["category"] == "no_report"
+    assert last["fault"]["error"].startswith("…: parameter … expects a match for")
     assert last["run"] == b.node.runs()[-1]
     told = [nodes, a.run("status", "-n", b.name, "--json"), a.run("last-run", "-n", b.name)]
     for other in told:

@@ -97,6 +97,11 @@ def test_detailed_exit_codes_are_puppets(node: Node) -> None:
     assert node.run("apply", "--detailed-exitcodes").code == 6
     assert node.run("apply", "--detailed-exitcodes").code == 4
     assert node.run("apply").code == 1
+    assert node.status()["fault"] == {
+        "error": "… returned … instead of one of …",
+        "resource": "Exec[/bin/false]",
+        "place": "app/manifests/init.pp:2",
+    }
 
 
 def test_tags_and_options_for_puppet(node: Node) -> None:

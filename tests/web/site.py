@@ -50,6 +50,8 @@ def status(node: str, at: float, **more: Any) -> dict[str, Any]:
         "noop": False,
         "category": "",
         "reason": "",
+        "corrective": False,
+        "fault": None,
         **more.pop("last", {}),
     }
     return {

@@ -90,6 +90,22 @@ def test_no_node_fills_the_disk(memory: Memory, monkeypatch: pytest.MonkeyPatch)
     assert len(memory.runs("b", limit=9)) == 1
 
 
+def test_a_mistake_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
+    memory: Memory, now: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = [replace(ended(NOW - age, kind=Kind.FAILED), fault="x") for age in (50, 0, 99)]
+    memory.write([], ends)
+    memory.write([], [replace(ended(NOW, node="b"), fault="y"), *ends, ended(NOW, node="c")])
+    assert memory.faults() == {"x": (NOW - 99, NOW), "y": (NOW, NOW)}
+    monkeypatch.setattr(module, "MOST_FAULTS", 1)
+    memory.write([], [replace(ended(NOW + 1, node="b"), fault="z")])
+    memory.prune()
+    assert memory.faults() == {"z": (NOW + 1, NOW + 1)}
+    now.seconds += KEPT + 2
+    memory.prune()
+    assert memory.faults() == {}
+
+
 def test_a_damaged_memory_is_an_error_and_never_empty(memory: Memory, tmp_path: Path) -> None:
     memory.write([ROW], [])
     with sqlite3.connect(tmp_path / "web" / "fleet.sqlite") as connection:

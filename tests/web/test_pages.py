@@ -108,6 +108,28 @@ def test_lists_are_sorted_by_the_server_and_the_same_url_is_a_file(visitor: Test
     assert answer.headers["content-disposition"] == 'attachment; filename="nodes.csv"'
 
 
+def test_failures_are_a_row_a_mistake_with_all_its_nodes_behind_it(
+    site: Site, visitor: TestClient
+) -> None:
+    fault = {"error": "Could not find class …", "resource": "", "place": "web/init.pp:7"}
+    failed = {"outcome": "failed", "category": "no_report", "fault": fault}
+    site.tell(*(status(f"n{number:03}", site.now(), last=failed) for number in range(120)))
+    page = text(visitor, "/failures")
+    assert len(listed(page)) == 2  # and web02, of which nothing more is known
+    assert page.index("<b>120</b>") < page.index("<b>1</b>")
+    (url,) = re.findall(r'href="(/nodes\?fault=[0-9a-f]+)"><b>120</b>', page)
+    assert "1 to 100 of 120" in text(visitor, url)
+    assert len(text(visitor, url.replace("/nodes", "/nodes.txt")).splitlines()) == 120
+    (one, other) = json.loads(text(visitor, "/failures.json"))["failures"]
+    assert (one["count"], one["place"], len(one["nodes"])) == (120, "web/init.pp:7", 120)
+    assert text(visitor, "/failures.txt?name=web") == "web02\n"
+    assert other["nodes"] == ["web02"]
+    assert "could not parse" in text(visitor, "/failures?q=role%3D")
+    assert "No last run went wrong" in text(visitor, "/failures?name=db01")
+    assert "Could not find class …" in text(visitor, "/nodes/n001")
+    assert ">120 nodes</a>" in text(visitor, "/")
+
+
 def test_a_long_list_has_pages_and_its_file_has_all(site: Site, visitor: TestClient) -> None:
     site.tell(*(status(f"n{number:03}", site.now()) for number in range(250)))
     page = text(visitor, "/nodes?name=n0")
@@ -168,10 +190,18 @@ def test_the_picture_is_that_of_the_command_line(visitor: TestClient) -> None:
 
 def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> None:
     hold = {"owner": EVIL, "reason": EVIL, "until": None}
-    last = {"app": EVIL, "reason": EVIL, "outcome": "failed"}
+    fault = {"error": EVIL, "resource": EVIL, "place": EVIL}
+    last = {"app": EVIL, "reason": EVIL, "outcome": "failed", "fault": fault}
     site.tell(status("evil", site.now(), last=last, cause=EVIL, holds=[hold], state=EVIL))
     site.list_(entry("evil", at=site.now(), roles=(EVIL,), facts={EVIL: EVIL, "x": {EVIL: EVIL}}))
-    urls = ["/", "/nodes", "/nodes/evil", f"/nodes/evil/runs/{run_id(site.now())}", "/kicks"]
+    urls = [
+        "/",
+        "/nodes",
+        "/failures",
+        "/nodes/evil",
+        f"/nodes/evil/runs/{run_id(site.now())}",
+        "/kicks",
+    ]
     for url in [
         *urls,
         "/nodes?q=%3Cscript%3Ealert",
@@ -195,6 +225,7 @@ def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> 
         ("/nodes/web01/runs/x", 400),
         ("/nodes/web01?before=x", 400),
         ("/nodes.exe", 404),
+        ("/failures?is=late", 400),
         ("/static/..%2fpages.py", 404),
         ("/static/", 404),
         ("/elsewhere", 404),
@@ -216,7 +247,7 @@ def test_every_answer_has_the_headers(visitor: TestClient) -> None:
 
 def test_no_page_has_inline_script_style_or_another_origin(site: Site, visitor: TestClient) -> None:
     run = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
-    for url in ("/", "/nodes", "/nodes/lb01", run, "/kicks", "/elsewhere"):
+    for url in ("/", "/nodes", "/failures", "/nodes/lb01", run, "/kicks", "/elsewhere"):
         page = visitor.get(url).text
         assert not re.search(r"<style|\sstyle=|<script(?! src=\"/static/)|\son[a-z]+=", page), url
         assert not re.search(r"(?:src|href|action)=\"(?!/|\?|#)", page), url

@@ -41,6 +41,20 @@ def test_holds_are_few_and_a_bad_deadline_is_none() -> None:
     assert len(found.holds[0].reason) == MAX_TEXT
 
 
+def test_a_mistake_has_one_name_on_all_nodes_and_a_good_run_has_none() -> None:
+    fault = {"error": "Could not find class …", "resource": "", "place": "init.pp:3"}
+    bad = row(last={"outcome": "failed", "fault": fault})
+    assert (bad.mistake, bad.place) == ("Could not find class …", "init.pp:3")
+    elsewhere = row(last={"outcome": "failed", "fault": {**fault, "place": "init.pp:4"}})
+    assert bad.fault == row(last={"outcome": "failed", "fault": fault}).fault != elsewhere.fault
+    good = row(last={"outcome": "changed", "fault": fault})
+    assert (good.error, good.mistake, good.fault) == ("", "", "")
+    # A node of an older version tells only how many there were.
+    counts = [row(last={"outcome": "failed", "reason": f"{n} resources failed"}) for n in (2, 31)]
+    assert {one.mistake for one in counts} == {"… resources failed"}
+    assert len({one.fault for one in counts}) == 1
+
+
 @pytest.mark.parametrize("when", ["2999-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"])
 def test_a_time_that_cannot_be_is_taken_for_now(when: str) -> None:
     assert row(last={"finished_at": when}).ended == NOW

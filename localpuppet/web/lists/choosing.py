@@ -6,12 +6,13 @@ Owns: what each filter and order means. Refuses to know: URLs, HTML.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from localpuppet.web.asked import PAGE, Asked
 from localpuppet.web.kinds import Kind
+from localpuppet.web.lists.asked import PAGE, Asked
 from localpuppet.web.row import NOT_TRUSTED, ON_HOLD, Row
 
+T = TypeVar("T")
 # Rows of a part of the overview; the rest is a link away.
 MOST = 10
 _KINDS = {kind: place for place, kind in enumerate(Kind)}
@@ -25,7 +26,7 @@ _KEYS: dict[str, Callable[[Row], Any]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Generic[T]):
     """The rows of a page.
 
     Attributes:
@@ -35,7 +36,7 @@ class Page:
         pages: How many pages; at least 1.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[T]
     total: int
     first: int
     pages: int
@@ -50,7 +51,6 @@ class Overview:
         kinds: How many nodes ended their last run how, in the order of `Kind`; those of none left
             out.
         concerns: How many nodes are in which state, or late.
-        failed: Nodes whose last run is bad, the newest first; at most `MOST`.
         held: Nodes on hold, those first that are free first.
         late: Late nodes, the latest first.
         strangers: Nodes that are not trusted.
@@ -59,7 +59,6 @@ class Overview:
     total: int
     kinds: tuple[tuple[Kind, int], ...]
     concerns: dict[str, int]
-    failed: tuple[Row, ...]
     held: tuple[Row, ...]
     late: tuple[Row, ...]
     strangers: tuple[Row, ...]
@@ -76,13 +75,13 @@ def chosen(
         names: The nodes that the expression finds; `None` for all.
         now: Seconds since 1970, UTC.
     """
-    found = [row for row in rows if _wanted(row, asked, names, now)]
+    found = [row for row in rows if wanted(row, asked, names, now)]
     found.sort(key=lambda row: row.node)
     found.sort(key=_KEYS[asked.sort], reverse=asked.down)
     return found
 
 
-def paged(rows: Sequence[Row], page: int) -> Page:
+def paged(rows: Sequence[T], page: int) -> Page[T]:
     """Return a page of rows; beyond the last one there are none."""
     begin = (page - 1) * PAGE
     shown = rows[begin : begin + PAGE]
@@ -100,7 +99,6 @@ def overview(rows: Iterable[Row], *, names: Collection[str] | None, now: float) 
     kinds = Counter(row.kind for row in found)
     late = sorted((row for row in found if row.late(now)), key=lambda row: row.ended or 0.0)
     held = sorted((row for row in found if row.holds), key=_free)
-    bad = sorted((row for row in found if row.kind.bad), key=lambda row: -(row.ended or 0.0))
     strangers = sorted((row for row in found if row.state == NOT_TRUSTED), key=lambda row: row.node)
     return Overview(
         total=len(found),
@@ -110,18 +108,20 @@ def overview(rows: Iterable[Row], *, names: Collection[str] | None, now: float) 
             ON_HOLD: len(held),
             "late": len(late),
         },
-        failed=tuple(bad[:MOST]),
         held=tuple(held[:MOST]),
         late=tuple(late[:MOST]),
         strangers=tuple(strangers[:MOST]),
     )
 
 
-def _wanted(row: Row, asked: Asked, names: Collection[str] | None, now: float) -> bool:
+def wanted(row: Row, asked: Asked, names: Collection[str] | None, now: float) -> bool:
+    """Return whether a node is asked for; see `chosen`."""
     return (
         (names is None or row.node in names)
         and asked.name in row.node
         and asked.outcome in (None, row.kind)
+        and asked.release in ("", row.app)
+        and (not asked.fault or row.fault == asked.fault)
         and (not asked.is_ or _is(row, asked.is_, now))
     )
 

@@ -1,0 +1,133 @@
+"""The lists of the page, as views and as files.
+
+Owns: what each list is made from. Refuses to know: how rows are chosen (`lists`), who may look.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from localpuppet.errors import LocalpuppetError
+from localpuppet.machine.ports import Clock
+from localpuppet.web.asking import Inventory
+from localpuppet.web.fleet import Fleet
+from localpuppet.web.lists import asked as forms
+from localpuppet.web.lists import exporting
+from localpuppet.web.lists.asked import Asked, Form
+from localpuppet.web.lists.choosing import chosen, paged
+from localpuppet.web.lists.exporting import Table
+from localpuppet.web.lists.failures import failures
+from localpuppet.web.memory import Memory
+from localpuppet.web.problems import NotThereError
+from localpuppet.web.showing import Showing
+from localpuppet.web.together import Together
+
+# The nodes that an expression finds; `None` for all.
+Names = frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What lists are made from.
+
+    Attributes:
+        fleet: The rows.
+        memory: When mistakes were seen first.
+        inventory: Answers expressions.
+        clock: Time.
+    """
+
+    fleet: Fleet
+    memory: Memory
+    inventory: Inventory
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _List:
+    form: Form
+    template: str
+    rows: Callable[[Asked, Names], Awaitable[Sequence[Any]]]
+    table: Callable[[Sequence[Any]], Table]
+
+
+class Listing:
+    """The lists.
+
+    Args:
+        kept: What they are made from.
+        showing: Shows templates.
+        together: Has one answer for all who ask for the same.
+    """
+
+    def __init__(self, kept: Kept, showing: Showing, together: Together) -> None:
+        self._kept = kept
+        self._showing = showing
+        self._together = together
+        lists = (
+            _List(
+                form=forms.NODES,
+                template="nodes.html",
+                rows=self._nodes,
+                table=exporting.nodes_table,
+            ),
+            _List(
+                form=forms.FAILURES,
+                template="failures.html",
+                rows=self._failures,
+                table=exporting.failures_table,
+            ),
+        )
+        self._lists = {list_.form.path: list_ for list_ in lists}
+
+    async def page(self, request: Request) -> Response:
+        """Show a page of a list."""
+        return await self._together.answer(request, self._page)
+
+    async def _page(self, request: Request) -> Response:
+        list_ = self._lists[request.url.path]
+        asked = Asked.parse(request.query_params, list_.form)
+        names, problem = await self.names(asked)
+        # A fleet that could not be asked is not an empty one.
+        rows = [] if problem else await list_.rows(asked, names)
+        return self._showing.page(
+            list_.template,
+            asked=asked,
+            page=paged(rows, asked.page),
+            problem=problem,
+            known=bool(self._kept.fleet.rows),
+        )
+
+    async def file(self, request: Request) -> Response:
+        """Send the whole filtered list as a file."""
+        path, _, form = request.url.path.partition(".")
+        list_ = self._lists[path]
+        if form not in exporting.FORMS:
+            raise NotThereError(f"lists are there as {', '.join(exporting.FORMS)}")
+        asked = Asked.parse(request.query_params, list_.form)
+        names = await self._kept.inventory.names(asked.q)
+        media, written = exporting.FORMS[form]
+        text = written(list_.table(await list_.rows(asked, names)), self._kept.fleet.as_of)
+        headers = {"content-disposition": f'attachment; filename="{path[1:]}.{form}"'}
+        return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
+
+    async def names(self, asked: Asked) -> tuple[Names, str]:
+        """Return the nodes that an expression finds, and why it could not be asked."""
+        try:
+            return await self._kept.inventory.names(asked.q), ""
+        except LocalpuppetError as error:
+            return frozenset(), str(error)
+
+    async def _nodes(self, asked: Asked, names: Names) -> Sequence[Any]:
+        return chosen(self._kept.fleet.rows, asked, names=names, now=self._now())
+
+    async def _failures(self, asked: Asked, names: Names) -> Sequence[Any]:
+        seen = await asyncio.to_thread(self._kept.memory.faults)
+        return failures(self._kept.fleet.rows, asked, names=names, seen=seen, now=self._now())
+
+    def _now(self) -> float:
+        return self._kept.clock.now().timestamp()

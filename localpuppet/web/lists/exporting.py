@@ -1,0 +1,134 @@
+"""A list as a file: CSV, JSON, or one name a line.
+
+Owns: the columns, and that no program takes a cell for a formula. Refuses to know: who asked.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from localpuppet.formats.times import show_time
+from localpuppet.formats.values import Json
+from localpuppet.web.lists.failures import Failure
+from localpuppet.web.row import Row
+
+# What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A list.
+
+    Attributes:
+        name: Of what.
+        columns: Their names.
+        records: By the columns' names; `None` is an empty cell, an array one with spaces.
+        names: The nodes that the list is about.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    records: Sequence[Mapping[str, Json]]
+    names: Sequence[str]
+
+
+def nodes_table(rows: Sequence[Row]) -> Table:
+    """Return nodes as a table."""
+    return Table(
+        name="nodes",
+        columns=(
+            *("node", "state", "outcome", "ended", "release", "roles", "why", "run"),
+            *("error", "resource", "place"),
+        ),
+        records=[
+            {
+                "node": row.node,
+                "state": row.state,
+                "outcome": str(row.kind),
+                "ended": shown(row.ended),
+                "release": row.app,
+                "roles": [*row.roles],
+                "why": row.why,
+                "run": row.run,
+                "error": row.error,
+                "resource": row.resource,
+                "place": row.place,
+            }
+            for row in rows
+        ],
+        names=[row.node for row in rows],
+    )
+
+
+def failures_table(failures: Sequence[Failure]) -> Table:
+    """Return failures as a table; the names are those of all their nodes, sorted."""
+    return Table(
+        name="failures",
+        columns=("error", "resource", "place", "count", "first", "last", "outcomes", "nodes"),
+        records=[
+            {
+                "error": one.error,
+                "resource": one.resource,
+                "place": one.place,
+                "count": len(one.nodes),
+                "first": shown(one.first),
+                "last": shown(one.last),
+                "outcomes": [str(kind) for kind in one.kinds],
+                "nodes": [*one.nodes],
+            }
+            for one in failures
+        ],
+        names=sorted({name for one in failures for name in one.nodes}),
+    )
+
+
+def as_csv(table: Table) -> str:
+    """Return a table as CSV with a head; a cell that begins like a formula gets an apostrophe."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(table.columns)
+    for record in table.records:
+        writer.writerow([_neutral(_cell(record[column])) for column in table.columns])
+    return text.getvalue()
+
+
+def as_json(table: Table, *, as_of: float | None) -> str:
+    """Return a table as JSON.
+
+    Args:
+        table: Which.
+        as_of: When the bus last answered: seconds since 1970; `None` where it never did.
+    """
+    told = {"schema": 1, "as_of": shown(as_of), table.name: table.records}
+    return json.dumps(told, indent=1)
+
+
+def as_names(names: Iterable[str]) -> str:
+    """Return names, one a line."""
+    return "".join(f"{name}\n" for name in names)
+
+
+FORMS: Mapping[str, tuple[str, Callable[[Table, float | None], str]]] = {
+    "csv": ("text/csv", lambda table, _: as_csv(table)),
+    "json": ("application/json", lambda table, as_of: as_json(table, as_of=as_of)),
+    "txt": ("text/plain", lambda table, _: as_names(table.names)),
+}
+
+
+def shown(seconds: float | None) -> str | None:
+    """Return a time as files have it; `None` for none."""
+    return None if seconds is None else show_time(datetime.fromtimestamp(seconds, UTC))
+
+
+def _cell(value: Json) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _neutral(cell: str) -> str:
+    return f"'{cell}" if cell.startswith(_FORMULA) else cell

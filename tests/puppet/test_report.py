@@ -1,0 +1,37 @@
+"""Puppet's own report: what of it is taken."""
+
+from typing import Any
+
+import pytest
+
+from localpuppet.puppet.fault import Fault
+from localpuppet.puppet.report import Report
+
+WHEN = "2026-11-20T14:03:12Z"
+
+
+def raw(**more: Any) -> dict[str, Any]:
+    return {"status": "changed", "time": WHEN, "metrics": {}, "resource_statuses": {}, **more}
+
+
+def test_a_correction_is_told_apart_from_a_change() -> None:
+    assert Report.from_dict(raw(corrective_change=True)).corrective
+    assert not Report.from_dict(raw(corrective_change=False)).corrective
+    assert not Report.from_dict(raw()).corrective
+
+
+def test_the_resource_that_failed_first_is_the_fault() -> None:
+    event = {"status": "failure", "message": "'/bin/x s3cret' returned 1 instead of one of [0]"}
+    late = {"resource": "Exec[b]", "failed": True, "time": "2026-11-20T14:03:14Z", "events": []}
+    early = {"resource": "Exec[a]", "failed": True, "time": WHEN, "events": [event]}
+    fine = {"resource": "Exec[c]", "failed": False, "time": "2026-11-20T14:03:11Z"}
+    report = Report.from_dict(raw(resource_statuses={"1": late, "2": early, "3": fine}))
+    assert report.fault == Fault(error="… returned … instead of one of …", resource="Exec[a]")
+    assert report.first_failed.startswith("Exec[a]: '/bin/x s3cret' returned 1")
+    assert Report.from_dict(raw(resource_statuses={"3": fine})).fault is None
+
+
+@pytest.mark.parametrize("wrong", [{}, {"status": "changed"}, raw(resource_statuses=[1])])
+def test_what_is_not_a_report_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        Report.from_dict(wrong)
