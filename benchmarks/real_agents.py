@@ -6,7 +6,8 @@ while a file `gate` is there, and then becomes the real Puppet. The time is CLOC
 nanoseconds as date(1) prints it: that costs 1 to 2 ms, which every figure here includes.
 
 The notifying resource is of a type of its own, `stamp`: its change writes the time to a file, and
-is the event that refreshes the trigger.
+is the event that refreshes the trigger. A `seen` writes the time at which Puppet looks at it, and
+changes nothing.
 """
 
 import json
@@ -50,6 +51,19 @@ _STAMP = """Puppet::Type.newtype(:stamp) do
   end
 end
 """
+# What is as it should be, and says when it was looked at: its node's run changes nothing.
+_SEEN = """Puppet::Type.newtype(:seen) do
+  newparam(:path, namevar: true)
+  newproperty(:when) do
+    newvalue(:now)
+    def retrieve
+      now = Process.clock_gettime(Process::CLOCK_REALTIME, :nanosecond)
+      File.write(resource[:path], "#{now}\\n")
+      :now
+    end
+  end
+end
+"""
 # What the predecessor's provider did, in etcd's present API: one HTTP request out of Puppet.
 _PUT_KEY = """require 'net/http'
 require 'json'
@@ -72,7 +86,7 @@ class Node:
     Args:
         directory: Where its root is made.
         name: Its name.
-        bus: The settings `bus` and `buses`.
+        bus: The settings `bus` and `buses`; others take the place of this file's.
         site: Puppet code of its class `site`.
     """
 
@@ -86,6 +100,7 @@ class Node:
         types = app / "bench" / "lib" / "puppet" / "type"
         types.mkdir(parents=True)
         (types / "stamp.rb").write_text(_STAMP)
+        (types / "seen.rb").write_text(_SEEN)
         (types / "put_key.rb").write_text(_PUT_KEY)
         (app / "site" / "manifests").mkdir(parents=True)
         (app / "site" / "manifests" / "init.pp").write_text(f"class site {{\n{site}\n}}\n")
