@@ -43,6 +43,7 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     from localpuppet.wiring.releases import ReleaseWiring, elsewhere
     from localpuppet.wiring.run import RunWiring
 
+    RunWiring(node).refuse_foreign()
     classified = (
         RunWiring(node)
         .classifier()

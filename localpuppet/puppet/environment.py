@@ -17,6 +17,19 @@ _GC = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FacterConf:
+    """A configuration of Facter's in the place of the machine's.
+
+    Attributes:
+        file: The facter.conf.
+        cache: The directory in which Facter keeps the facts that the file has it remember.
+    """
+
+    file: Path
+    cache: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeanStart:
     """How Ruby starts for Puppet.
 
@@ -24,12 +37,14 @@ class LeanStart:
         flags: For Ruby; empty where the interpreter does not honour RUBYOPT.
         file: What Ruby loads first.
         compiled: The directory of compiled Ruby; `None` to have all of it read.
+        facter: How Facter is configured; `None` for as the machine has it.
         then: What Ruby loads after that; `None` for nothing.
     """
 
     flags: Sequence[str]
     file: Path
     compiled: Path | None = None
+    facter: FacterConf | None = None
     then: Path | None = None
 
 
@@ -74,6 +89,9 @@ def environment(
         ours["LOCALPUPPET_LOCK"] = str(lock)
     if lean.compiled is not None:
         ours["LOCALPUPPET_COMPILED"] = str(lean.compiled)
+    if lean.facter is not None:
+        ours["LOCALPUPPET_FACTER_CONF"] = str(lean.facter.file)
+        ours["LOCALPUPPET_FACTER_CACHE"] = str(lean.facter.cache)
     env.update(ours)
     env["RUBYOPT"] = " ".join(options)
     env["LOCALPUPPET_UNSET"] = " ".join(ours)

@@ -6,16 +6,34 @@ had. Refuses to know: sockets, processes. docs/adr/0035-fork-server.md says what
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from localpuppet.errors import UnavailableError
 from localpuppet.machine.ports import Child, Processes
-from localpuppet.puppet.environment import LeanStart, environment
+from localpuppet.puppet.environment import FacterConf, LeanStart, environment
 from localpuppet.puppet.installation import Installation
 
 CWD = Path("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLimits:
+    """When a fork server ends, so that whatever might gather in it does not for long.
+
+    Attributes:
+        runs: After so many runs.
+        seconds: After so long.
+        memory: Beyond so many bytes of resident memory, after a run.
+    """
+
+    runs: int = 100
+    seconds: int = 12 * 3600
+    memory: int = 160 * 1024 * 1024
+
+
+LIMITS = ServerLimits()
 
 
 class ForkServer(Protocol):
@@ -79,7 +97,7 @@ def launch(
     Args:
         run: What it is given.
         processes: Starts it cold.
-        lean: How Ruby starts, then.
+        lean: How Ruby starts, then; how Facter is configured in either case.
         fork_server: Starts it warm; `None` where the node has none.
 
     Raises:
@@ -88,7 +106,7 @@ def launch(
     reason = ""
     if fork_server is not None:
         try:
-            return Launched(child=_warm(run, fork_server), warm=True)
+            return Launched(child=_warm(run, fork_server, lean.facter), warm=True)
         except UnavailableError as error:
             reason = str(error)
     env = environment(run.base, lean=lean, more=run.more, lock=run.lock)
@@ -96,13 +114,14 @@ def launch(
     return Launched(child=child, cold_reason=reason)
 
 
-def _warm(run: Launch, fork_server: ForkServer) -> Child:
+def _warm(run: Launch, fork_server: ForkServer, facter: FacterConf | None) -> Child:
     request = {
         "argv": list(run.argv),
         # As a run has it once lean_start.rb has taken the tuning out of it again.
         "env": {**run.base, **run.more},
         "version": run.installation.version,
         "libdir": run.installation.settings["libdir"],
+        "facter": None if facter is None else [str(facter.file), str(facter.cache)],
     }
     return fork_server.start(request, cwd=CWD, keep=run.lock, group=run.group)
 
@@ -114,6 +133,7 @@ def server_command(
     lean: LeanStart,
     script: Path,
     socket: Path,
+    limits: ServerLimits,
 ) -> tuple[list[str], dict[str, str]]:
     """Return the command of the fork server, and its environment.
 
@@ -126,6 +146,7 @@ def server_command(
         lean: How Ruby starts.
         script: What the server is: `share/fork_server.rb`.
         socket: Where it listens.
+        limits: When it ends.
 
     Raises:
         UnavailableError: There can be none with this Puppet.
@@ -135,6 +156,7 @@ def server_command(
     if any(character.isspace() for path in (lean.file, script) for character in str(path)):
         raise UnavailableError("RUBYOPT takes no path with spaces", where=str(script))
     pack = None if lean.compiled is None else str(lean.compiled / "pack")
-    told = {"LOCALPUPPET_FORK_SERVER": json.dumps([str(socket), installation.command, pack])}
+    words = [str(socket), installation.command, pack, asdict(limits)]
+    told = {"LOCALPUPPET_FORK_SERVER": json.dumps(words)}
     env = environment(base, lean=replace(lean, then=script), more=told)
     return [installation.command, "--version"], env

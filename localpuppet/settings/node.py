@@ -78,6 +78,7 @@ class Settings:
     reports: tuple[str, ...]
     kick_always: bool
     compiled_ruby: bool
+    facter_conf: Path | None
     run_timeout: float
     grace: float
     enc_timeout: float
@@ -173,6 +174,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         reports=tuple(puppet.get("reports", ())),
         kick_always=raw.get("kick") == "always",
         compiled_ruby=puppet.get("compiled_ruby", True),
+        facter_conf=root / puppet["facter_conf"] if "facter_conf" in puppet else None,
         run_timeout=timeouts.get("run", 3600),
         grace=timeouts.get("grace", 30),
         enc_timeout=timeouts.get("enc", 15),

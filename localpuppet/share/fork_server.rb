@@ -20,13 +20,8 @@ require_relative 'compiled_ruby'
 #
 #   exited CODE | killed SIGNAL     or, where no child was made: cold REASON
 module LocalpuppetForkServer
-  # So many runs, and so many seconds: whatever might gather in a server does not for long.
-  RUNS = 100
-  AGE = 12 * 3600
   # Its exit code when another one is to take its place: agent/warming.py knows it, too.
   RECYCLE = 10
-  # Resident memory beyond which the server ends; bytes.
-  MEMORY = 160 * 1024 * 1024
   # Seconds in which a child must have its request, and the most bytes of that.
   PATIENCE = 10
   REQUEST = 4 * 1024 * 1024
@@ -34,6 +29,9 @@ module LocalpuppetForkServer
   SAME = /\A(?:RUBY|GEM_|BUNDLE|LANG|LC_|AUGEAS|TZ\z|HOME\z|PATH\z)/
   # What Facter takes the operating system from, once, and the C library the time zone.
   SYSTEM = ['/etc/os-release', '/usr/lib/os-release', '/etc/localtime'].freeze
+
+  # Which facter.conf takes the place of the machine's, and where the facts are that it has remembered.
+  FACTER = defined?(LocalpuppetFacterConf) ? [LocalpuppetFacterConf.file, LocalpuppetFacterConf.cache] : nil
 
   # What is read before anything is known of a run. None of it looks at Puppet's settings.
   def self.read_library
@@ -51,7 +49,7 @@ module LocalpuppetForkServer
       features = $LOADED_FEATURES.select { |path| path.start_with?('/') }
       libraries = File.foreach('/proc/self/maps', chomp: true).filter_map { |line| line[%r{ (/.*)}, 1] }
       gems = defined?(Gem) ? Gem::Specification.dirs : []
-      @paths = [*features, *libraries, *gems, *SYSTEM, *Dir[File.join(__dir__, '*.rb')], pack].compact.uniq
+      @paths = [*features, *libraries, *gems, *SYSTEM, *Dir[File.join(__dir__, '*.rb')], facter_conf, pack].compact.uniq
       @stamps = stamps
       @roots = $LOADED_FEATURES.filter_map { |path| path[%r{\A(/.*)/(?:puppet|facter)\.rb\z}, 1] }.uniq
       @read = features.filter_map { |path| own_name(path) }.to_set
@@ -74,6 +72,12 @@ module LocalpuppetForkServer
     end
 
     private
+
+    # Return the file that Facter was configured by when it was loaded.
+    def facter_conf
+      reader = Facter::ConfigReader if defined?(Facter::ConfigReader)
+      reader.send(:default_path) if reader.respond_to?(:default_path, true)
+    end
 
     # Return what `require` calls a file of Puppet's or Facter's; `nil` for others.
     def own_name(path)
@@ -153,6 +157,7 @@ module LocalpuppetForkServer
       argv = request.fetch('argv')
       return "its Puppet is #{argv.first}, the fork server's #{@command}" unless argv.first == @command
       return "its Puppet is #{request.fetch('version')}" unless request.fetch('version') == Puppet.version
+      return 'its puppet.facter_conf is another than when the agent started' unless request['facter'] == FACTER
       return 'Ruby is to warn or to debug' if $VERBOSE || $DEBUG
 
       name = (request.fetch('env').keys | ENV.keys).grep(SAME).find { |key| request['env'][key] != ENV.fetch(key, nil) }
@@ -198,11 +203,13 @@ module LocalpuppetForkServer
 
   # The server.
   class Server
-    def initialize(path, command, pack)
+    # `limits`: after how many runs and seconds it ends, and beyond how many bytes; launching.py
+    def initialize(path, command, pack, limits)
       @command = command
+      @limits = limits
       @library = Library.new(pack)
       @runs = 0
-      @end = Process.clock_gettime(Process::CLOCK_MONOTONIC) + AGE
+      @end = Process.clock_gettime(Process::CLOCK_MONOTONIC) + limits.fetch('seconds')
       File.unlink(path) if File.socket?(path)
       File.umask(0o177)
       @listener = UNIXServer.new(path)
@@ -242,7 +249,7 @@ module LocalpuppetForkServer
       say(connection, status.signaled? ? "killed #{status.termsig}" : "exited #{status.exitstatus}")
       @runs += 1
       # What a run has changed, this server may have been made of.
-      exit!(RECYCLE) unless status.success? && @runs < RUNS && memory < MEMORY
+      exit!(RECYCLE) unless status.success? && @runs < @limits['runs'] && memory < @limits['memory']
     end
 
     def retire(connection, reason)
@@ -263,12 +270,12 @@ module LocalpuppetForkServer
   end
 
   # Read the library, and serve; returns in the process of a run.
-  def self.start(path, command, pack)
+  def self.start(path, command, pack, limits)
     politely do
       read_library
       4.times { GC.start } # what is old now is not looked at again by the children
     end
-    Server.new(path, command, pack).serve
+    Server.new(path, command, pack, limits).serve
   end
 
   # Do something that a run beside it must not feel, where we may take our priority back.

@@ -19,6 +19,11 @@ if compiled && RUBY_ENGINE == 'ruby'
   require_relative 'compiled_ruby'
   LocalpuppetCompiledRuby.start(compiled)
 end
+facter = ENV['LOCALPUPPET_FACTER_CONF']
+if facter && RUBY_ENGINE == 'ruby'
+  require_relative 'facter_conf'
+  LocalpuppetFacterConf.take(facter, ENV.fetch('LOCALPUPPET_FACTER_CACHE'))
+end
 original = ENV['LOCALPUPPET_RUBYOPT']
 ENV.delete('LOCALPUPPET_UNSET').to_s.split.each { |name| ENV.delete(name) }
 ENV['RUBYOPT'] = original

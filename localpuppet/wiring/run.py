@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import PuppetMissingError
-from localpuppet.machine.files import refuse_foreign
+from localpuppet.machine.files import make_private, refuse_foreign
 from localpuppet.settings.node import FILE
 from localpuppet.share.files import shared_file
 from localpuppet.wiring.node import NodeWiring
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from localpuppet.formats.names import ReleasePath
     from localpuppet.puppet.command import ApplyCommand, Compilation
     from localpuppet.puppet.compiled_ruby import CompiledRuby
-    from localpuppet.puppet.environment import LeanStart
+    from localpuppet.puppet.environment import FacterConf, LeanStart
     from localpuppet.puppet.installation import Installation
     from localpuppet.puppet.launching import ForkServer
     from localpuppet.releases.catalogs import CatalogCompiler
@@ -139,9 +139,13 @@ class RunWiring:
         from localpuppet.wiring.puppet_environment import own_variables
 
         settings = self._node.settings
-        for script in (settings.enc_script, settings.site_manifest):
-            refuse_foreign(script)
+        self.refuse_foreign()
         installation = self._installation_or_problem()
+        lean = lean_start(self._node, installation)
+        if lean.facter and not (lean.flags or isinstance(installation, PuppetMissingError)):
+            # The file may hold secrets back: nobody should believe that it did.
+            command = installation.command
+            observer.note(f"puppet.facter_conf: {command} does not hand RUBYOPT on; not used")
         compiled = self._compiled_ruby()
         inventory = InventoryWiring(self._node)
 
@@ -155,7 +159,7 @@ class RunWiring:
             installation=installation,
             call=self._call,
             reports=settings.reports,
-            lean_start=lean_start(self._node, installation),
+            lean_start=lean,
             fork_server=fork_server,
             route_file=shared_file("routes.yaml"),
             env=self._node.environment,
@@ -177,6 +181,18 @@ class RunWiring:
             documents=self._node.documents,
             observer=observer,
         )
+
+    def refuse_foreign(self) -> None:
+        """Refuse files of the site that a run executes, or that name what it executes.
+
+        Raises:
+            InvalidInputError: One is missing, or others may write it.
+        """
+        settings = self._node.settings
+        # Facter's configuration can name directories of facts, which are programs.
+        for file in (settings.enc_script, settings.site_manifest, settings.facter_conf):
+            if file is not None:
+                refuse_foreign(file)
 
     def _compiled_ruby(self) -> "CompiledRuby | None":
         """Return what keeps compiled Ruby from run to run, where the site wants it."""
@@ -257,7 +273,23 @@ def lean_start(node: NodeWiring, installation: "Installation | PuppetMissingErro
         flags=() if isinstance(installation, PuppetMissingError) else installation.lean,
         file=shared_file("lean_start.rb"),
         compiled=compiled_directory(settings) if settings.compiled_ruby else None,
+        facter=_facter(settings),
     )
+
+
+def _facter(settings: "Settings") -> "FacterConf | None":
+    """Return how the site wants Facter configured.
+
+    Raises:
+        StateError: There can be no directory for what Facter remembers.
+    """
+    from localpuppet.puppet.environment import FacterConf
+
+    if settings.facter_conf is None:
+        return None
+    cache = settings.state / "cache" / "facts"
+    make_private(cache)
+    return FacterConf(file=settings.facter_conf, cache=cache)
 
 
 def enc_command(node: NodeWiring) -> "EncCommand | None":

@@ -9,14 +9,18 @@ from localpuppet.machine.files import make_private
 from localpuppet.machine.fork_server import MAX_PATH
 from localpuppet.machine.kept_process import KeptProcess, start_kept
 from localpuppet.machine.ports import Log
-from localpuppet.puppet.launching import server_command
+from localpuppet.puppet.launching import LIMITS, ServerLimits, server_command
 from localpuppet.share.files import shared_file
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.run import lean_start
 
 
-def start_server(node: NodeWiring) -> KeptProcess:
+def start_server(node: NodeWiring, limits: ServerLimits = LIMITS) -> KeptProcess:
     """Start a node's fork server.
+
+    Args:
+        node: The parts of the node.
+        limits: When it ends.
 
     Raises:
         LocalpuppetError: There can be none.
@@ -34,6 +38,7 @@ def start_server(node: NodeWiring) -> KeptProcess:
         lean=lean_start(node, installation),
         script=shared_file("fork_server.rb"),
         socket=server.path,
+        limits=limits,
     )
     process = start_kept(command, env=env, processes=node.processes)
     try:

@@ -9,20 +9,31 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from localpuppet.agent.warming import RECYCLED
 from localpuppet.errors import UnavailableError
 from localpuppet.machine.fork_server import ForkServer
 from localpuppet.machine.kept_process import KeptProcess
 from localpuppet.machine.ports import Child, Ended
+from localpuppet.puppet.launching import LIMITS, ServerLimits
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.warming import start_server
 from tests.rigs.node import PATIENCE, Node, make_node
 
 SECRET = "hunter2-" + "kGwq0Zc7"
+# What has been read, and what Puppet would load in a run: a type, a provider, a face, a command.
+OVERRIDES = (
+    "facter/version.rb",
+    "puppet/type/file.rb",
+    "puppet/provider/package/apt.rb",
+    "puppet/face/help.rb",
+    "puppet/application/apply.rb",
+)
 ASK = """
 import socket, sys
 with socket.socket(socket.AF_UNIX) as connection:
@@ -41,15 +52,28 @@ class Served:
         self.server: ForkServer = self.wiring.fork_server()
         self.process: KeptProcess | None = None
 
-    def begin(self) -> None:
+    def begin(self, limits: ServerLimits = LIMITS) -> None:
         """Have a server that listens; the one that is there, if one is."""
         if self.alive:
             return
         if self.process is not None:
             self.process.code()
         self.server.path.unlink(missing_ok=True)
-        self.process = start_server(self.wiring)
+        self.process = start_server(self.wiring, limits)
         self.node.wait_until(self.server.path.exists)
+
+    def again(self, limits: ServerLimits) -> None:
+        """Have a new server, with other limits."""
+        if self.alive and self.process is not None:
+            self.process.end()
+            self.node.wait_until(lambda: not self.alive)
+        self.begin(limits)
+
+    def recycled(self) -> bool:
+        """Wait until the server has ended; return whether another is to take its place."""
+        self.node.wait_until(lambda: not self.alive)
+        assert self.process is not None
+        return self.process.code() == RECYCLED
 
     @property
     def alive(self) -> bool:
@@ -68,6 +92,7 @@ class Served:
             "env": {**self.wiring.environment, **env},
             "version": installation.version,
             "libdir": installation.settings["libdir"],
+            "facter": None,
         }
 
     def start(self, request: dict[str, Any]) -> Child:
@@ -148,9 +173,10 @@ def test_what_the_server_was_not_made_for_is_declined(served: Served) -> None:
     assert "its Puppet is 6.1.0" in served.declines(version="6.1.0")
     argv = ["/opt/puppet", "apply", "--modulepath", ""]
     assert f"the fork server's {installation.command}" in served.declines(argv=argv)
-    library = served.node.write("synced/facter/os.rb", "").parents[1]
-    (library / "facter/os.rb").rename(library / "facter/version.rb")
-    assert "takes the place of Puppet's own" in served.declines(libdir=str(library))
+    for number, name in enumerate(OVERRIDES):
+        file = served.node.write(f"synced{number}/{name}", "")
+        library = str(file).removesuffix(f"/{name}")
+        assert f"{file} takes the place of Puppet's own" in served.declines(libdir=library)
     assert served.pid == before
     assert served.alive, "it goes on"
     assert "its process exited 1" in served.declines(argv="no list")
@@ -220,6 +246,37 @@ def test_what_the_server_was_made_of_has_changed(served: Served) -> None:
     served.node.wait_until(lambda: not served.alive)
     served.begin()
     assert served.pid != before
+
+
+def test_a_ruby_that_is_to_warn_makes_no_run(
+    tmp_path: Path, puppet_probe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUBYOPT", "-w")
+    warns = Served(make_node(tmp_path / "n", puppet_probe))
+    warns.begin()
+    assert warns.process is not None
+    assert "Ruby is to warn or to debug" in warns.declines()
+    warns.process.end()
+    warns.process.code()
+
+
+def test_a_server_ends_after_so_many_runs(served: Served) -> None:
+    served.again(replace(LIMITS, runs=2))
+    for left in (True, False):
+        assert over(served.start(served.request("--version")))[0] == Ended(code=0, signal=None)
+        served.node.wait_until(lambda: served.alive is left)  # noqa: B023 - it is waited for here
+    assert served.recycled()
+
+
+def test_a_server_ends_when_it_is_too_old(served: Served) -> None:
+    served.again(replace(LIMITS, seconds=1))
+    assert served.recycled()
+
+
+def test_a_server_ends_that_has_grown_too_large(served: Served) -> None:
+    served.again(replace(LIMITS, memory=1))
+    assert over(served.start(served.request("--version")))[0] == Ended(code=0, signal=None)
+    assert served.recycled()
 
 
 def test_nobody_listens_where_the_server_was_killed(served: Served) -> None:

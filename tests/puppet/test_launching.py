@@ -10,7 +10,7 @@ from localpuppet.errors import StateError, UnavailableError
 from localpuppet.machine.ports import Child
 from localpuppet.puppet.environment import LeanStart
 from localpuppet.puppet.installation import Installation
-from localpuppet.puppet.launching import Launch, launch, server_command
+from localpuppet.puppet.launching import LIMITS, Launch, launch, server_command
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
 
 PUPPET = "/usr/bin/puppet"
@@ -72,6 +72,7 @@ def test_a_run_starts_warm_with_what_a_cold_one_has_once_it_runs(
         "env": {"PATH": "/bin", "LC_ALL": "C", "LOCALPUPPET_RUN": "1"},
         "version": "7.23.0",
         "libdir": "/var/lib/puppet/lib",
+        "facter": None,
     }
     assert server.asked == [(request, Path("/"), 0, "localpuppet-1")]
 
@@ -100,13 +101,21 @@ def test_a_node_without_a_server_says_nothing_of_one(processes: FakeProcesses) -
     assert (launched.warm, launched.cold_reason) == (False, "")
 
 
-def test_the_server_is_puppets_own_command_with_our_file_after_the_lean_start() -> None:
-    command, env = server_command(
-        INSTALLATION, base={}, lean=LEAN, script=Path("/fork.rb"), socket=Path("/s")
+def _command(lean: LeanStart, script: str) -> tuple[list[str], dict[str, str]]:
+    path, socket = Path(script), Path("/s")
+    return server_command(
+        INSTALLATION, base={}, lean=lean, script=path, socket=socket, limits=LIMITS
     )
+
+
+def test_the_server_is_puppets_own_command_with_our_file_after_the_lean_start() -> None:
+    command, env = _command(LEAN, "/fork.rb")
     assert command == [PUPPET, "--version"], "harmless where Ruby does not load our file"
     assert env["RUBYOPT"] == "--x -r/lean.rb -r/fork.rb"
-    assert env["LOCALPUPPET_FORK_SERVER"] == '["/s", "/usr/bin/puppet", "/ruby/pack"]'
+    assert env["LOCALPUPPET_FORK_SERVER"] == (
+        '["/s", "/usr/bin/puppet", "/ruby/pack",'
+        ' {"runs": 100, "seconds": 43200, "memory": 167772160}]'
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,4 +128,6 @@ def test_the_server_is_puppets_own_command_with_our_file_after_the_lean_start() 
 )
 def test_there_is_no_server_where_ruby_would_not_load_it(lean: LeanStart, script: str) -> None:
     with pytest.raises(UnavailableError, match="RUBYOPT"):
-        server_command(INSTALLATION, base={}, lean=lean, script=Path(script), socket=Path("/s"))
+        server_command(
+            INSTALLATION, base={}, lean=lean, script=Path(script), socket=Path("/s"), limits=LIMITS
+        )

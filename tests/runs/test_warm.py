@@ -35,6 +35,14 @@ Puppet::Functions.create_function(:'app::self') do
   end
 end
 """
+# A fact that costs something, and Facter's own that nobody wants.
+ASKED = """#!/bin/sh
+printf once >>@FILE@
+echo asked=$(cat @FILE@)
+"""
+FACTER_CONF = 'facts: {ttls: [{"asked.sh": 1 hours}], blocklist: ["timezone"]}\n'
+CHANGED = "the fork server: {} has changed since the fork server read it"
+OTHER = "the fork server: its puppet.facter_conf is another than when the agent started"
 SLEEP = "notify { 'a': } -> exec { '/bin/sleep 2': } -> notify { 'b': }"
 FOREVER = "exec { '/bin/sleep 60': }"
 CASES = {
@@ -169,9 +177,47 @@ def test_nothing_of_a_run_is_found_in_the_next(warm: WarmNode) -> None:
     assert "the fact is '', 3" in text
 
 
+@pytest.mark.parametrize("form", ["warm", "cold"])
+def test_facter_is_configured_by_the_node(tmp_path: Path, puppet_probe: str, form: str) -> None:
+    node = make_node(tmp_path / "n", puppet_probe)
+    one = WarmNode(node, warm=form == "warm", facter_conf="facter.conf")
+    conf = node.write("facter.conf", FACTER_CONF)
+    asked = ASKED.replace("@FILE@", str(node.root / "asked"))
+    node.write("puppet/var/facts.d/asked.sh", asked, 0o755)
+    node.app("warning(\"asked ${facts['asked']}, ${facts['timezone']}\")")
+
+    def says(words: str) -> dict[str, Any]:
+        status = one.run()
+        assert f": asked {words}\n" in one.text(status["id"]), one.text(status["id"])
+        return status
+
+    try:
+        for _ in range(2):
+            assert was_warm(one, says("once, ")) == (form == "warm")
+        kept = node.state / "cache" / "facts"
+        assert [path.name for path in kept.iterdir()] == ["asked.sh"]
+        assert kept.stat().st_mode & 0o077 == 0
+        conf.write_text("facts: {}\n")
+        changed = says("onceonce, UTC").get("cold_reason", "")
+        assert changed == (CHANGED.format(conf) if form == "warm" else "")
+        one.settings()
+        other = says("onceonceonce, UTC").get("cold_reason", "")
+        assert other == (OTHER if form == "warm" else "")
+        conf.chmod(0o666)
+        one.settings(facter_conf="facter.conf")
+        one.begin()
+        assert f"{conf}: is writable by others" in one.told()["reason"]
+    finally:
+        one.end()
+        node.end()
+
+
 def test_a_server_ends_after_a_run_that_changed_something(warm: WarmNode) -> None:
     warm.node.app("warning('as it is')")
-    assert warm.run()["outcome"] == "unchanged"
+    warm.run()
+    warm.node.wait_until(warm.node.has_compiled)
+    warm.run()  # cold, where the pack of compiled Ruby is another since then
+    assert was_warm(warm, warm.run())
     before = warm.server.process()
     warm.node.app("notify { 'changed': }")
     assert was_warm(warm, warm.run())

@@ -22,9 +22,10 @@ class WarmNode:
         server: Its fork server, which is there while `warm`.
     """
 
-    def __init__(self, node: Node, *, warm: bool) -> None:
+    def __init__(self, node: Node, *, warm: bool, **puppet: str) -> None:
         self.node = node
-        node.settings(agent={"warm": warm}, timeouts={"grace": 1, "run": 60})
+        self._warm = warm
+        self.settings(**puppet)
         path = node.state / "agent" / "fork_server.sock"
         self.server = ForkServer(path, SystemProcesses())
         self._host = subprocess.Popen(
@@ -35,6 +36,11 @@ class WarmNode:
             cwd="/",
             env=node.environment(PYTHONPATH=str(REPOSITORY)),
         )
+
+    def settings(self, **puppet: str) -> None:
+        """Set the node up, with more settings of Puppet's; the next run has them, the host not."""
+        timeouts = {"grace": 1, "run": 60}
+        self.node.settings(agent={"warm": self._warm}, timeouts=timeouts, puppet=puppet)
 
     def begin(self, how: str = "run") -> None:
         """Have a run started: `run`, `noop`, or `alone`, with no server where none is."""
