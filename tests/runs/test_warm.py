@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from localpuppet.machine.ports import NOBODY
-from tests.rigs.node import make_node
+from tests.rigs.node import Node, make_node
 from tests.rigs.warm.node import WarmNode
 
 # What a process can tell of itself; the directories of two nodes and two runs apart.
@@ -177,14 +177,33 @@ def test_nothing_of_a_run_is_found_in_the_next(warm: WarmNode) -> None:
     assert "the fact is '', 3" in text
 
 
-@pytest.mark.parametrize("form", ["warm", "cold"])
-def test_facter_is_configured_by_the_node(tmp_path: Path, puppet_probe: str, form: str) -> None:
+@pytest.fixture
+def own(tmp_path: Path, puppet_probe: str) -> Iterator[Node]:
+    """Yield a node with a facter.conf of its own, and a fact that counts how often it is asked."""
     node = make_node(tmp_path / "n", puppet_probe)
-    one = WarmNode(node, warm=form == "warm", facter_conf="facter.conf")
-    conf = node.write("facter.conf", FACTER_CONF)
+    node.write("facter.conf", FACTER_CONF)
     asked = ASKED.replace("@FILE@", str(node.root / "asked"))
     node.write("puppet/var/facts.d/asked.sh", asked, 0o755)
     node.app("warning(\"asked ${facts['asked']}, ${facts['timezone']}\")")
+    yield node
+    node.end()
+
+
+def test_facter_is_configured_by_the_node(own: Node) -> None:
+    own.settings(puppet={"facter_conf": "facter.conf"})
+    for _ in range(2):
+        assert ": asked once, \n" in own.run("apply").out
+    kept = own.state / "cache" / "facts"
+    assert [path.name for path in kept.iterdir()] == ["asked.sh"]
+    assert kept.stat().st_mode & 0o077 == 0
+    (own.root / "facter.conf").chmod(0o666)
+    for command in ("apply", "check"):
+        done = own.run(command)
+        assert (done.code, "facter.conf: is writable by others" in done.err) == (2, True), done.err
+
+
+def test_a_server_knows_one_facter_conf(own: Node) -> None:
+    one = WarmNode(own, warm=True, facter_conf="facter.conf")
 
     def says(words: str) -> dict[str, Any]:
         status = one.run()
@@ -193,23 +212,13 @@ def test_facter_is_configured_by_the_node(tmp_path: Path, puppet_probe: str, for
 
     try:
         for _ in range(2):
-            assert was_warm(one, says("once, ")) == (form == "warm")
-        kept = node.state / "cache" / "facts"
-        assert [path.name for path in kept.iterdir()] == ["asked.sh"]
-        assert kept.stat().st_mode & 0o077 == 0
-        conf.write_text("facts: {}\n")
-        changed = says("onceonce, UTC").get("cold_reason", "")
-        assert changed == (CHANGED.format(conf) if form == "warm" else "")
+            assert was_warm(one, says("once, "))
+        conf = own.write("facter.conf", "facts: {}\n")
+        assert says("onceonce, UTC")["cold_reason"] == CHANGED.format(conf)
         one.settings()
-        other = says("onceonceonce, UTC").get("cold_reason", "")
-        assert other == (OTHER if form == "warm" else "")
-        conf.chmod(0o666)
-        one.settings(facter_conf="facter.conf")
-        one.begin()
-        assert f"{conf}: is writable by others" in one.told()["reason"]
+        assert says("onceonceonce, UTC")["cold_reason"] == OTHER
     finally:
         one.end()
-        node.end()
 
 
 def test_a_server_ends_after_a_run_that_changed_something(warm: WarmNode) -> None:
