@@ -18,7 +18,7 @@ from localpuppet.agent.run_side import RunSide, RunSideAwayError
 from localpuppet.bus import key_value, layout
 from localpuppet.bus.backoff import Backoff
 from localpuppet.bus.key_value import Entry, KeyValue, Listing
-from localpuppet.bus.outage import ours, unending
+from localpuppet.bus.outage import close, ours, unending
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.inventory import presence
 from localpuppet.machine.ports import LineKind, Log
@@ -108,7 +108,8 @@ class BusSession:
             except* _Stopped:
                 await self._farewell()
             finally:
-                await self._close()
+                kv, self._kv = self._kv, None
+                await close(kv, self._log)
             if clock() > steady:
                 backoff.reset()
             with suppress(TimeoutError):
@@ -144,14 +145,6 @@ class BusSession:
         if self._away != what:
             self._log.warning(f"{what}: {error}", kind=LineKind.BUS)
         self._away = what
-
-    async def _close(self) -> None:
-        kv, self._kv = self._kv, None
-        if kv is not None:
-            try:
-                await ours(kv.close())
-            except UnavailableError as error:
-                self._log.debug(f"closing the bus: {error}", kind=LineKind.BUS)
 
     async def _listen(self, kv: KeyValue, stop: asyncio.Event) -> None:
         self._warn(kv)

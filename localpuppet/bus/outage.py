@@ -1,14 +1,16 @@
 """Awaiting a store's calls so that an outage is never taken for an end.
 
-Owns: what it means that a client library cancels a task of ours, and that a watch ends. Refuses to
-know: engines.
+Owns: what it means that a client library cancels a task of ours, that a watch ends, and that a
+store cannot be closed. Refuses to know: engines.
 """
 
 import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import UnavailableError
+from localpuppet.machine.ports import LineKind, Log
 
 Result = TypeVar("Result")
 
@@ -41,3 +43,13 @@ async def unending(work: Awaitable[None]) -> None:
     """
     await ours(work)
     raise UnavailableError("what follows the bus has ended without an error", where="bus")
+
+
+async def close(kv: KeyValue | None, log: Log) -> None:
+    """Close a store, if there is one; that its server is away matters to nobody any more."""
+    if kv is None:
+        return
+    try:
+        await ours(kv.close())
+    except UnavailableError as error:
+        log.debug(f"closing the bus: {error}", kind=LineKind.BUS)

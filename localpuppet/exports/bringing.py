@@ -38,11 +38,10 @@ from localpuppet.machine.database import DamagedError
 from localpuppet.machine.ports import LineKind, Log
 
 SLOTS = ("a", "b")
-# Nodes whose exports are fetched at the same time.
+# Nodes whose exports are fetched at the same time, and held in one transaction.
 AT_ONCE = 16
-# Held in one transaction: a view that begins with nothing does not wait for the disk once a node.
 MAX_TOGETHER = 256
-# Of these, as JSON: beside the one that is unpacked there is not more in memory.
+# Of the latter, as JSON: beside the one that is unpacked there is not more in memory.
 MAX_WAITING = 4 * 1024 * 1024
 # So often what a node's entry names is looked for before it is left until the entry is another: a
 # server of several may be behind. Whoever begins to follow looks at all of them again.
@@ -129,12 +128,25 @@ class ExportsFollower:
         view: The entries that count.
         held: What is held of their exports.
         log: What is said.
+        at_once: Of how many nodes exports are fetched at the same time.
+        together: Of how many nodes they are held in one transaction: a view that begins with
+            nothing does not wait for the disk once a node.
     """
 
-    def __init__(self, view: View, held: HeldExports, *, log: Log) -> None:
+    def __init__(
+        self,
+        view: View,
+        held: HeldExports,
+        *,
+        log: Log,
+        at_once: int = AT_ONCE,
+        together: int = MAX_TOGETHER,
+    ) -> None:
         self._view = view
         self._held = held
         self._log = log
+        self._at_once = at_once
+        self._together = together
         self._turn = asyncio.Lock()
         self._said: dict[str, str] = {}
         self._begun = False
@@ -157,11 +169,14 @@ class ExportsFollower:
     async def _update(self, kv: KeyValue) -> bool:
         missing, changed = await asyncio.to_thread(self._missing)
         waiting: list[NodeExports] = []
-        for begin in range(0, len(missing), AT_ONCE):
+        for begin in range(0, len(missing), self._at_once):
             fetched = await asyncio.gather(
-                *(self._fetch(kv, node, digest) for node, digest in missing[begin:][:AT_ONCE])
+                *(
+                    self._fetch(kv, node, digest)
+                    for node, digest in missing[begin:][: self._at_once]
+                )
             )
-            last = begin + AT_ONCE >= len(missing)
+            last = begin + self._at_once >= len(missing)
             held = await asyncio.to_thread(self._hold, waiting, filter(None, fetched), last=last)
             changed = changed or held
         return changed
@@ -198,7 +213,8 @@ class ExportsFollower:
                 waiting.append(one.unpacked())
             except InvalidInputError as error:
                 self._refuse(one.node, str(one.summary.digest), error)
-            if len(waiting) >= MAX_TOGETHER or sum(each.size for each in waiting) > MAX_WAITING:
+            size = sum(each.size for each in waiting)
+            if len(waiting) >= self._together or size > MAX_WAITING:
                 held = self._write(waiting) or held
         return (last and self._write(waiting)) or held
 

@@ -26,6 +26,7 @@ from localpuppet.formats.json_file import read_json
 from localpuppet.formats.values import Json
 from localpuppet.inventory.query.parts import Parts, parts_of
 from localpuppet.machine.files import state_problem, write_json
+from localpuppet.runs.listed import read_listed, write_listed
 from localpuppet.runs.records import RunDirectory
 
 # Below a run's public directory: where the catalog terminus leaves what the catalog exports.
@@ -176,16 +177,7 @@ def read_collected(run: RunDirectory) -> list[Collected]:
     Raises:
         StateError: The file is damaged, or cannot be read.
     """
-    path = run.collected
-    try:
-        raw = read_json(path)
-    except FileNotFoundError:
-        return []
-    listed: Sequence[Mapping[str, Any]] = raw.get("collectors", [])
-    try:
-        return [Collected.from_dict(one) for one in listed]
-    except StateError as error:
-        raise StateError(error.what, where=str(path)) from error
+    return read_listed(run.collected, "collectors", Collected.from_dict)
 
 
 def note_collected(run: RunDirectory, collected: Collected) -> None:
@@ -201,8 +193,7 @@ def note_collected(run: RunDirectory, collected: Collected) -> None:
             f"the catalog has more than {MAX_COLLECTORS} different collectors",
             where=collected.text[:80],
         )
-    listed = [one.to_dict() for one in (*before, collected)]
-    write_json(run.collected, {"schema": SCHEMA, "collectors": listed})
+    write_listed(run.collected, "collectors", [*before, collected])
 
 
 def note_exports(run: RunDirectory) -> int:

@@ -1,6 +1,6 @@
 """`queries.json` of a run: what its catalog asked about other nodes, and what it was told.
 
-Owns: the file's format (schema version 1) and how many questions a run may ask. Refuses to know:
+Owns: what a question is there, and how many questions a run may ask. Refuses to know:
 what questions mean.
 
 - A question that is asked again in the same run stands there once, with its newest answer.
@@ -8,17 +8,15 @@ what questions mean.
 - An answer does not count as given before it is on the disk.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from localpuppet.errors import InvalidInputError, StateError
-from localpuppet.formats.json_file import read_json
 from localpuppet.formats.values import Json
-from localpuppet.machine.files import write_json
+from localpuppet.runs.listed import read_listed, write_listed
 from localpuppet.runs.records import RunDirectory
 
-SCHEMA = 1
 MAX_QUERIES = 256
 
 
@@ -87,15 +85,7 @@ def read_queries(run: RunDirectory) -> list[RecordedQuery]:
     Raises:
         StateError: The file is damaged, or cannot be read.
     """
-    try:
-        raw = read_json(run.queries)
-    except FileNotFoundError:
-        return []
-    listed: Sequence[Mapping[str, Any]] = raw.get("queries", [])
-    try:
-        return [RecordedQuery.from_dict(one) for one in listed]
-    except StateError as error:
-        raise StateError(error.what, where=str(run.queries)) from error
+    return read_listed(run.queries, "queries", RecordedQuery.from_dict)
 
 
 def note_query(run: RunDirectory, query: RecordedQuery) -> None:
@@ -112,5 +102,4 @@ def note_query(run: RunDirectory, query: RecordedQuery) -> None:
             where=query.text[:80],
             hint="ask once for all nodes, and choose among them in Puppet",
         )
-    listed = [one.to_dict() for one in (*before, query)]
-    write_json(run.queries, {"schema": SCHEMA, "queries": listed})
+    write_listed(run.queries, "queries", [*before, query])

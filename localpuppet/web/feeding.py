@@ -16,7 +16,7 @@ from typing import Protocol
 
 from localpuppet.bus.backoff import Backoff
 from localpuppet.bus.key_value import KeyValue
-from localpuppet.bus.outage import ours
+from localpuppet.bus.outage import close, ours
 from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError, UnavailableError
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.index import NODE
@@ -124,16 +124,9 @@ class Feeding:
             except* (UnavailableError, InvalidInputError) as errors:
                 self._fleet.lost(str(_first(errors)))
             finally:
-                await self._close()
+                kv, self._kv = self._kv, None
+                await close(kv, self._feed.log)
             await asyncio.sleep(backoff.pause())
-
-    async def _close(self) -> None:
-        kv, self._kv = self._kv, None
-        if kv is not None:
-            try:
-                await ours(kv.close())
-            except UnavailableError as error:
-                self._feed.log.debug(f"closing the bus: {error}", kind=LineKind.BUS)
 
     async def _follow(self) -> None:
         """Keep the view true while no agent does."""

@@ -10,7 +10,7 @@ import pytest
 from localpuppet.bus.key_value import Entry, KeyValue
 from localpuppet.bus.layout import exports_of
 from localpuppet.errors import UnavailableError
-from localpuppet.exports import bringing, document
+from localpuppet.exports import document
 from localpuppet.exports.bringing import MAX_TRIES, ExportsBaggage, ExportsFollower
 from localpuppet.exports.document import Packed, pack
 from localpuppet.exports.held import HeldExports, NodeExports
@@ -290,8 +290,7 @@ async def test_updates_do_not_overlap(rig: Rig) -> None:
 
 async def test_many_nodes_are_held_together(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where one of them offers rubbish, and where there is no room for another."""
-    monkeypatch.setattr(bringing, "MAX_TOGETHER", 3)
-    monkeypatch.setattr(bringing, "AT_ONCE", 2)
+    rig.follower = ExportsFollower(rig.view, rig.held, log=rig.log, at_once=2, together=3)
     wrote: list[int] = []
     hold_all = rig.held.hold_all
 
