@@ -35,7 +35,7 @@ Exit codes: 0 every node succeeded, 1 not every node did, 2 the selection matche
 Examples:
   localpuppet rollout run --site site.yaml
   localpuppet rollout run --site site.yaml --batch 25% --max-failures 2
-  localpuppet rollout run --site site.yaml --canary 1 --check 'http://%{{node}}/health'
+  localpuppet rollout run --site site.yaml --check 'http://%{{node}}/health'
   localpuppet rollout run --site site.yaml --noop
   localpuppet rollout run --query role=web --order none --window 5
   localpuppet rollout run --failed-of 20261122T110000Z-0a1b --site site.yaml
