@@ -12,8 +12,9 @@ from localpuppet.formats.values import Json
 
 MAX_STEP = 100_000
 MAX_EPOCH = 100_000
-# The longest that a rollout holds a node without saying so again, in seconds.
-MAX_HOLD = 3600.0
+# The longest that a rollout holds a node without saying so again, in seconds: while it goes on it
+# needs minutes, and a node that failed can be kept for a day, to be looked into.
+MAX_HOLD = 86400.0
 _NAMESPACE = uuid.UUID("5a7d1f1e-54c8-4f5e-8f0a-6a8a4a0b2a16")
 
 

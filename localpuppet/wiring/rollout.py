@@ -14,8 +14,9 @@ from localpuppet.orchestrator.rollout.checking import Checking
 from localpuppet.orchestrator.rollout.events import Began, Event
 from localpuppet.orchestrator.rollout.executing import Execution
 from localpuppet.orchestrator.rollout.fleet import FleetNodes
-from localpuppet.orchestrator.rollout.journal import Journal, Journals, resumable
+from localpuppet.orchestrator.rollout.journal import Journal, Journals, own, resumable
 from localpuppet.orchestrator.rollout.probing import Probing
+from localpuppet.orchestrator.rollout.words import Word
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.node import NodeWiring
 
@@ -84,7 +85,7 @@ class RolloutWiring:
             journal.take()
             try:
                 began = resumable(journal, self.caller)
-                journal.forget_stops()
+                journal.forget_words()
                 told(began)
                 async with self._execution(kv, journal, told) as execution:
                     await execution.run(resume=True)
@@ -99,6 +100,17 @@ class RolloutWiring:
                 resumable(journal, self.caller)
                 async with self._execution(kv, journal, told) as execution:
                     await execution.give_up(f"stopped by {self.caller}")
+            finally:
+                journal.close()
+
+    async def give_back(self, journal: Journal, told: Callable[[Event], None]) -> None:
+        """Let go of the nodes that a rollout kept which is over; see `resume`."""
+        async with self.fleet.connected() as kv:
+            journal.take()
+            try:
+                own(journal.state().began, self.caller)
+                async with self._execution(kv, journal, told) as execution:
+                    await execution.give_back()
             finally:
                 journal.close()
 
@@ -118,7 +130,7 @@ class RolloutWiring:
         execution = Execution(state, notes=notes, nodes=nodes, checks=checks, told=told)
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            loop.add_signal_handler(number, execution.stop, f"stopped by {number.name}")
+            loop.add_signal_handler(number, execution.interrupt, f"stopped by {number.name}")
         try:
             yield execution
         finally:
@@ -142,6 +154,6 @@ class Timed:
         """Write an event down; see `executing.Notes`."""
         self._journal.append(event, at=show_time(self._clock.now()))
 
-    def stop_asked(self) -> str | None:
-        """Return who asked for a stop."""
-        return self._journal.stop_asked()
+    def said(self, after: int) -> list[tuple[int, Word, str]]:
+        """Return what was said; see `executing.Notes`."""
+        return self._journal.said(after)

@@ -21,7 +21,7 @@ HOLD: dict[str, Any] = {"message": "m", "for": "10m", "rollout": GOOD}
     [
         (
             "disable",
-            Disable(message="m", length="1h", rollout=OfRollout(id=RolloutId(ID), epoch=3)),
+            Disable(message="m", length="24h", rollout=OfRollout(id=RolloutId(ID), epoch=3)),
         ),
         ("enable", Enable(rollout=OfRollout(id=RolloutId(ID), epoch=3))),
         ("enable", Enable()),
@@ -39,8 +39,8 @@ def test_what_is_sent_is_what_is_read(action: str, args: Any) -> None:
 @pytest.mark.parametrize(
     ("action", "args", "message"),
     [
-        ("disable", HOLD | {"for": "61m"}, "request.args.for: a rollout's hold is not for up to"),
-        ("disable", {"message": "m", "rollout": GOOD}, "a rollout's hold is not for up to 3600 s"),
+        ("disable", HOLD | {"for": "25h"}, "request.args.for: a rollout's hold is not for up to"),
+        ("disable", {"message": "m", "rollout": GOOD}, "a rollout's hold is not for up to 86400 s"),
         ("disable", HOLD | {"rollout": GOOD | {"step": 1}}, "rollout: unknown key 'step'"),
         ("enable", {"rollout": {"id": "x", "epoch": 1}}, "rollout.id: 'x' is not a rollout's id"),
         ("enable", {"rollout": {"id": ID, "epoch": 0}}, "rollout.epoch: is 0"),

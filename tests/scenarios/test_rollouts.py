@@ -115,8 +115,13 @@ def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
 
 def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     local.db.behave(exit=3)
-    assert local.run() == (1, {"db": "failed", "web1": "not reached", "web2": "not reached"})
+    found = local.run("--investigate", "2h")
+    assert found == (1, {"db": "failed", "web1": "not reached", "web2": "not reached"})
     assert local.report()["why"] == "1 node failed, and none may"
+    assert local.report()["kept"] == ["db.example.com"]
+    assert not local.free()
+    assert local.operator.run("rollout", "stop", str(local.report()["id"])).code == 0
+    assert local.free()
     local.db.behave()
     parent = str(local.report()["id"])
     assert local.run("--failed-of", parent) == (0, DONE)

@@ -6,6 +6,7 @@ from localpuppet.cli.lazy_group import Verbs
 
 # Verb → module, as in main.
 VERBS = {
+    "continue": "orchestrator.rollout_continue",
     "list": "orchestrator.rollout_told",
     "report": "orchestrator.rollout_told",
     "resume": "orchestrator.rollout_run",
@@ -22,6 +23,7 @@ Examples:
   localpuppet rollout list
   localpuppet rollout report 20261122T110000Z-0a1b --json
   localpuppet rollout resume 20261122T110000Z-0a1b
+  localpuppet rollout continue
   localpuppet rollout stop
 """
 

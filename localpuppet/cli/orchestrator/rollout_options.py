@@ -24,6 +24,10 @@ _TAKEN = (
     "timeout",
     "skip_unready",
     "checks",
+    "on_failure",
+    "pause",
+    "pause_at_most",
+    "investigate",
 )
 _HOW = (
     click.option(
@@ -46,6 +50,27 @@ _HOW = (
         help="What has to work after each node's run; '%{node}' is its name. Again for more.",
     ),
     click.option("--max-failures", metavar="N|N%", help="So many nodes may fail.  [default: 0]"),
+    click.option(
+        "--on-failure",
+        type=click.Choice(["stop", "pause"]),
+        help="When more failed than may: stop, or wait for somebody's word.  [default: stop]",
+    ),
+    click.option(
+        "--pause",
+        multiple=True,
+        type=click.Choice(["canaries", "groups"]),
+        help="Wait for somebody's word after each group's canaries, or after each group.",
+    ),
+    click.option(
+        "--pause-at-most",
+        metavar="TIME",
+        help="Stop when nobody has said a word for so long.  [default: 1h]",
+    ),
+    click.option(
+        "--investigate",
+        metavar="TIME",
+        help="Keep nodes that failed on hold for so long after the end, up to 1d.",
+    ),
     click.option("--noop", is_flag=True, help="Change nothing; show what would change."),
     click.option(
         "--tag", "tags", multiple=True, metavar="TAG", help="Apply only what has this tag."
@@ -71,9 +96,16 @@ def new_options(given: dict[str, Any]) -> "RolloutOptions":
         InvalidInputError: An option is refused, or contradicts another.
     """
     from localpuppet.orchestrator.rollout.amount import Amount
-    from localpuppet.orchestrator.rollout.options import NONE, TIMEOUT, RolloutOptions
+    from localpuppet.orchestrator.rollout.options import (
+        NONE,
+        PAUSE_AT_MOST,
+        TIMEOUT,
+        OnFailure,
+        PauseAfter,
+        RolloutOptions,
+    )
 
-    batch, failures, timeout = given["batch"], given["max_failures"], given["timeout"]
+    batch, failures, on_failure = given["batch"], given["max_failures"], given["on_failure"]
     return RolloutOptions(
         canary=given["canary"] or 0,
         batch=None if batch is None else Amount.parse(batch, what="--batch"),
@@ -83,10 +115,19 @@ def new_options(given: dict[str, Any]) -> "RolloutOptions":
         else Amount.parse(failures, what="--max-failures", minimum=0),
         noop=given["noop"],
         tags=tuple(parse_tag(tag, where="--tag") for tag in given["tags"]),
-        timeout=TIMEOUT if timeout is None else parse_duration(timeout, what="timeout"),
+        timeout=_seconds(given, "timeout") or TIMEOUT,
         skip_unready=given["skip_unready"],
         checks=_checks(given["checks"]),
+        on_failure=OnFailure(on_failure or OnFailure.STOP),
+        pause=tuple(map(PauseAfter, dict.fromkeys(given["pause"]))),
+        pause_at_most=_seconds(given, "pause_at_most") or PAUSE_AT_MOST,
+        investigate=_seconds(given, "investigate"),
     )
+
+
+def _seconds(given: dict[str, Any], name: str) -> float | None:
+    text = given[name]
+    return None if text is None else parse_duration(text, what=name.replace("_", " "))
 
 
 def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":

@@ -22,10 +22,12 @@ Exit codes: 0 it is being stopped, or is over; 2 it was over already; 69 the bus
 def stop_command(node: NodeWiring, rollout: str | None) -> int:
     """Stop the rollout ID, or the newest that goes on: no more nodes start, and all are given back.
 
-    Where no process goes on with it any more (it was killed), its nodes are given back now.
+    Where no process goes on with it any more (it was killed), its nodes are given back now; and so
+    are those of a rollout that is over which it keeps on hold because they failed.
     """
     from localpuppet.cli.orchestrator.rollout_text import outcome
     from localpuppet.orchestrator.rollout.report import Report
+    from localpuppet.orchestrator.rollout.words import Word
     from localpuppet.wiring.rollout import RolloutWiring
     from localpuppet.wiring.run_async import run
 
@@ -35,11 +37,13 @@ def stop_command(node: NodeWiring, rollout: str | None) -> int:
     else:
         journal = wiring.journals.open(RolloutId.parse(rollout))
     if journal.taken:
-        journal.ask_to_stop(wiring.caller)
+        journal.say(Word.STOP, wiring.caller)
         journal.close()
         render.emit("asked to stop: runs that are on end first")
         return 0
-    run(wiring.give_up(journal, lambda _: None))
+    over = journal.state().over
+    end = wiring.give_back if over is not None and over.kept else wiring.give_up
+    run(end(journal, lambda _: None))
     render.emit(outcome(Report.of(journal.events(), taken=False)))
     journal.close()
     return 0

@@ -9,19 +9,22 @@ from localpuppet.formats.times import show_duration
 from localpuppet.orchestrator.rollout.events import (
     Began,
     Checked,
+    Continued,
     Ended,
     Event,
     Fate,
+    Paused,
     Resumed,
     Skipped,
     Started,
     Stopped,
     Turn,
 )
-from localpuppet.orchestrator.rollout.report import RUNNING, Report
+from localpuppet.orchestrator.rollout.report import PAUSED, RUNNING, Report
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.triggers.outcome import succeeded
 
+SHOWN = 10  # names of nodes, in a line
 _COLORS = {
     "done": "green",
     "succeeded": "green",
@@ -84,8 +87,22 @@ class Progress:
         elif isinstance(event, Skipped):
             for node, why in event.reasons.items():
                 yield f"{node}  {coloured('skipped')}: {render.user_text(why)}"
+        elif isinstance(event, Paused):
+            yield from self._paused(event)
+        elif isinstance(event, Continued):
+            yield f"{event.caller} says that it goes on"
         elif isinstance(event, Stopped):
             yield f"no more nodes start: {render.user_text(event.why)}"
+
+    def _paused(self, event: Paused) -> Iterator[str]:
+        if self._state is None:
+            return
+        yield f"{coloured('paused')}: {render.user_text(event.why)}"
+        began = self._state.began
+        yield (
+            f"'localpuppet rollout continue {began.id}' or 'stop' decides, within "
+            f"{show_duration(began.options.pause_at_most)}"
+        )
 
     def _line(self, text: str) -> None:
         self._observer.line(text)
@@ -132,8 +149,7 @@ def how_far(state: State) -> str:
 
 def outcome(report: Report) -> str:
     """Return how a rollout ended, or where it is, in a few lines."""
-    over, stopped = report.state.over, report.state.stopped
-    why = over.why if over else stopped.why if stopped else ""
+    over, why = report.state.over, report.why
     counts = ", ".join(f"{number} {word}" for word, number in report.counts().items())
     line = f"{coloured(report.word)}{': ' if why else ''}{render.user_text(why)} ({counts})"
     lines = [render.hanging("", line)]
@@ -142,7 +158,14 @@ def outcome(report: Report) -> str:
             render.hanging("", f"still held, up to 10 minutes: {node}: {render.user_text(reason)}")
             for node, reason in over.left.items()
         ]
-    if report.word != RUNNING and report.state.resumable:
+    if over and over.kept:
+        length = show_duration(report.state.began.options.investigate or 0)
+        nodes = ", ".join(over.kept[:SHOWN]) + (", …" if len(over.kept) > SHOWN else "")
+        lines += [
+            render.hanging("", f"kept on hold for {length}, because they failed: {nodes}"),
+            f"'localpuppet rollout stop {report.state.began.id}' gives them back",
+        ]
+    if report.word not in (RUNNING, PAUSED) and report.state.resumable:
         lines.append(f"'localpuppet rollout resume {report.state.began.id}' goes on")
     return "\n".join(lines)
 
@@ -159,6 +182,10 @@ def full(report: Report) -> str:
     if state.epoch > 1:
         rows.append(("Resumed", render.counted(state.epoch - 1, "time")))
     lines.append(render.pairs(rows))
+    lines += [
+        render.hanging("", f"{render_run.moment(at)}  {render.user_text(what)}")
+        for at, what in report.decisions
+    ]
     fates = state.fates()
     for step, group in enumerate(state.began.groups, 1):
         lines += ["", click.style(f"Group {step}", bold=True)]

@@ -28,7 +28,8 @@ Examples:
   localpuppet rollout status
   localpuppet rollout status --watch
 
-Exit codes: 0 it goes on, or every node succeeded; 1 not every node did, or nobody goes on.
+Exit codes: 0 it goes on or waits for a word, or every node succeeded; 1 not every node
+did, or nobody goes on.
 """,
 )
 @_ID
@@ -54,7 +55,7 @@ def status_command(node: NodeWiring, rollout: str | None, watch: bool, as_json: 
         if report.state.over is None and not watch:
             render.emit(render.hanging("", how_far(report.state)))
         render.emit(outcome(report))
-    return 0 if report.succeeded or report.word == "running" else 1
+    return 0 if report.succeeded or report.word in ("running", "paused") else 1
 
 
 @click.command(

@@ -10,6 +10,8 @@ Rules:
   does not succeed, the rollout ends.
 - A batch is closed: when all of it have ended, they are checked, and then the next one starts. A
   window moves on with each end, and with the checks that follow it.
+- Where failures are to pause the rollout, nothing more starts until somebody says that it goes on;
+  what failed until then is accepted, and the next failure beyond the number pauses it again.
 - `max_failures` counts nodes over the whole rollout: failed or silent, canaries too, each once.
   Beyond it no more turns start; those that are on run to their ends, and are checked.
 """
@@ -17,7 +19,8 @@ Rules:
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localpuppet.orchestrator.rollout.events import Turn
+from localpuppet.orchestrator.rollout.events import Paused, Turn
+from localpuppet.orchestrator.rollout.options import OnFailure, PauseAfter
 from localpuppet.orchestrator.rollout.state import State
 
 
@@ -28,12 +31,14 @@ class Next:
     Attributes:
         start: Start these turns.
         check: Have the checks of these done, if that has not begun.
+        pause: Say that no more are started until somebody has decided.
         stop: Say that no more are started, and why; empty where that is not so, or was said.
         over: Whether nothing is on, and nothing will be started any more.
     """
 
     start: tuple[Turn, ...] = ()
     check: tuple[Turn, ...] = ()
+    pause: Paused | None = None
     stop: str = ""
     over: bool = False
 
@@ -44,26 +49,46 @@ def decide(state: State) -> Next:
     if state.stopped is not None:
         check = tuple(state.unchecked)
         return Next(check=check, over=not running and not check)
+    if state.paused is not None:
+        return Next(check=tuple(state.unchecked))
     if why := too_much(state):
+        if state.began.options.on_failure is OnFailure.PAUSE:
+            return Next(pause=Paused(why=why))
         return Next(stop=why)
     for step in range(1, len(state.began.groups) + 1):
         turns = state.turns(step)
         if not all(state.settled(turn) for turn in turns):
-            return _due(state, turns)
+            due = _due(state, turns)
+            pause = _pause(state, step, turns) if due.start else None
+            return due if pause is None else Next(pause=pause)
     return Next(over=not running)
 
 
 def too_much(state: State) -> str:
-    """Return why failures end the rollout; empty where they do not."""
+    """Return why failures end the rollout, or pause it; empty where they do not."""
     canary = state.began.options.canary
-    for node, end in sorted(state.failed.items()):
+    new = {node: end for node, end in state.failed.items() if node not in state.accepted}
+    for node, end in sorted(new.items()):
         if canary and end.turn in state.turns(end.turn.step)[:canary]:
             return f"{node}, a canary, {_did(str(end.fate))}"
     failed = len(state.failed)
-    if failed > state.allowed:
+    if new and failed > state.allowed:
         nodes = "1 node" if failed == 1 else f"{failed} nodes"
         return f"{nodes} failed, and {state.allowed or 'none'} may"
     return ""
+
+
+def _pause(state: State, step: int, turns: Sequence[Turn]) -> Paused | None:
+    """Return the pause that comes before more of a group starts, if there is one."""
+    options = state.began.options
+    begun = [turn for turn in turns if turn in state.started]
+    why = ""
+    if not begun:
+        if PauseAfter.GROUPS in options.pause and state.started:
+            why = f"before group {step}, as was asked for"
+    elif PauseAfter.CANARIES in options.pause and begun == list(turns[: options.canary]):
+        why = f"after the canaries of group {step}, as was asked for"
+    return Paused(why=why, point=why) if why and why not in state.passed else None
 
 
 def _did(fate: str) -> str:

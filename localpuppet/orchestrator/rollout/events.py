@@ -124,6 +124,30 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """No more nodes are started until somebody says whether the rollout goes on.
+
+    Attributes:
+        why: One line.
+        point: The point between two nodes at which this happens once; empty after failures.
+    """
+
+    why: str
+    point: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continued:
+    """A rollout that was paused goes on; what failed until now is accepted.
+
+    Attributes:
+        caller: Who said so.
+    """
+
+    caller: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
     """No more nodes are started: somebody, or a failure, has stopped the rollout.
 
@@ -145,14 +169,16 @@ class Over:
         why: One line more; empty where there is nothing to say.
         left: Nodes that did not say that they let go, with the reason: their holds end by
             themselves.
+        kept: Nodes that failed and stay held, to be looked into.
     """
 
     ending: Ending
     why: str
     left: Mapping[NodeName, str]
+    kept: tuple[NodeName, ...] = ()
 
 
-Event = Began | Resumed | Skipped | Started | Ended | Checked | Stopped | Over
+Event = Began | Resumed | Skipped | Started | Ended | Checked | Paused | Continued | Stopped | Over
 
 
 def to_dict(event: Event) -> dict[str, Any]:
@@ -191,12 +217,17 @@ def to_dict(event: Event) -> dict[str, Any]:
         return {**kind, "turn": turn, "problem": event.problem}
     if isinstance(event, Stopped):
         return {**kind, "ending": str(event.ending), "why": event.why}
+    if isinstance(event, Paused):
+        return {**kind, "why": event.why, "point": event.point}
+    if isinstance(event, Continued):
+        return {**kind, "caller": event.caller}
     if isinstance(event, Over):
         return {
             **kind,
             "ending": str(event.ending),
             "why": event.why,
             "left": dict(event.left),
+            "kept": list(event.kept),
         }
     return {**kind}
 
@@ -246,7 +277,12 @@ def _ended(raw: Mapping[str, Any]) -> Event:
 
 
 def _over(raw: Mapping[str, Any]) -> Event:
-    return Over(ending=Ending(raw["ending"]), why=str(raw["why"]), left=_named(raw["left"]))
+    return Over(
+        ending=Ending(raw["ending"]),
+        why=str(raw["why"]),
+        left=_named(raw["left"]),
+        kept=tuple(map(NodeName.parse, raw.get("kept", ()))),
+    )
 
 
 def _named(raw: Mapping[str, Any]) -> dict[NodeName, str]:
@@ -265,6 +301,8 @@ _READERS = {
     "started": lambda raw: Started(turns=tuple(map(_turn, raw["turns"]))),
     "ended": _ended,
     "checked": lambda raw: Checked(turn=_turn(raw["turn"]), problem=str(raw["problem"])),
+    "paused": lambda raw: Paused(why=str(raw["why"]), point=str(raw["point"])),
+    "continued": lambda raw: Continued(caller=str(raw["caller"])),
     "stopped": lambda raw: Stopped(ending=Ending(raw["ending"]), why=str(raw["why"])),
     "over": _over,
 }

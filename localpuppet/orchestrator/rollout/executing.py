@@ -11,6 +11,7 @@ work but a kill gives the nodes back; after a kill, `run` with the journal's sta
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from localpuppet.errors import UnavailableError
@@ -18,9 +19,10 @@ from localpuppet.formats.names import NodeName
 from localpuppet.formats.text import shown_names
 from localpuppet.formats.times import show_duration
 from localpuppet.orchestrator.rollout.checking import Checking
-from localpuppet.orchestrator.rollout.deciding import decide
+from localpuppet.orchestrator.rollout.deciding import Next, decide
 from localpuppet.orchestrator.rollout.events import (
     Checked,
+    Continued,
     Ended,
     Ending,
     Event,
@@ -35,13 +37,14 @@ from localpuppet.orchestrator.rollout.events import (
 from localpuppet.orchestrator.rollout.nodes import Nodes, Problems
 from localpuppet.orchestrator.rollout.selecting import needed
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.words import Word
 
 # Holds are renewed so often; they last five times as long (`fleet.HOLD`). In seconds.
 RENEW = 120.0
 AGAIN = 2.0  # how soon a node that did not answer is asked again
 # How long to wait for the news of an end before the node is asked: news can be lost in an outage.
 NEWS = 300.0
-STOPS = 1.0  # how often the journal is looked at for somebody who asked for a stop
+WORDS = 1.0  # how often the journal is looked at for what somebody says
 LETTING_GO = 2  # how often a node is asked to let go that does not say that it did
 
 
@@ -52,8 +55,8 @@ class Notes(Protocol):
         """Write an event down; it is on the disk afterwards, or this raises."""
         ...
 
-    def stop_asked(self) -> str | None:
-        """Return who asked for a stop, in another process."""
+    def said(self, after: int) -> list[tuple[int, Word, str]]:
+        """Return what was said after a number, in other processes; see `journal.Journal.said`."""
         ...
 
 
@@ -85,16 +88,21 @@ class Execution:
         self._news: dict[Turn, asyncio.Event] = {}
         self._heard: asyncio.Queue[Event] = asyncio.Queue()
         self._holding = False
-        self._stopping = False
+        self._interrupted = False
         self._hurried = False
+        self._patience: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._checking: set[Turn] = set()
 
     def stop(self, why: str) -> None:
-        """Have no more nodes started; those that run end, and are checked. Again: do not wait."""
-        self._hurried = self._stopping
-        self._stopping = True
+        """Have no more nodes started; those that run end, and are checked."""
         self._heard.put_nowait(Stopped(ending=Ending.STOPPED, why=why))
+
+    def interrupt(self, why: str) -> None:
+        """Stop, as `stop` does; the second time do not wait for what is on."""
+        self._hurried = self._interrupted
+        self._interrupted = True
+        self.stop(why)
 
     async def run(self, *, resume: bool) -> Over:
         """Carry the rollout out, and return how it ended.
@@ -127,6 +135,20 @@ class Execution:
         """
         return await self._let_go(Ending.STOPPED, why)
 
+    async def give_back(self) -> Over:
+        """Let go of the nodes that were kept when the rollout was over.
+
+        Raises:
+            StateError: The journal cannot be written.
+        """
+        over = self.state.over
+        if over is None:
+            raise AssertionError("what is not over keeps its nodes")
+        left = await self._nodes.release(over.kept, epoch=self.state.epoch)
+        over = replace(over, kept=(), left={**over.left, **left})
+        self._note(over)
+        return over
+
     async def _run(self, *, resume: bool) -> Over:
         if resume:
             self._note(Resumed())
@@ -136,7 +158,7 @@ class Execution:
             around = [
                 group.create_task(self._follow()),
                 group.create_task(self._renew()),
-                group.create_task(self._watch_stops()),
+                group.create_task(self._watch_words()),
             ]
             await self._drive(group)
             for task in (*around, *self._tasks):
@@ -216,29 +238,58 @@ class Execution:
             while not self._heard.empty():
                 self._hear(self._heard.get_nowait())
             now = decide(self.state)
+            if now.pause is not None:
+                self._note(now.pause)
+                continue
+            self._be_patient(group)
             if now.stop:
                 self._note(Stopped(ending=Ending.FAILURES, why=now.stop))
                 continue
-            if now.start:
-                self._note(Started(turns=now.start))
-                for turn in now.start:
-                    self._begin(group, turn)
-            for turn in now.check:
-                if turn not in self._checking:
-                    self._checking.add(turn)
-                    self._tasks.append(group.create_task(self._check(turn)))
+            self._act(group, now)
             if now.over:
                 return
             self._hear(await self._heard.get())
 
+    def _act(self, group: asyncio.TaskGroup, now: Next) -> None:
+        """Have nodes take their turns, and have those checked that took them."""
+        if now.start:
+            self._note(Started(turns=now.start))
+            for turn in now.start:
+                self._begin(group, turn)
+        for turn in now.check:
+            if turn not in self._checking:
+                self._checking.add(turn)
+                self._tasks.append(group.create_task(self._check(turn)))
+
     def _hear(self, event: Event) -> None:
-        if not isinstance(event, Stopped) or self.state.stopped is None:
+        if not self._too_late(event):
             self._note(event)
         if self._hurried:
             for turn in self.state.running:
                 self._note(Ended(turn=turn, fate=Fate.SILENT, reason="was not waited for"))
             for turn in self.state.unchecked:
                 self._note(Checked(turn=turn, problem="its checks were not waited for"))
+
+    def _too_late(self, event: Event) -> bool:
+        """Return whether somebody else was faster: what was said has no meaning any more."""
+        if isinstance(event, Stopped):
+            return self.state.stopped is not None
+        return isinstance(event, Continued) and self.state.paused is None
+
+    def _be_patient(self, group: asyncio.TaskGroup) -> None:
+        """Wait for somebody's word while the rollout is paused, and not for ever."""
+        if self.state.paused is None:
+            if self._patience is not None:
+                self._patience.cancel()
+            self._patience = None
+        elif self._patience is None:
+            self._patience = group.create_task(self._lose_patience(self.state.paused.why))
+            self._tasks.append(self._patience)
+
+    async def _lose_patience(self, why: str) -> None:
+        seconds = self.state.began.options.pause_at_most
+        await asyncio.sleep(seconds)
+        self.stop(f"nobody decided within {show_duration(seconds)}: {why}")
 
     def _begin(self, group: asyncio.TaskGroup, turn: Turn) -> None:
         self._news[turn] = asyncio.Event()
@@ -285,19 +336,35 @@ class Execution:
             await asyncio.sleep(RENEW)
             await self._nodes.hold(self._held, epoch=self.state.epoch)
 
-    async def _watch_stops(self) -> None:
-        while self.state.stopped is None:
-            if caller := self._notes.stop_asked():
-                self.stop(f"stopped by {caller}")
-                return
-            await asyncio.sleep(STOPS)
+    async def _watch_words(self) -> None:
+        last = 0
+        while True:
+            for number, word, caller in self._notes.said(last):
+                last = number
+                if word is Word.STOP:
+                    self.stop(f"stopped by {caller}")
+                else:
+                    self._heard.put_nowait(Continued(caller=caller))
+            await asyncio.sleep(WORDS)
 
     async def _let_go(self, ending: Ending, why: str) -> Over:
-        left: Mapping[NodeName, str] = dict.fromkeys(self._held, "")
+        kept = await self._keep()
+        left: Mapping[NodeName, str] = dict.fromkeys(
+            [node for node in self._held if node not in kept], ""
+        )
         for _ in range(LETTING_GO):
             left = await self._nodes.release(list(left), epoch=self.state.epoch)
             if not left:
                 break
-        over = Over(ending=ending, why=why, left=dict(left))
+        over = Over(ending=ending, why=why, left=dict(left), kept=kept)
         self._note(over)
         return over
+
+    async def _keep(self) -> tuple[NodeName, ...]:
+        """Go on holding what failed, if that is wanted; return those that said that they are."""
+        seconds = self.state.began.options.investigate
+        failed = [node for node in self._held if node in self.state.failed]
+        if seconds is None or not failed:
+            return ()
+        problems = await self._nodes.hold(failed, epoch=self.state.epoch, seconds=seconds)
+        return tuple(node for node in failed if node not in problems)

@@ -88,11 +88,15 @@ class FleetNodes:
                 return f"on hold: {_line(hold.get('reason'))} (held by {owner})"
         return ""
 
-    async def hold(self, nodes: Collection["NodeName"], *, epoch: int) -> Problems:
+    async def hold(
+        self, nodes: Collection["NodeName"], *, epoch: int, seconds: float | None = None
+    ) -> Problems:
         """Hold nodes; see `Nodes`."""
         rollout = OfRollout(id=self._began.id, epoch=epoch)
-        message = f"rollout {self._began.id}: {self._began.title}"
-        args = Disable(message=message[:MAX_REASON], length=HOLD, rollout=rollout)
+        what = "failed in rollout" if seconds else "rollout"
+        message = f"{what} {self._began.id}: {self._began.title}"
+        length = f"{seconds:.0f}" if seconds else HOLD
+        args = Disable(message=message[:MAX_REASON], length=length, rollout=rollout)
         return await self._ask_all(nodes, "disable", args)
 
     async def release(self, nodes: Collection["NodeName"], *, epoch: int) -> Problems:

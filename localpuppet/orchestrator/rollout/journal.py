@@ -18,6 +18,7 @@ from localpuppet.machine.files import make_private, state_problem
 from localpuppet.machine.flock import Flock, is_locked
 from localpuppet.orchestrator.rollout.events import Began, Event, from_dict, to_dict
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.words import Word
 
 _VERSION = 1
 _SUFFIX = ".sqlite"
@@ -25,7 +26,9 @@ _TABLES = """
 CREATE TABLE IF NOT EXISTS events (
     number INTEGER PRIMARY KEY, at TEXT NOT NULL, event TEXT NOT NULL
 ) STRICT;
-CREATE TABLE IF NOT EXISTS stops (caller TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS words (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, word TEXT NOT NULL, caller TEXT NOT NULL
+) STRICT;
 """
 
 
@@ -111,33 +114,37 @@ class Journal:
         except StateError as error:
             raise (error if error.where else error.at(str(self.path))) from error
 
-    def ask_to_stop(self, caller: str) -> None:
-        """Have the process that goes on with the rollout stop it.
+    def say(self, word: Word, caller: str) -> None:
+        """Say something to the process that goes on with the rollout.
 
         Raises:
             StateError: It is not on the disk.
         """
         with self._database.transaction() as connection:
-            connection.execute("INSERT INTO stops VALUES (?)", (caller,))
+            connection.execute(
+                "INSERT INTO words (word, caller) VALUES (?, ?)", (str(word), caller)
+            )
 
-    def stop_asked(self) -> str | None:
-        """Return who asked for a stop since `forget_stops`; `None` for nobody.
+    def said(self, after: int) -> list[tuple[int, Word, str]]:
+        """Return what was said after a number: numbers that go up, words, and who said them.
 
         Raises:
             StateError: It cannot be told.
         """
         with self._database.use() as connection:
-            row = connection.execute("SELECT caller FROM stops LIMIT 1").fetchone()
-        return None if row is None else str(row[0])
+            rows = connection.execute(
+                "SELECT number, word, caller FROM words WHERE number > ? ORDER BY number", (after,)
+            ).fetchall()
+        return [(int(number), Word(word), str(caller)) for number, word, caller in rows]
 
-    def forget_stops(self) -> None:
-        """Forget who asked for a stop: the rollout goes on.
+    def forget_words(self) -> None:
+        """Forget what was said: it was for an earlier process.
 
         Raises:
             StateError: It is still on the disk.
         """
         with self._database.transaction() as connection:
-            connection.execute("DELETE FROM stops")
+            connection.execute("DELETE FROM words")
 
     def close(self) -> None:
         """Close the file, and let others go on."""
@@ -154,18 +161,27 @@ def resumable(journal: Journal, caller: str) -> Began:
         InvalidInputError: It is over, or somebody else's: nodes let nobody else through its holds.
     """
     state = journal.state()
-    began = state.began
-    if began.caller != caller:
-        raise InvalidInputError(
-            f"is a rollout of {began.caller}, and you are {caller}",
-            where=str(began.id),
-            hint="its nodes are free again when its holds end",
-        )
+    began = own(state.began, caller)
     if not state.resumable and state.over is not None:
         raise InvalidInputError(
             f"is over: {state.over.ending}",
             where=str(began.id),
             hint=f"localpuppet rollout run --failed-of {began.id} takes what did not succeed",
+        )
+    return began
+
+
+def own(began: Began, caller: str) -> Began:
+    """Return the first event of a rollout of a caller's own.
+
+    Raises:
+        InvalidInputError: It is somebody else's: nodes let nobody else through its holds.
+    """
+    if began.caller != caller:
+        raise InvalidInputError(
+            f"is a rollout of {began.caller}, and you are {caller}",
+            where=str(began.id),
+            hint="its nodes are free again when its holds end",
         )
     return began
 

@@ -39,8 +39,16 @@ class Nodes(Protocol):
         """Return why nodes could not take part; nothing changes. Those that could are left out."""
         ...
 
-    async def hold(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
-        """Hold nodes, or go on holding them; return why, where one is not held."""
+    async def hold(
+        self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None
+    ) -> Problems:
+        """Hold nodes, or go on holding them; return why, where one is not held.
+
+        Args:
+            nodes: Which.
+            epoch: Of the rollout.
+            seconds: How long, if nobody renews it; `None` for the time of a rollout that goes on.
+        """
         ...
 
     async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:

@@ -2,14 +2,32 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.times import show_duration
 from localpuppet.orchestrator.check import Check, parse_check, to_json
 from localpuppet.orchestrator.rollout.amount import Amount
+from localpuppet.requests.rollout import MAX_HOLD
 
 NONE = Amount(number=0, percent=False)
 TIMEOUT = 3600.0
+PAUSE_AT_MOST = 3600.0
+
+
+class OnFailure(StrEnum):
+    """What more failures than are allowed do."""
+
+    STOP = "stop"
+    PAUSE = "pause"
+
+
+class PauseAfter(StrEnum):
+    """After what a rollout waits for somebody to let it go on."""
+
+    CANARIES = "canaries"
+    GROUPS = "groups"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +49,11 @@ class RolloutOptions:
         skip_unready: Leave out nodes that are not ready at the start, instead of refusing.
         checks: How one sees that a node works, whichever it is; done after each of its runs,
             besides those of the site. None of either are done where nothing is changed.
+        on_failure: What happens when more nodes failed than may, or a canary did.
+        pause: After what the rollout waits for somebody's word, whether anything failed or not.
+        pause_at_most: Seconds after which a rollout that waits for somebody's word is stopped.
+        investigate: Seconds for which the nodes that failed stay held after the end; `None` to give
+            them back as well.
     """
 
     canary: int = 0
@@ -42,6 +65,10 @@ class RolloutOptions:
     timeout: float = TIMEOUT
     skip_unready: bool = False
     checks: tuple[Check, ...] = ()
+    on_failure: OnFailure = OnFailure.STOP
+    pause: tuple[PauseAfter, ...] = ()
+    pause_at_most: float = PAUSE_AT_MOST
+    investigate: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
@@ -50,6 +77,11 @@ class RolloutOptions:
         if self.noop and self.checks:
             raise InvalidInputError(
                 "--noop and --check do not go together: where nothing changes, nothing is checked"
+            )
+        if self.investigate is not None and self.investigate > MAX_HOLD:
+            raise InvalidInputError(
+                f"is more than {show_duration(MAX_HOLD)}, for which nodes can be held",
+                where="--investigate",
             )
 
     @classmethod
@@ -71,6 +103,10 @@ class RolloutOptions:
             timeout=float(raw["timeout"]),
             skip_unready=bool(raw["skip_unready"]),
             checks=tuple(parse_check(one, "checks") for one in raw.get("checks", ())),
+            on_failure=OnFailure(raw.get("on_failure", OnFailure.STOP)),
+            pause=tuple(map(PauseAfter, raw.get("pause", ()))),
+            pause_at_most=float(raw.get("pause_at_most", PAUSE_AT_MOST)),
+            investigate=_seconds(raw.get("investigate")),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,4 +121,12 @@ class RolloutOptions:
             "timeout": self.timeout,
             "skip_unready": self.skip_unready,
             "checks": [to_json(check) for check in self.checks],
+            "on_failure": str(self.on_failure),
+            "pause": [str(after) for after in self.pause],
+            "pause_at_most": self.pause_at_most,
+            "investigate": self.investigate,
         }
+
+
+def _seconds(value: Any) -> float | None:  # noqa: ANN401
+    return None if value is None else float(value)

@@ -9,16 +9,21 @@ from localpuppet.formats.names import NodeName
 from localpuppet.formats.times import parse_time
 from localpuppet.orchestrator.rollout.events import (
     Checked,
+    Continued,
     Ended,
     Event,
     Fate,
     Over,
+    Paused,
+    Resumed,
     Started,
+    Stopped,
     Turn,
 )
 from localpuppet.orchestrator.rollout.state import State
 
 RUNNING = "running"
+PAUSED = "paused"
 INTERRUPTED = "interrupted"
 
 
@@ -28,12 +33,14 @@ class Report:
 
     Attributes:
         state: Where it is.
-        word: In one word: `RUNNING`, `INTERRUPTED` (no process goes on with it), or why it is over.
+        word: In one word: `RUNNING`, `PAUSED`, `INTERRUPTED` (no process goes on with it), or why
+            it is over.
         began: When it began, ISO 8601.
         ended: When it was over; `None` before that.
         started_at: When each turn was started.
         ended_at: When the end of each was heard.
         checked_at: When the checks of each were done.
+        decisions: What was decided of it as a whole: when, and what by whom.
     """
 
     state: State
@@ -43,6 +50,7 @@ class Report:
     started_at: dict[Turn, str]
     ended_at: dict[Turn, str]
     checked_at: dict[Turn, str]
+    decisions: tuple[tuple[str, str], ...]
 
     @classmethod
     def of(cls, events: Sequence[tuple[str, Event]], *, taken: bool) -> "Report":
@@ -59,7 +67,8 @@ class Report:
         started_at: dict[Turn, str] = {}
         ended_at: dict[Turn, str] = {}
         checked_at: dict[Turn, str] = {}
-        ended = None
+        decisions: list[tuple[str, str]] = []
+        ended: str | None = None
         for at, event in events:
             if isinstance(event, Started):
                 started_at.update(dict.fromkeys(event.turns, at))
@@ -68,8 +77,14 @@ class Report:
             elif isinstance(event, Checked):
                 checked_at[event.turn] = at
             elif isinstance(event, Over):
-                ended = at
-        word = RUNNING if taken else INTERRUPTED
+                ended = ended or at
+            elif isinstance(event, Resumed):
+                ended = None
+            if decision := _decision(event):
+                decisions.append((at, decision))
+        word = INTERRUPTED
+        if taken:
+            word = PAUSED if state.waits else RUNNING
         return cls(
             state=state,
             word=word if state.over is None else str(state.over.ending),
@@ -78,6 +93,7 @@ class Report:
             started_at=started_at,
             ended_at=ended_at,
             checked_at=checked_at,
+            decisions=tuple(decisions),
         )
 
     @property
@@ -103,16 +119,24 @@ class Report:
         end = self.state.failed.get(node)
         return self.state.skipped.get(node) or (end.reason if end else "")
 
+    @property
+    def why(self) -> str:
+        """Why it is over, ends or waits, one line; empty where there is nothing to say."""
+        state = self.state
+        return next(
+            (one.why for one in (state.over, state.stopped, state.paused) if one is not None), ""
+        )
+
     def summary(self) -> dict[str, Any]:
         """Return what a list of rollouts tells of this one."""
-        began, over, stopped = self.state.began, self.state.over, self.state.stopped
+        began = self.state.began
         return {
             "id": began.id,
             "title": began.title,
             "caller": began.caller,
             "parent": began.parent,
             "state": self.word,
-            "why": over.why if over else stopped.why if stopped else "",
+            "why": self.why,
             "began": self.began,
             "ended": self.ended,
             "epoch": self.state.epoch,
@@ -136,7 +160,9 @@ class Report:
                 {"group": step, "runs": [self._run(Turn(step, node)) for node in group]}
                 for step, group in enumerate(self.state.began.groups, 1)
             ],
+            "decisions": [{"at": at, "what": what} for at, what in self.decisions],
             "still_held": dict(over.left) if over else {},
+            "kept": list(over.kept) if over else [],
         }
 
     def _run(self, turn: Turn) -> dict[str, Any]:
@@ -153,3 +179,14 @@ class Report:
             "checks": len(self.state.checks(turn)),
             "checked": self.checked_at.get(turn),
         }
+
+
+def _decision(event: Event) -> str:
+    """Return what an event decides of the rollout as a whole, one line; empty where nothing."""
+    if isinstance(event, Paused):
+        return f"paused: {event.why}"
+    if isinstance(event, Continued):
+        return f"continued by {event.caller}"
+    if isinstance(event, Stopped):
+        return f"no more nodes start: {event.why}"
+    return "resumed" if isinstance(event, Resumed) else ""

@@ -16,11 +16,13 @@ from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.rollout.events import (
     Began,
     Checked,
+    Continued,
     Ended,
     Ending,
     Event,
     Fate,
     Over,
+    Paused,
     Resumed,
     Skipped,
     Started,
@@ -44,6 +46,9 @@ class State:
         self.ends: dict[Turn, Ended] = {}
         self.checked: set[Turn] = set()
         self.failed: dict[NodeName, Ended] = {}
+        self.accepted: frozenset[NodeName] = frozenset()  # those that failed, and may
+        self.passed: set[str] = set()  # points at which the rollout has paused
+        self.paused: Paused | None = None
         self.stopped: Stopped | None = None
         self.over: Over | None = None
 
@@ -99,6 +104,11 @@ class State:
         return self.began.options.max_failures.of(len(self.nodes))
 
     @property
+    def waits(self) -> bool:
+        """Whether it is paused, and somebody's word is needed."""
+        return self.paused is not None and self.stopped is None and self.over is None
+
+    @property
     def resumable(self) -> bool:
         """Whether there is something to go on with."""
         return self.over is None or self.over.ending is Ending.STOPPED
@@ -106,8 +116,7 @@ class State:
     def take(self, event: Event) -> None:
         """Take an event that is in the journal."""
         if isinstance(event, Resumed):
-            self.epoch += 1
-            self.over = self.stopped = None
+            self._take_resumed()
         elif isinstance(event, Skipped):
             self.skipped.update(event.reasons)
         elif isinstance(event, Started):
@@ -118,10 +127,30 @@ class State:
                 self.failed.setdefault(event.turn.node, event)
         elif isinstance(event, Checked):
             self._take_checked(event)
+        else:
+            self._take_decision(event)
+
+    def _take_decision(self, event: Event) -> None:
+        """Take an event that is about the whole rollout."""
+        if isinstance(event, Paused):
+            self.paused = event
+            self.passed.add(event.point)
+        elif isinstance(event, Continued):
+            self._go_on()
         elif isinstance(event, Stopped):
             self.stopped = event
         elif isinstance(event, Over):
             self.over = event
+
+    def _take_resumed(self) -> None:
+        self.epoch += 1
+        if self.over is not None and self.paused is not None:
+            self._go_on()  # whoever resumes what was over has decided
+        self.over = self.stopped = None
+
+    def _go_on(self) -> None:
+        self.paused = None
+        self.accepted = frozenset(self.failed)
 
     def _take_checked(self, event: Checked) -> None:
         self.checked.add(event.turn)

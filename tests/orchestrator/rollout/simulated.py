@@ -16,6 +16,7 @@ from localpuppet.orchestrator.rollout.executing import Execution
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.words import Word
 
 ID = RolloutId("20261122T110000Z-0123")
 
@@ -51,7 +52,8 @@ class Notes:
         self.events: list[Event] = []
         self.kill_at = kill_at
         self.written = written
-        self.stop: str | None = None
+        self.words: list[tuple[Word, str]] = []
+        self.always_continue = False
         self.killed = False
 
     def append(self, event: Event) -> None:
@@ -64,8 +66,10 @@ class Notes:
             self.killed = True
             raise Killed
 
-    def stop_asked(self) -> str | None:
-        return self.stop
+    def said(self, after: int) -> list[tuple[int, Word, str]]:
+        if self.always_continue:
+            return [(after + 1, Word.CONTINUE, "bob")]
+        return [(number, *word) for number, word in enumerate(self.words, 1) if number > after]
 
 
 @dataclass
@@ -85,6 +89,7 @@ class SimulatedNodes:
     silent: set[NodeName] = field(default_factory=set)
     unready: dict[NodeName, str] = field(default_factory=dict)
     held: set[NodeName] = field(default_factory=set)
+    kept: dict[NodeName, float] = field(default_factory=dict)
     holds: int = 0
     ran: dict[Turn, tuple[float, float]] = field(default_factory=dict)
     twice: list[Turn] = field(default_factory=list)
@@ -102,8 +107,11 @@ class SimulatedNodes:
         silent = {one: "did not answer" for one in nodes if one in self.silent}
         return silent | {one: why for one, why in self.unready.items() if one in nodes}
 
-    async def hold(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
+    async def hold(
+        self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None
+    ) -> Problems:
         self._live()
+        self.kept = {} if seconds is None else dict.fromkeys(nodes, seconds)
         self.epoch = max(epoch, self.epoch)
         self.holds += 1
         self.held |= set(nodes) - self.silent
@@ -197,3 +205,8 @@ async def carry_out(
     over = await work.run(resume=False)
     assert isinstance(over, Over)
     return work.state
+
+
+def words(state: State) -> list[str]:
+    """Return how the part of each node ended, by name."""
+    return [str(fate) for fate in state.fates().values()]

@@ -11,6 +11,7 @@ from localpuppet.orchestrator.rollout.amount import Amount
 from localpuppet.orchestrator.rollout.deciding import Next, decide
 from localpuppet.orchestrator.rollout.events import (
     Checked,
+    Continued,
     Ended,
     Ending,
     Fate,
@@ -19,7 +20,7 @@ from localpuppet.orchestrator.rollout.events import (
     Stopped,
     Turn,
 )
-from localpuppet.orchestrator.rollout.options import RolloutOptions
+from localpuppet.orchestrator.rollout.options import OnFailure, PauseAfter, RolloutOptions
 from localpuppet.orchestrator.rollout.state import State
 from tests.orchestrator.rollout.simulated import began, node
 
@@ -184,6 +185,7 @@ class Counter:
         self.most = most
         self.options = state.began.options
         self.failed: set[str] = set()
+        self.accepted: set[str] = set()
         self.canary_failed = False
         self.begun: list[Turn] = []
 
@@ -191,8 +193,7 @@ class Counter:
         """Check a decision against the rules, and take it."""
         state = self.state
         if state.stopped is None:
-            assert len(self.failed) <= self.most
-            assert not self.canary_failed
+            assert not self.too_much
         if self.options.window is None and self.begun and now.start:
             assert not state.unchecked, "a batch that is not checked holds the next one up"
         for turn in now.start:
@@ -207,6 +208,17 @@ class Counter:
             on = {*state.running, *state.unchecked}
             assert sum(turn in members for turn in on) <= self.options.window
         assert state.running or now.check, "nothing is on, nothing starts, and it is not over"
+
+    @property
+    def too_much(self) -> bool:
+        """Whether failures that nobody accepted are too many, or one of a canary."""
+        beyond = len(self.failed) > self.most and self.failed != self.accepted
+        return self.canary_failed or beyond
+
+    def accept(self) -> None:
+        """Let a rollout go on that is paused."""
+        self.state.take(Continued(caller="bob"))
+        self.accepted, self.canary_failed = set(self.failed), False
 
     def fail(self, turn: Turn) -> None:
         self.failed.add(turn.node)
@@ -228,13 +240,22 @@ def test_every_rollout(data: st.DataObject, groups: list[set[int]], allowed: str
         canary=data.draw(st.integers(0, 3)),
         max_failures=Amount.parse(allowed, what="", minimum=0),
         checks=data.draw(st.just(()) | st.just(CHECK)),
+        on_failure=data.draw(st.sampled_from(OnFailure)),
+        pause=data.draw(st.just(()) | st.just(tuple(PauseAfter))),
     )
     state = State(first)
     total = len(set().union(*groups))
     counter = Counter(state, total * 30 // 100 if allowed == "30%" else int(allowed))
     while not (now := decide(state)).over:
+        if now.pause is not None:
+            assert counter.too_much != bool(now.pause.point)
+            state.take(now.pause)
+            assert not decide(state).start
+            counter.accept()
+            continue
         if now.stop:
-            assert counter.canary_failed or len(counter.failed) > counter.most
+            assert first.options.on_failure is OnFailure.STOP
+            assert counter.too_much
             state.take(Stopped(ending=Ending.FAILURES, why=now.stop))
             continue
         counter.judge(now)

@@ -9,21 +9,16 @@ from localpuppet.formats.names import NodeName
 from localpuppet.orchestrator.rollout.amount import Amount
 from localpuppet.orchestrator.rollout.events import (
     Began,
-    Checked,
-    Ended,
     Ending,
-    Fate,
     Over,
-    Resumed,
-    Started,
     Turn,
 )
 from localpuppet.orchestrator.rollout.executing import RENEW
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.words import Word
 from tests.doubles.simulated_loop import run_simulated
 from tests.orchestrator.rollout.simulated import (
-    Killed,
     Notes,
     SimulatedNodes,
     SimulatedProbe,
@@ -32,14 +27,11 @@ from tests.orchestrator.rollout.simulated import (
     execution,
     new,
     node,
+    words,
 )
 
 CHECK = "http://%{node}/"
 ONE = Amount.parse("1", what="")
-
-
-def words(state: State) -> list[str]:
-    return [str(fate) for fate in state.fates().values()]
 
 
 def test_a_window_moves_on_with_each_end() -> None:
@@ -132,7 +124,7 @@ def test_a_stop_lets_runs_end_and_a_second_one_does_not(times: int) -> None:
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(10)
         for _ in range(times):
-            rollout.stop("interrupted")
+            rollout.interrupt("interrupted")
         over = await doing
         assert over == Over(ending=Ending.STOPPED, why="interrupted", left={})
         assert asyncio.get_running_loop().time() == (50 if times == 1 else 10)
@@ -159,8 +151,23 @@ def test_another_process_can_ask_for_a_stop() -> None:
         rollout = new(began([1], [2]), SimulatedNodes({node(1): 50.0}), notes)
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(10)
-        notes.stop = "bob"
+        notes.words.append((Word.STOP, "bob"))
         assert (await doing).why == "stopped by bob"
+
+    run_simulated(work())
+
+
+def test_one_interruption_after_a_stop_by_word_is_the_first_one() -> None:
+    async def work() -> None:
+        notes = Notes()
+        rollout = new(began([1], [2]), SimulatedNodes({node(1): 50.0}), notes)
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(10)
+        notes.words.append((Word.STOP, "bob"))
+        await asyncio.sleep(10)
+        rollout.interrupt("stopped by SIGINT")
+        assert (await doing).why == "stopped by bob"
+        assert words(rollout.state) == ["succeeded", "not reached"]
 
     run_simulated(work())
 
@@ -230,8 +237,8 @@ def test_a_second_stop_does_not_wait_for_checks_either() -> None:
         rollout = new(began([1], [2], checks=(CHECK,)), nodes, Notes(), probe)
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(2)
-        rollout.stop("interrupted")
-        rollout.stop("interrupted")
+        rollout.interrupt("interrupted")
+        rollout.interrupt("interrupted")
         await doing
         assert asyncio.get_running_loop().time() == 2
         assert rollout.state.failed[node(1)].reason == "its checks were not waited for"
@@ -279,88 +286,3 @@ def test_an_answer_that_is_lost_costs_time_only() -> None:
         assert len(nodes.ran) == 2
 
     run_simulated(work())
-
-
-FIRSTS = {
-    "groups": began([1, 2], [2, 3], [4]),
-    "window": began([1, 2, 3, 4], window=2),
-    "batches": began([1, 2, 3, 4, 5], batch=Amount.parse("2", what=""), canary=1),
-    "one fails": began([1, 2], [3], max_failures=ONE),
-    "skipped": began([1, 2], [3], skip_unready=True),
-    "checks": began([1, 2, 3], [4], window=2, checks=(CHECK,), max_failures=ONE),
-}
-
-
-@pytest.mark.parametrize("written", [False, True])
-@pytest.mark.parametrize("name", FIRSTS)
-def test_a_kill_at_every_write(name: str, *, written: bool) -> None:
-    """Killed at each write of the journal, and then again at each of the one that goes on."""
-    first = FIRSTS[name]
-    planned = {Turn(step, one) for step, group in enumerate(first.groups, 1) for one in group}
-    deaths = 0
-    for kill_at in range(1, 100):
-        for again_after in range(6):
-            nodes = SimulatedNodes(bad={node(2)} if name == "one fails" else set())
-            nodes.unready = {node(1): "on hold"} if name == "skipped" else {}
-            notes = Notes(kill_at=kill_at, written=written)
-            probe = SimulatedProbe(bad={"http://n03.example.com/"}, notes=notes)
-
-            async def work(
-                notes: Notes = notes, nodes: SimulatedNodes = nodes, probe: SimulatedProbe = probe
-            ) -> State | None:
-                nodes.notes = notes
-                return await carry_out(first, nodes, notes, probe)
-
-            async def resumed(
-                notes: Notes = notes, nodes: SimulatedNodes = nodes, probe: SimulatedProbe = probe
-            ) -> State | None:
-                nodes.news = asyncio.Queue()
-                notes.killed = False
-                state = State.of(notes.events)
-                if not state.resumable:
-                    return state
-                again = execution(state, nodes, notes, probe)
-                await again.run(resume=True)
-                return again.state
-
-            if dies(work()) is not None:
-                assert deaths > 5
-                return
-            deaths += 1
-            notes.kill_at = len(notes.events) + again_after
-            state = dies(resumed())
-            if state is None:
-                notes.kill_at = None
-                state = dies(resumed())
-            assert state is not None
-            judge(state, notes, nodes, planned)
-
-
-def dies(work: "asyncio.Future[State | None] | object") -> State | None:
-    """Return what work comes to; `None` where it was killed."""
-    try:
-        return run_simulated(work)  # type: ignore[arg-type]
-    except Killed:
-        return None
-    except BaseExceptionGroup as group:
-        assert group.subgroup(Killed) is not None
-        return None
-
-
-def judge(state: State, notes: Notes, nodes: SimulatedNodes, planned: set[Turn]) -> None:
-    """Check that no node runs twice in a step, none is left out, none stays held."""
-    started = [turn for one in notes.events if isinstance(one, Started) for turn in one.turns]
-    assert len(started) == len(set(started))
-    ends = [one.turn for one in notes.events if isinstance(one, Ended)]
-    assert sorted(ends) == sorted(started)
-    checked = [one.turn for one in notes.events if isinstance(one, Checked)]
-    assert len(checked) == len(set(checked)), "what was checked is not checked again"
-    assert sorted(checked) == sorted(turn for turn in started if state.checks(turn))
-    assert state.unchecked == []
-    assert state.over is not None
-    assert state.over.ending is Ending.DONE
-    left_out = {turn for turn in planned if turn.node in {*state.skipped, *state.failed}}
-    assert planned - left_out <= set(nodes.ran) <= planned
-    assert nodes.held == set()
-    assert state.epoch == 1 + sum(isinstance(one, Resumed) for one in notes.events)
-    assert all(fate is not Fate.NOT_REACHED for fate in state.fates().values())

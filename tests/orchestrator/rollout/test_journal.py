@@ -14,11 +14,13 @@ from localpuppet.orchestrator.rollout.amount import Amount
 from localpuppet.orchestrator.rollout.events import (
     Began,
     Checked,
+    Continued,
     Ended,
     Ending,
     Event,
     Fate,
     Over,
+    Paused,
     Resumed,
     Skipped,
     Started,
@@ -27,7 +29,8 @@ from localpuppet.orchestrator.rollout.events import (
     from_dict,
 )
 from localpuppet.orchestrator.rollout.journal import Journals, resumable
-from localpuppet.orchestrator.rollout.options import RolloutOptions
+from localpuppet.orchestrator.rollout.options import OnFailure, PauseAfter, RolloutOptions
+from localpuppet.orchestrator.rollout.words import Word
 from tests.orchestrator.rollout.simulated import ID, began, node
 
 AT = "2026-11-22T11:00:00.000000Z"
@@ -44,6 +47,10 @@ EVENTS: list[Event] = [
             tags=("a", "b"),
             timeout=60.0,
             skip_unready=True,
+            on_failure=OnFailure.PAUSE,
+            pause=(PauseAfter.GROUPS,),
+            pause_at_most=60.0,
+            investigate=7200.0,
         ),
         checks={Turn(1, node(2)): ("http://%{node}/", ("/bin/probe", "%{node}"))},
         title="shop",
@@ -56,8 +63,15 @@ EVENTS: list[Event] = [
     Ended(turn=Turn(1, node(2)), fate=Fate.FAILED, outcome="failed", run="r", reason="exit 1"),
     Checked(turn=Turn(1, node(2)), problem="check http://a/: answered 503"),
     Checked(turn=Turn(2, node(2))),
+    Paused(why="before group 2", point="before group 2"),
+    Continued(caller="choria=bob"),
     Stopped(ending=Ending.FAILURES, why="1 node failed"),
-    Over(ending=Ending.FAILURES, why="1 node failed", left={node(2): "did not answer"}),
+    Over(
+        ending=Ending.FAILURES,
+        why="1 node failed",
+        left={node(2): "did not answer"},
+        kept=(node(1),),
+    ),
 ]
 
 
@@ -88,13 +102,18 @@ def test_one_process_goes_on_with_a_rollout(journals: Journals) -> None:
     other.close()
 
 
-def test_who_asked_for_a_stop(journals: Journals) -> None:
+def test_what_was_said_is_heard_once_and_forgotten_with_the_process(journals: Journals) -> None:
     journal = journals.begin(began([1]), at=AT)
-    assert journal.stop_asked() is None
-    journals.open(ID).ask_to_stop("bob")
-    assert journal.stop_asked() == "bob"
-    journal.forget_stops()
-    assert journal.stop_asked() is None
+    assert journal.said(0) == []
+    journals.open(ID).say(Word.CONTINUE, "bob")
+    journals.open(ID).say(Word.STOP, "carol")
+    ((number, *first), second) = journal.said(0)
+    assert first == [Word.CONTINUE, "bob"]
+    assert journal.said(number) == [second]
+    journal.forget_words()
+    assert journal.said(0) == []
+    journals.open(ID).say(Word.STOP, "bob")
+    assert journal.said(second[0]) != [], "numbers go up"
     journal.close()
 
 
