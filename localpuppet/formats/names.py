@@ -264,6 +264,11 @@ class RolloutId(str):
 
     __slots__ = ()
 
+    @staticmethod
+    def like(text: str) -> bool:
+        """Return whether a text looks like the id of a rollout."""
+        return _ROLLOUT_ID.match(text) is not None
+
     @classmethod
     def parse(cls, text: str) -> "RolloutId":
         """Return the id.
@@ -271,7 +276,7 @@ class RolloutId(str):
         Raises:
             InvalidInputError: It does not look like one.
         """
-        if not _ROLLOUT_ID.match(text):
+        if not cls.like(text):
             raise InvalidInputError(
                 f"{text[:60]!r} is not a rollout's id", hint="see 'localpuppet rollout list'"
             )

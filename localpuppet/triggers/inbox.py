@@ -21,6 +21,7 @@ from localpuppet.triggers import step_table
 from localpuppet.triggers.cause import Cause
 from localpuppet.triggers.outcome import MOST, TriggerOutcome
 from localpuppet.triggers.step_table import Step, StepState
+from localpuppet.trust.quota import Quota
 
 _VERSION = 2
 _EVERYBODY = ""  # ids have their sender in them; nobody has a quota here
@@ -58,7 +59,9 @@ class Inbox:
         always: How many ids are known at least, the newest.
     """
 
-    def __init__(self, path: Path, clock: Clock, *, always: int = ALWAYS) -> None:
+    def __init__(
+        self, path: Path, clock: Clock, *, always: int = ALWAYS, steps: Quota = step_table.STEPS
+    ) -> None:
         self._database = Database(
             path,
             tables=_TABLES,
@@ -68,6 +71,7 @@ class Inbox:
         )
         self._clock = clock
         self._ids = IdTable(always=always)
+        self._quota = steps
 
     def seen(self, identifier: str) -> bool:
         """Return whether a cause of that id was accepted, and might come again.
@@ -105,7 +109,8 @@ class Inbox:
             StateError: It is not on the disk.
         """
         with self._database.transaction() as connection:
-            step_table.hear(connection, owner, epoch, now=int(self._clock.now().timestamp()))
+            now = int(self._clock.now().timestamp())
+            step_table.hear(connection, owner, epoch, now=now, quota=self._quota)
 
     def step(
         self,
@@ -131,13 +136,13 @@ class Inbox:
         now = int(self._clock.now().timestamp())
         owner = cause.sender
         with self._database.transaction() as connection:
-            step_table.hear(connection, owner, epoch, now=now)
+            step_table.hear(connection, owner, epoch, now=now, quota=self._quota)
             known = step_table.known(connection, owner, number)
             if known and not step_table.may_begin_anew(connection, owner, number, epoch):
                 return AskedStep(step=known, new=False)
             if (error := problem()) is not None:
                 raise error
-            step_table.add(connection, owner, number, epoch=epoch, cause=cause.id, now=now)
+            step_table.add(connection, cause, number, epoch=epoch, now=now, quota=self._quota)
             connection.execute(
                 "INSERT OR IGNORE INTO causes (id, cause) VALUES (?, ?)",
                 (cause.id, json.dumps(cause.to_dict())),

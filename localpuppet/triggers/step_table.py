@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from localpuppet.errors import BusyError
 from localpuppet.formats.values import Json
+from localpuppet.triggers.cause import Cause
 from localpuppet.triggers.outcome import DROPPED, TriggerOutcome
 from localpuppet.trust.quota import Quota
 
@@ -72,7 +73,7 @@ def newest_epoch(connection: sqlite3.Connection, owner: str) -> int:
     return int(found.fetchone()[0])
 
 
-def hear(connection: sqlite3.Connection, owner: str, epoch: int, *, now: int) -> None:
+def hear(connection: sqlite3.Connection, owner: str, epoch: int, *, now: int, quota: Quota) -> None:
     """Note an epoch of a rollout.
 
     Raises:
@@ -83,7 +84,7 @@ def hear(connection: sqlite3.Connection, owner: str, epoch: int, *, now: int) ->
     if newest > epoch:
         raise BusyError(f"this rollout was resumed since (epoch {newest}, this is {epoch})")
     if newest < epoch:
-        _add(connection, (owner, 0, epoch, now, "", 0, None, None, ""))
+        _add(connection, (owner, 0, epoch, now, "", 0, None, None, ""), quota)
 
 
 def known(connection: sqlite3.Connection, owner: str, step: int) -> Step | None:
@@ -112,17 +113,17 @@ def may_begin_anew(connection: sqlite3.Connection, owner: str, step: int, epoch:
 
 
 def add(
-    connection: sqlite3.Connection, owner: str, step: int, *, epoch: int, cause: str, now: int
+    connection: sqlite3.Connection, cause: Cause, step: int, *, epoch: int, now: int, quota: Quota
 ) -> None:
-    """Note that a step was asked for.
+    """Note that a step was asked for, whose run has this cause.
 
     Raises:
         BusyError: The table is full.
     """
-    _add(connection, (owner, step, epoch, now, cause, 0, None, None, ""))
+    _add(connection, (cause.sender, step, epoch, now, cause.id, 0, None, None, ""), quota)
 
 
-def _add(connection: sqlite3.Connection, row: tuple[str | int | None, ...]) -> None:
+def _add(connection: sqlite3.Connection, row: tuple[str | int | None, ...], quota: Quota) -> None:
     caller = str(row[0]).partition("/")[0]
     now = row[3]
     connection.execute("DELETE FROM steps WHERE asked < ?", (int(now or 0) - KEPT,))
@@ -130,7 +131,7 @@ def _add(connection: sqlite3.Connection, row: tuple[str | int | None, ...]) -> N
     own = connection.execute(
         "SELECT count(*) FROM steps WHERE owner > ? AND owner < ?", (f"{caller}/", f"{caller}0")
     ).fetchone()[0]
-    if not STEPS.has_room(own=own, total=total):
+    if not quota.has_room(own=own, total=total):
         raise BusyError(
             f"{own} steps of {caller} are remembered already, {total} in all: no more are taken"
         )

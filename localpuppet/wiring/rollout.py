@@ -65,6 +65,7 @@ class RolloutWiring:
             StateError: The journal cannot be written.
         """
         async with self.fleet.connected() as kv:
+            self.journals.forget(self._node.clock.now())
             journal = self.journals.begin(began, at=self.now())
             try:
                 told(began)

@@ -15,8 +15,6 @@ from localpuppet.requests.request import RunOnce
 from localpuppet.requests.rollout import OfRollout, step_uuid
 from localpuppet.runs.hold import Held, Hold
 from localpuppet.runs.holds import Holds
-from localpuppet.triggers import step_table
-from localpuppet.trust.quota import Quota
 from tests.agent.test_agent import OVER, Rig
 from tests.doubles.identities import person
 
@@ -163,17 +161,3 @@ async def test_a_step_that_began_never_begins_again(tmp_path: Path) -> None:
     assert third.rig.agent.settled[-1].outcome == "interrupted"
     assert third.ask(epoch=2) == found
     assert third.rig.inbox.causes() == []
-
-
-async def test_nobody_fills_the_memory_of_steps_for_others(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(step_table, "STEPS", Quota(shared=4, reserve=2, few=2, each=3))
-    for epoch in (1, 2, 3):
-        site.rig.inbox.hear_rollout(f"choria=mallory/rollout/{epoch}", epoch)
-    with pytest.raises(BusyError, match="3 steps of choria=mallory are remembered already"):
-        site.rig.inbox.hear_rollout("choria=mallory/rollout/4", 1)
-    site.hold()
-    assert site.ask()["state"] == "waiting"
-    site.rig.clock.advance(step_table.KEPT + 1)
-    site.rig.inbox.hear_rollout("choria=mallory/rollout/4", 1)

@@ -6,15 +6,18 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from localpuppet.errors import StateError
+from localpuppet.errors import BusyError, StateError
 from localpuppet.machine.database import Database
+from localpuppet.triggers import step_table
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.triggers.outcome import MOST, TriggerOutcome
+from localpuppet.trust.quota import Quota
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import REPOSITORY
 
@@ -197,3 +200,23 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(StateError), database(tmp_path / "file.sqlite").use():
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_nobody_fills_the_memory_of_steps_for_others(tmp_path: Path) -> None:
+    clock = FakeClock()
+    steps = Quota(shared=4, reserve=2, few=2, each=3)
+    inbox = Inbox(tmp_path / "inbox.sqlite", clock, steps=steps)
+    for epoch in (1, 2, 3):
+        inbox.hear_rollout(f"choria=mallory/rollout/{epoch}", epoch)
+    refusal = "3 steps of choria=mallory are remembered already"
+    with pytest.raises(BusyError, match=refusal):
+        inbox.hear_rollout("choria=mallory/rollout/4", 1)
+    mine = replace(cause(1), sender="choria=alice/rollout/1")
+    assert inbox.step(mine, 1, epoch=1, problem=lambda: None).new
+    with pytest.raises(BusyError, match=refusal):
+        inbox.step(
+            replace(cause(2), sender="choria=mallory/rollout/1"), 1, epoch=1, problem=lambda: None
+        )
+    clock.advance(step_table.KEPT + 1)
+    inbox.hear_rollout("choria=mallory/rollout/4", 1)
+    inbox.close()

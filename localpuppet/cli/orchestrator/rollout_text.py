@@ -33,6 +33,7 @@ _COLORS = {
     "failed": "red",
     "failures": "red",
     "silent": "red",
+    "damaged": "red",
     "running": "cyan",
 }
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.cli import render
+from localpuppet.errors import StateError
 from localpuppet.formats.names import RolloutId
 from localpuppet.formats.times import parse_time
 from localpuppet.wiring.node import NodeWiring
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 LOOK = 0.5  # how often the journal is looked at, in seconds
 SHOWN = 20
+DAMAGED = "damaged"
 _ID = click.argument("rollout", required=False, metavar="[ID]")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -69,27 +71,30 @@ Examples:
 @_JSON
 @click.pass_obj
 def list_command(node: NodeWiring, as_json: bool) -> None:
-    """List the rollouts of this machine, the newest first."""
-    from localpuppet.cli.orchestrator.rollout_text import coloured
+    """List the rollouts of this machine, the newest first.
 
+    A journal that cannot be read is named, and the others are listed all the same.
+    """
     journals = _journals(node)
     ids = journals.ids()
-    reports = [_report(journals.open(one)) for one in (ids if as_json else ids[:SHOWN])]
+    found = {one: _report_of(journals, one) for one in (ids if as_json else ids[:SHOWN])}
     if as_json:
-        render.emit_json({"schema": 1, "rollouts": [report.summary() for report in reports]})
+        rollouts = [
+            {"id": one, "state": DAMAGED, "why": report}
+            if isinstance(report, str)
+            else report.summary()
+            for one, report in found.items()
+        ]
+        render.emit_json({"schema": 1, "rollouts": rollouts})
         return
-    if not reports:
+    if not found:
         render.emit("there was no rollout on this machine")
         return
-    rows = [
-        (
-            report.state.began.id,
-            coloured(report.word),
-            ", ".join(f"{number} {word}" for word, number in report.counts().items()),
-        )
-        for report in reports
-    ]
+    rows = [_row(one, report) for one, report in found.items()]
     render.emit(render.table(("ROLLOUT", "STATE", "NODES"), rows))
+    for report in found.values():
+        if isinstance(report, str):
+            render.say(f"# {render.user_text(report)}", err=True)
     if len(ids) > SHOWN:
         render.say(f"# {len(ids) - SHOWN} older ones: --json lists all", err=True)
 
@@ -114,6 +119,23 @@ def report_command(node: NodeWiring, rollout: str | None, as_json: bool) -> None
         render.emit_json(report.to_dict())
     else:
         render.emit(full(report))
+
+
+def _report_of(journals: "Journals", rollout: RolloutId) -> "Report | str":
+    """Return what is told of a rollout, or why its journal cannot be read."""
+    try:
+        return _report(journals.open(rollout))
+    except StateError as error:
+        return str(error)
+
+
+def _row(rollout: RolloutId, report: "Report | str") -> tuple[str, str, str]:
+    from localpuppet.cli.orchestrator.rollout_text import coloured
+
+    if isinstance(report, str):
+        return rollout, coloured(DAMAGED), ""
+    counts = ", ".join(f"{number} {word}" for word, number in report.counts().items())
+    return rollout, coloured(report.word), counts
 
 
 def _journals(node: NodeWiring) -> "Journals":

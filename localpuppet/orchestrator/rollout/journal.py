@@ -1,6 +1,7 @@
 """The journal of a rollout on disk: one SQLite file each, and who goes on with it.
 
-Owns: `rollouts/` in the state directory. Refuses to know: what events mean.
+Owns: `rollouts/` in the state directory, and how long a journal stays there. Refuses to know: what
+events mean.
 
 Invariants: an event is on the disk before anything is done because of it; one process at a time
 writes events; a journal that cannot be read is an error and never looks like a new rollout.
@@ -8,18 +9,24 @@ writes events; a journal that cannot be read is an error and never looks like a 
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from localpuppet.errors import BusyError, InvalidInputError, StateError
 from localpuppet.formats.names import RolloutId, did_you_mean
 from localpuppet.formats.strict_json import loads
 from localpuppet.machine.database import Database
-from localpuppet.machine.files import make_private, state_problem
+from localpuppet.machine.files import make_private, remove, state_problem
 from localpuppet.machine.flock import Flock, is_locked
 from localpuppet.orchestrator.rollout.events import Began, Event, from_dict, to_dict
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words import Word
 
+# Journals are removed when a rollout begins. A node remembers its turns for 30 days, so what is
+# older cannot be resumed.
+KEPT_FOR = timedelta(days=90)
+KEPT_AT_MOST = 500
+KEPT_ALWAYS = 20
 _VERSION = 1
 _SUFFIX = ".sqlite"
 _TABLES = """
@@ -146,6 +153,21 @@ class Journal:
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM words")
 
+    def remove(self) -> None:
+        """Remove the file, unless some process goes on with the rollout.
+
+        Raises:
+            StateError: It cannot be removed.
+        """
+        lock = Flock.take(self._lock_file)
+        if lock is None:
+            return
+        try:
+            self._database.remove()
+            remove(self._lock_file)
+        finally:
+            lock.release()
+
     def close(self) -> None:
         """Close the file, and let others go on."""
         self._database.close()
@@ -208,7 +230,7 @@ class Journals:
             return []
         except OSError as error:
             raise state_problem(error, self._directory) from error
-        return [RolloutId.parse(name) for name in sorted(names, reverse=True)]
+        return [RolloutId(name) for name in sorted(names, reverse=True) if RolloutId.like(name)]
 
     def open(self, rollout: RolloutId | None) -> Journal:
         """Return the journal of a rollout; of the newest for `None`.
@@ -251,6 +273,23 @@ class Journals:
             where=str(self._directory),
             hint="localpuppet rollout list",
         )
+
+    def forget(self, now: datetime) -> None:
+        """Remove the journals of rollouts that began long ago, and of the oldest of very many.
+
+        The newest stay whatever their age, and so does what a process goes on with.
+
+        Args:
+            now: UTC.
+
+        Raises:
+            StateError: The directory cannot be read, or a file cannot be removed.
+        """
+        oldest = RolloutId.of(now - KEPT_FOR, "0000", None)
+        for number, rollout in enumerate(self.ids()):
+            if number < KEPT_ALWAYS or (number < KEPT_AT_MOST and rollout >= oldest):
+                continue
+            Journal(self._directory / f"{rollout}{_SUFFIX}").remove()
 
     def begin(self, began: Began, *, at: str) -> Journal:
         """Return the journal of a new rollout, taken, with its first event.

@@ -86,6 +86,17 @@ def test_what_is_told(node: Node) -> None:
         "still held, up to 10 minutes: n02.example.com: did not answer\n"
         "'localpuppet rollout resume 20261122T110000Z-0123' goes on\n"
     )
+    damaged = node.state / "rollouts" / "20261122T120000Z-0000.sqlite"
+    damaged.write_bytes(b"x" * 5000)
+    listed = node.run("rollout", "list")
+    assert listed.code == 0
+    assert [line.split()[1] for line in listed.out.splitlines()[1:]] == ["damaged", "stopped"]
+    assert f"{damaged}: is damaged" in listed.err
+    assert [one["state"] for one in node.run("rollout", "list", "--json").json["rollouts"]] == [
+        "damaged",
+        "stopped",
+    ]
+    damaged.unlink()
     shown = node.run("rollout", "report").out
     assert "Resumed  1 time" in shown
     assert "  n01.example.com  changed (15s)  [run r1]\n" in shown

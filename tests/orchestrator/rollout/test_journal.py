@@ -1,7 +1,7 @@
 """The journal on disk: what was written is there, by whom, and nothing looks like another thing."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -179,6 +179,33 @@ def test_a_damaged_journal_is_an_error_with_its_place(journals: Journals, tmp_pa
     path.write_bytes(b"x" * 5000)
     with pytest.raises(StateError, match="is damaged"):
         journals.open(ID).state()
+
+
+def test_journals_of_long_ago_are_removed_but_for_the_newest_and_those_that_go_on(
+    journals: Journals, tmp_path: Path
+) -> None:
+    first = datetime(2026, 1, 1, tzinfo=UTC)
+    ids = [RolloutId.of(first + timedelta(days=day), "0000", None) for day in range(24)]
+    running = None
+    for one in ids:
+        journal = journals.begin(replace(began([1]), id=one), at=AT)
+        if one == ids[1]:
+            running = journal
+        else:
+            journal.close()
+    (tmp_path / "rollouts" / "notes.sqlite").write_text("not ours")
+    (tmp_path / "rollouts" / f"{ids[2]}.sqlite").write_bytes(b"x" * 5000)
+    journals.forget(first + timedelta(days=89))
+    assert len(journals.ids()) == 24
+    journals.forget(first + timedelta(days=92))
+    assert sorted(journals.ids()) == [ids[1], *ids[2:]], "the first is old, the third is not"
+    journals.forget(first + timedelta(days=400))
+    assert sorted(journals.ids()) == [ids[1], *ids[-20:]]
+    left = {path.name.partition(".")[0] for path in (tmp_path / "rollouts").iterdir()}
+    assert left == {ids[1], *ids[-20:], "notes"}, "nothing is left of the others"
+    assert running is not None
+    running.append(Resumed(), at=AT)
+    running.close()
 
 
 def test_ids_sort_by_their_beginnings_also_when_the_clock_is_set_back() -> None:
