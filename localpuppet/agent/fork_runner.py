@@ -21,8 +21,9 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import Generic, TypeVar
 
-from localpuppet.agent.runner import Fate, Order, RunEnd
+from localpuppet.agent.runner import Fate, RunEnd
 from localpuppet.formats.strict_json import loads
 
 _MAX_WORD = 64 * 1024
@@ -31,23 +32,24 @@ _BEGUN = b"\n"  # before the report; to a reader of JSON it is nothing
 # What a machine has too little of for a while; and a program that is being replaced.
 _SCARCE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY)
 Begun = Callable[[], None]
+Work = TypeVar("Work")  # what a child is to do: a run's order, a deployment
 
 
-class ForkRunner:
-    """Does runs in children.
+class ForkRunner(Generic[Work]):
+    """Does runs in children, or what else is too much for the agent itself.
 
     Args:
         work: Does one run, in the child, and returns how it went; calls its second argument when
             the run begins.
     """
 
-    def __init__(self, work: Callable[[Order, Begun], RunEnd]) -> None:
+    def __init__(self, work: Callable[[Work, Begun], RunEnd]) -> None:
         self._work = work
         self._pid = 0
         gc.collect()
         gc.freeze()  # what is here now stays shared with the children
 
-    async def run(self, order: Order) -> RunEnd:
+    async def run(self, order: Work) -> RunEnd:
         """Do a run; see `agent.runner.Runner`."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -93,7 +95,7 @@ async def ended(pid: int) -> None:
         os.close(fd)
 
 
-def _child(work: Callable[[Order, Begun], RunEnd], order: Order, writer: int) -> None:
+def _child(work: Callable[[Work, Begun], RunEnd], order: Work, writer: int) -> None:
     """Do the run and never return."""
     code = 70
     try:

@@ -7,6 +7,7 @@ from typing import Any
 
 from localpuppet import __version__
 from localpuppet.agent.agent import Agent
+from localpuppet.enc.assignment import Assignment
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import ReleasePath, RunId
 from localpuppet.formats.times import show_time
@@ -31,6 +32,7 @@ class Describer:
         records: The runs of the node.
         modules: The directory of all modules.
         rollback: Returns the rollback in force.
+        assigned: Returns the assignment in force.
         clock: Time.
         every: Seconds between runs that nothing else causes; `None` for none.
     """
@@ -44,6 +46,7 @@ class Describer:
         records: Records,
         modules: Path,
         rollback: Callable[[], Rollback | None],
+        assigned: Callable[[], Assignment | None],
         clock: Clock,
         every: float | None,
     ) -> None:
@@ -53,6 +56,7 @@ class Describer:
         self._records = records
         self._modules = modules
         self._rollback = rollback
+        self._assigned = assigned
         self._clock = clock
         self._every = every
 
@@ -84,6 +88,7 @@ class Describer:
             "last": _short(last),
             "release": self._release(last),
             "rollback": self._rolled_back(),
+            "assignment": self._assignment(),
             "settled": settled,
         }
 
@@ -93,6 +98,13 @@ class Describer:
         except LocalpuppetError:
             return None  # the next run says what is damaged
         return None if rollback is None else {**rollback.to_public()}
+
+    def _assignment(self) -> Json:
+        try:
+            assignment = self._assigned()
+        except LocalpuppetError:
+            return None  # the next run says what is damaged
+        return None if assignment is None else assignment.to_public()
 
     def last_run(self) -> Mapping[str, Json]:
         """Return the record of the last finished run, as it may leave the node.

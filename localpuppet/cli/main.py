@@ -14,6 +14,7 @@ from localpuppet.errors import LocalpuppetError
 
 # Verb → module; the command in it is called VERB_command.
 VERBS = {
+    "assign": "orchestrator.assign",
     "agent": "agent",
     "apply": "apply",
     "call": "call",

@@ -1,15 +1,17 @@
 """Reads a node's input from where it is: a file, standard input, an https URL, user data.
 
-Refuses to know: what becomes of it (`enc.classify`).
+Owns: that an input with `app: foo/assigned` is read as the assignment in force makes it. Refuses to
+know: what becomes of it (`enc.classify`).
 """
 
 import hashlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from localpuppet.enc.assignment import Assignment
 from localpuppet.enc.document import Input
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
@@ -35,12 +37,23 @@ class LoadedInput:
     Attributes:
         name: A path, `standard input`, `user data`, or a URL without its query.
         sha256: Digest of the bytes.
-        input: What it says.
+        input: What it says, with the assignment; `foo/assigned` where no release of foo is.
+        assignment: The assignment that it takes; `None` where it names its release itself.
     """
 
     name: str
     sha256: str
     input: Input
+    assignment: Assignment | None = None
+
+    @property
+    def serial(self) -> int:
+        """The serial of its assignment; 0 without one."""
+        return 0 if self.assignment is None else self.assignment.serial
+
+    def given(self, assignment: Assignment) -> "LoadedInput":
+        """Return this input with an assignment."""
+        return replace(self, input=assignment.over(self.input), assignment=assignment)
 
     def placed(self, error: LocalpuppetError) -> LocalpuppetError:
         """Return an error about this input with its name; others as they are."""
@@ -55,17 +68,36 @@ class InputReader:
         documents: Reads documents.
         fetch: The https client.
         user_data: Returns the input in the user data that the cloud has for this machine.
+        assigned: Returns the assignment in force, if there is one.
     """
 
     documents: Documents
     fetch: Fetch
     user_data: Callable[[], bytes]
+    assigned: Callable[[], Assignment | None]
 
     def read(self, source: str) -> LoadedInput:
-        """Return the input at `source`.
+        """Return the input at `source`, with the assignment in force where it takes one.
 
         Args:
             source: A path, `-` for standard input, an `https://` URL, or `userdata:`.
+
+        Raises:
+            InvalidInputError: It cannot be read, or is refused.
+            UnavailableError: The https server, or the metadata service, did not give it.
+            StateError: What the metadata service answered cannot be kept, or the assignment is
+                damaged.
+        """
+        loaded = self.read_itself(source)
+        if not loaded.input.app.is_assigned:
+            return loaded
+        assignment = self.assigned()
+        if assignment is None or assignment.release.source != loaded.input.app.source:
+            return loaded
+        return loaded.given(assignment)
+
+    def read_itself(self, source: str) -> LoadedInput:
+        """Return the input at `source` as it stands; see `read`.
 
         Raises:
             InvalidInputError: It cannot be read, or is refused.

@@ -151,9 +151,14 @@ class ReleasePath(str):
             return "/".join(parts[: parts.index("branches", 1)])
         if len(parts) > 2 and parts[-2] == "tags":
             return "/".join(parts[:-2])
-        if len(parts) > 1 and parts[-1] == "trunk":
+        if len(parts) > 1 and parts[-1] in ("trunk", "assigned"):
             return "/".join(parts[:-1])
         return str(self)
+
+    @property
+    def is_assigned(self) -> bool:
+        """Whether it stands for the release that a signed request gave: `foo/assigned`."""
+        return self.endswith("/assigned") and not self.is_tag and not self.is_branch
 
     @property
     def is_tag(self) -> bool:

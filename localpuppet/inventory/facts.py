@@ -106,7 +106,7 @@ def _selected(
     found: dict[str, Json] = {}
     for key, value in tree.items():
         path = f"{place}{key}"
-        if hidden.match(path) or _is_secret(key):
+        if hidden.match(path) or is_secret(key):
             continue
         # Below what a site wants, everything is wanted.
         left = None if wanted is None or wanted.match(path) else wanted
@@ -138,7 +138,8 @@ _SECRETS = re.compile("|".join(map(translate, SECRET)))
 
 
 @lru_cache(maxsize=4096)
-def _is_secret(key: str) -> bool:
+def is_secret(key: str) -> bool:
+    """Return whether a key has the name of what may be secret, however the key is written."""
     return _SECRETS.match(key.lower().translate(_SEPARATORS)) is not None
 
 

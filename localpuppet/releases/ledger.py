@@ -46,6 +46,8 @@ class Rollback:
         user: Who decided.
         since: When, ISO 8601.
         wanted: The release that the input names; empty in a decision of an older version.
+        serial: The serial of the assignment that it overrules; another one ends it. 0 where the
+            input named the release itself.
     """
 
     app: ReleasePath
@@ -55,10 +57,16 @@ class Rollback:
     user: str
     since: str
     wanted: str = ""
+    serial: int = 0
 
-    def stands(self, input_sha256: str) -> bool:
-        """Whether the decision holds for an input: another one than it overrules ends it."""
-        return self.input_sha256 == input_sha256
+    def stands(self, input_sha256: str, serial: int) -> bool:
+        """Whether the decision holds for an input: another one than it overrules ends it.
+
+        Args:
+            input_sha256: The input.
+            serial: The serial of the assignment in force; 0 without one.
+        """
+        return self.input_sha256 == input_sha256 and self.serial in (0, serial)
 
     def to_public(self) -> dict[str, str]:
         """Return what others may know: all but the node document."""
@@ -219,11 +227,12 @@ class Ledger:
         except (KeyError, TypeError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}", where=str(self._rollback)) from error
 
-    def in_force(self, input_file: Path) -> Rollback | None:
+    def in_force(self, input_file: Path, *, serial: int) -> Rollback | None:
         """Return the decision in force while the input stands as it does; it ends with a new one.
 
         Args:
             input_file: The node's own input; one that cannot be read ends nothing.
+            serial: The serial of the assignment in force; 0 without one.
 
         Raises:
             StateError: The decision is damaged.
@@ -237,7 +246,7 @@ class Ledger:
             digest = hashlib.sha256(input_file.read_bytes()).hexdigest()
         except OSError:
             return rollback
-        return rollback if rollback.stands(digest) else None
+        return rollback if rollback.stands(digest, serial) else None
 
     def roll_back(self, rollback: Rollback) -> None:
         """Put a decision in force.
@@ -246,7 +255,10 @@ class Ledger:
             StateError: The disk refused.
         """
         make_private(self._state)
-        write_json(self._rollback, {"schema": SCHEMA, **asdict(rollback)})
+        fields = asdict(rollback)
+        if not rollback.serial:
+            del fields["serial"]  # as it was written before there was such a thing
+        write_json(self._rollback, {"schema": SCHEMA, **fields})
 
     def end_rollback(self) -> None:
         """End the decision in force.

@@ -60,7 +60,8 @@ class ReleaseProvider:
         Raises:
             LocalpuppetError: The package is refused, the release cannot be staged, or is refused.
         """
-        if package is None and not path.is_tag and self._mutable is not None:
+        changes = not (path.is_tag or path.is_assigned)
+        if package is None and changes and self._mutable is not None:
             self._mutable(path)
         # Where staging could not find it, resolving says best what is wrong.
         if package is None and not (path.is_tag and self._offered(path)):

@@ -88,6 +88,12 @@ def resolve(
         IntegrityError: A tag of it must be verified, and is not.
         StateError: A signers file cannot be read, or a record is damaged.
     """
+    if app.is_assigned:
+        raise InvalidInputError(
+            f"no release of {app.source} is assigned to this node",
+            where="app",
+            hint=f"localpuppet assign NODE {app.source}/tags/…, from where requests are made",
+        )
     inside = [modules, store / "objects", store / "releases"]
     name = _directory(app, inside, where="app")
     staged = _staged(app, name, store)

@@ -1,5 +1,5 @@
 """What a person or node asks of another node, signed, and the signed reply.
 
-decides: `lifetime`, `reply`, `request`, `rollout`.
-acts: `admission`, `client`, `exchange`, `handler`, `messages`.
+decides: `deploy`, `lifetime`, `reply`, `request`, `rollout`.
+acts: `admission`, `client`, `deploying`, `exchange`, `handler`, `messages`.
 """

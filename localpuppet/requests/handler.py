@@ -17,6 +17,7 @@ from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.machine.ports import Clock, LineKind, Log
 from localpuppet.requests.admission import Refusal, RequestAdmission
+from localpuppet.requests.deploy import Deploy
 from localpuppet.requests.messages import answer
 from localpuppet.requests.request import Disable, Enable, OfRun, Request, RunOnce, StatusRequest
 from localpuppet.requests.rollout import OfRollout
@@ -37,6 +38,8 @@ class Actions:
         run: Asks for a run in somebody's name, with noop or not and only some tags; returns why
             that cannot be, if so.
         changed: Called after a hold began or ended.
+        deploy: Has a release, takes it or leaves it, in a caller's name; returns where that is, or
+            why it cannot be; may raise.
         rollout: What a rollout may ask for besides.
     """
 
@@ -46,6 +49,7 @@ class Actions:
     log: Callable[[RunId | None], Mapping[str, Json]]
     run: Callable[[str, bool, Sequence[str]], str | None]
     changed: Callable[[], None]
+    deploy: Callable[[str, Deploy], Mapping[str, Json] | str]
     rollout: "RolloutActions"
 
 
@@ -137,6 +141,8 @@ class RequestHandler:
         if request.action == "runonce":
             return self._run(request)
         args = request.args
+        if isinstance(args, Deploy):
+            return self._actions.deploy(request.caller.caller, args)
         owner = request.caller.caller
         if isinstance(args, Disable | Enable) and args.rollout is not None:
             owner = rollout_owner(owner, args.rollout.id)

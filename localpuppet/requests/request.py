@@ -11,16 +11,26 @@ from functools import partial
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
-from localpuppet.formats.names import NodeName, RunId, SignerName, parse_tag, parse_uuid
+from localpuppet.formats.names import (
+    NodeName,
+    ReleasePath,
+    RunId,
+    SignerName,
+    parse_tag,
+    parse_uuid,
+)
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_duration
 from localpuppet.formats.values import Json
+from localpuppet.requests.deploy import Deploy
 from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.requests.rollout import MAX_HOLD, OfRollout, claimed
-from localpuppet.trust.policy import REQUESTS, Policy, decide
+from localpuppet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, Policy, decide
 
 MAX_REQUEST = 64 * 1024
 MAX_TAGS = 64
+# What a caller can ask about besides releases: see `StatusRequest`.
+_RIGHTS = (*(action for action in REQUESTS if action != DEPLOY), "older", "values")
 _CLAIMS = ("iss", "aud", "iat", "exp", "jti", "action", "args")
 
 
@@ -100,7 +110,8 @@ class StatusRequest:
     """The arguments of `status`: how is the node.
 
     Attributes:
-        may: Actions; the node says which of them its policy denies the caller.
+        may: Actions and rights (`deploy:shop/tags/r7`, `values`); the node says which of them its
+            policy denies the caller.
     """
 
     may: tuple[str, ...] = ()
@@ -114,7 +125,7 @@ class StatusRequest:
         """
         fields.only(("may",))
         return cls(
-            may=fields.parsed_list("may", _action, minimum=1, maximum=len(REQUESTS))
+            may=fields.parsed_list("may", _right, minimum=1, maximum=len(_RIGHTS))
             if "may" in fields
             else ()
         )
@@ -214,8 +225,9 @@ class Nothing:
         return {}
 
 
-Arguments = Disable | Enable | RunOnce | OfRun | StatusRequest | Nothing
+Arguments = Deploy | Disable | Enable | RunOnce | OfRun | StatusRequest | Nothing
 _ARGUMENTS: Mapping[str, type[Arguments]] = {
+    "deploy": Deploy,
     "disable": Disable,
     "enable": Enable,
     "log": OfRun,
@@ -288,6 +300,17 @@ def _action(text: str) -> str:
     return text
 
 
+def _right(text: str) -> str:
+    if text.startswith(DEPLOYS):
+        release = ReleasePath.parse(text.removeprefix(DEPLOYS), where="")
+        return f"{DEPLOYS}{release}"
+    if text not in _RIGHTS:
+        raise InvalidInputError(
+            f"the action {text[:40]!r} is unknown", hint=f"one of {', '.join(_RIGHTS)}"
+        )
+    return text
+
+
 def _length(text: str) -> str:
     parse_duration(text, what="length")
     return text
@@ -322,5 +345,9 @@ def refusal(request: Request, *, now: int, policy: Policy | None) -> str:
     problem = lifetime_problem(iat=request.iat, exp=request.exp, now=now)
     if problem:
         return problem
-    decision = decide(policy, request.caller.caller, request.action)
-    return "" if decision.allowed else decision.reason
+    args = request.args
+    for right in args.rights if isinstance(args, Deploy) else (request.action,):
+        decision = decide(policy, request.caller.caller, right)
+        if not decision.allowed:
+            return decision.reason
+    return ""

@@ -3,8 +3,9 @@
     r1 -> r2 -> r3, all good: `rollback` from r3 goes to r2, a second one to r1, and never to r3.
 
 Owns: which run a rollback goes back to. Invariants: only good, whole runs of the same source;
-without an aim only releases that were applied before the one that is left. Refuses to know: how
-code is staged.
+without an aim only releases that were applied before the one that is left, or, where an assignment
+is taken back, the newest of those that are older than the assignment. Refuses to know: how code is
+staged.
 """
 
 from collections.abc import Callable
@@ -40,6 +41,7 @@ class GoingBack:
         user: str,
         now: datetime,
         resolve: Callable[[ReleasePath], object],
+        until: str | None = None,
     ) -> tuple[Rollback, ReleasePath]:
         """Put a rollback in force; return it, and the release that is left.
 
@@ -49,15 +51,17 @@ class GoingBack:
             user: Who decides.
             now: UTC.
             resolve: Refuses a release that is not whole on this node.
+            until: Go back to the newest good run up to this one, whatever its release; empty for a
+                node that had none. `None` for the rules above.
 
         Raises:
             InvalidInputError: There is no such run, or its release is not here any more.
             StateError: The disk refused.
         """
         before = self._ledger.rollback()
-        in_force = before is not None and before.stands(loaded.sha256)
+        in_force = before is not None and before.stands(loaded.sha256, loaded.serial)
         current = before.app if before is not None and in_force else loaded.input.app
-        status = self._good_run(current, tag)
+        status = self._good_run(current, tag) if until is None else self._run_up_to(current, until)
         app = ReleasePath.parse(status.app, where="app")
         resolve(app)
         request = read_json(RunDirectory(self._records.directory / status.id).request)
@@ -69,6 +73,7 @@ class GoingBack:
             user=user,
             since=show_time(now),
             wanted=loaded.input.app,
+            serial=loaded.serial,
         )
         self._ledger.roll_back(rollback)
         return rollback, current
@@ -105,4 +110,20 @@ class GoingBack:
         raise InvalidInputError(
             f"there is no good run of {what} in the record",
             hint="see 'localpuppet history'; 'apply --allow-rollback' takes any release",
+        )
+
+    def _run_up_to(self, current: ReleasePath, until: str) -> Status:
+        """Return the newest good, whole run up to one of a release of the same source.
+
+        Raises:
+            InvalidInputError: There is no such run.
+        """
+        for status in self._records.history():
+            path = ReleasePath(status.app)
+            if status.good and status.id <= until and path.is_tag and path.source == current.source:
+                return status
+        raise InvalidInputError(
+            f"no good run of a release of {current.source!r} is in the record that is older than"
+            f" the assignment of {current}",
+            hint="see 'localpuppet history'",
         )

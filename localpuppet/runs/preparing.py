@@ -86,6 +86,7 @@ class PreparedRun:
             causes=options.causes,
             work_tree=release.work_tree,
             instance_facts=tuple(sorted(self.instance_facts)),
+            assignment={} if loaded.assignment is None else loaded.assignment.to_public(),
         )
 
 
@@ -182,13 +183,14 @@ class RunPreparation:
             loaded = self._input.read(source)
             named(loaded.input.app)
             rollback = self._ledger.rollback() if source is None else None
-            stands = rollback is not None and rollback.stands(loaded.sha256) and not allow_rollback
+            stands = rollback is not None and _stands(rollback, loaded) and not allow_rollback
             try:
                 if rollback is not None and stands:
                     loaded, options = self._overruled(loaded, options, rollback)
                     named(loaded.input.app)
                 # Who rolled back lets the next input decide, whichever way it goes.
-                decided = allow_rollback or rollback is not None
+                assigned_older = loaded.assignment is not None and loaded.assignment.older
+                decided = allow_rollback or rollback is not None or assigned_older
                 release = self._release(loaded.input.app, package, decided=decided)
             except LocalpuppetError as error:
                 raise loaded.placed(error) from error
@@ -233,5 +235,10 @@ class RunPreparation:
             loaded,
             name=f"rollback to run {rollback.run}",
             input=replace(loaded.input, app=rollback.app, layers=()),
+            assignment=None,
         )
         return rolled_back, replace(options, document=document)
+
+
+def _stands(rollback: Rollback, loaded: LoadedInput) -> bool:
+    return rollback.stands(loaded.sha256, loaded.serial)

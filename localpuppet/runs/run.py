@@ -78,6 +78,8 @@ class RunRequest:
             (`count`), and the paths along which triggers came (`paths`).
         work_tree: The directory that was tried in place of a release; empty for a release.
         instance_facts: Names of the facts that the cloud's instance data gave to the run.
+        assignment: Of a run whose release a signed request gave: `release`, `serial`, `by`, `at`
+            and `rollout`; else empty.
     """
 
     id: RunId
@@ -97,6 +99,7 @@ class RunRequest:
     causes: Mapping[str, Any] = field(default_factory=dict)
     work_tree: str = ""
     instance_facts: tuple[str, ...] = ()
+    assignment: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

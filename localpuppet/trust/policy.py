@@ -8,6 +8,11 @@ caller is who it says. Invariants: what is not understood refuses the whole file
 could never match is not understood; facts and classes never authorise anything, since the node
 that sends them makes them up; no policy denies; what is not among `ANY_ACTION` must be named, in a
 rule, or nobody may: neither `*` nor `policy default allow` means it.
+
+A release is deployed by right of its own name: `deploy:shop/tags/r*` in a rule means the releases
+of that source whose tags match, `*` standing for any characters of a tag. `values` (layers and
+class parameters in a deployment) and `older` (a release older than what the node runs) are rights
+besides.
 """
 
 import re
@@ -15,13 +20,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.names import SignerName, did_you_mean
+from localpuppet.formats.names import ReleasePath, SignerName, did_you_mean
 from localpuppet.trust.policy_lines import ANY, columns, parse_lines, words
 
 # What `*` means in a rule: an upgrade that brings actions gives nobody a right.
 ANY_ACTION = ("disable", "enable", "last_run_summary", "runonce", "status", "trigger")
-REQUESTS = ("disable", "enable", "last_run_summary", "log", "report", "runonce", "status")
-ACTIONS = (*ANY_ACTION, "forget", "log", "react", "report")
+DEPLOY = "deploy"
+REQUESTS = ("deploy", "disable", "enable", "last_run_summary", "log", "report", "runonce", "status")
+ACTIONS = (*ANY_ACTION, "forget", "log", "older", "react", "report", "values")
+# What a word before a release in a rule, or in a question about rights, looks like.
+DEPLOYS = f"{DEPLOY}:"
 
 _DEFAULT = re.compile(r"policy[ \t]+default[ \t]+(allow|deny)")
 _COLUMNS = "allow|deny, callers, actions, facts, classes"
@@ -49,18 +57,25 @@ class Rule:
         allow: What it decides.
         callers: Caller ids, whole; `None` for all.
         actions: Actions; `None` for `ANY_ACTION`.
+        releases: Patterns of releases that may be deployed, `shop/tags/r*`.
     """
 
     line: int
     allow: bool
     callers: frozenset[str] | None
     actions: frozenset[str] | None
+    releases: tuple[str, ...] = ()
 
     def matches(self, caller: str, action: str) -> bool:
         """Return whether it speaks of this caller and this action."""
-        return (self.callers is None or caller in self.callers) and (
-            action in (ANY_ACTION if self.actions is None else self.actions)
-        )
+        return (self.callers is None or caller in self.callers) and self.means(action)
+
+    def means(self, action: str) -> bool:
+        """Return whether it speaks of this action, or of the release that is to be deployed."""
+        if action.startswith(DEPLOYS):
+            release = action.removeprefix(DEPLOYS)
+            return any(_fits(release, pattern) for pattern in self.releases)
+        return action in (ANY_ACTION if self.actions is None else self.actions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +95,7 @@ class Policy:
     def may_allow(self, action: str) -> bool:
         """Return whether a line allows an action, to whomever."""
         return (self.allow and action in ANY_ACTION) or any(
-            rule.allow and action in (ANY_ACTION if rule.actions is None else rule.actions)
-            for rule in self.rules
+            rule.allow and rule.means(action) for rule in self.rules
         )
 
     @classmethod
@@ -127,11 +141,16 @@ def _parse_line(line: str, number: int) -> Rule | tuple[int, bool]:
                 f"the column {name} is {column[:40]!r}",
                 hint=f"only '*': {name} never authorise anything",
             )
+    named = words(actions)
+    releases = tuple(word for word in named or () if word.startswith(DEPLOYS))
+    for word in named or ():
+        _check_action(word)
     return Rule(
         line=number,
         allow=verdict == "allow",
         callers=_words(callers, _check_caller),
-        actions=_words(actions, _check_action),
+        actions=None if named is None else frozenset({*named} - {*releases}),
+        releases=tuple(word.removeprefix(DEPLOYS) for word in releases),
     )
 
 
@@ -151,10 +170,33 @@ def _check_caller(word: str) -> None:
 
 
 def _check_action(word: str) -> None:
-    if word not in ACTIONS:
+    if word == DEPLOY:
+        raise InvalidInputError(
+            "the action 'deploy' names no release", hint="write deploy:SOURCE/tags/PATTERN"
+        )
+    if word.startswith(DEPLOYS):
+        _check_pattern(word.removeprefix(DEPLOYS))
+    elif word not in ACTIONS:
         raise InvalidInputError(
             f"the action {word[:60]!r} is unknown", hint=did_you_mean(word, list(ACTIONS))
         )
+
+
+def _check_pattern(pattern: str) -> None:
+    source, _, _ = pattern.rpartition("/tags/")
+    # Any tag will do to see whether the pattern could match a release.
+    example = ReleasePath.parse(pattern.replace(ANY, "x"), where=DEPLOY)
+    if ANY in source or not example.is_tag:
+        raise InvalidInputError(
+            f"{pattern[:60]!r} is not a source with a pattern of its tags",
+            hint="write deploy:SOURCE/tags/PATTERN; '*' stands for any part of a tag",
+        )
+
+
+def _fits(release: str, pattern: str) -> bool:
+    wanted = ".*".join(map(re.escape, pattern.split(ANY)))
+    # A '*' stands for a part of a tag, and a tag has no '/'.
+    return re.fullmatch(wanted, release) is not None and (release.count("/") == pattern.count("/"))
 
 
 def decide(policy: Policy | None, caller: str, action: str) -> Decision:
@@ -163,7 +205,7 @@ def decide(policy: Policy | None, caller: str, action: str) -> Decision:
     Args:
         policy: The policy; `None` where there is no file.
         caller: The caller id of the verified signer, `choria=alice`.
-        action: One of `ACTIONS`.
+        action: One of `ACTIONS`, or `deploy:` and a release.
     """
     if policy is None:
         return Decision(

@@ -1,12 +1,14 @@
-"""One run of the agent's, in the child that was forked for it."""
+"""One run of the agent's, or one deployment, in the child that was forked for it."""
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
 
+from localpuppet.agent.deployments import Deployment
 from localpuppet.agent.runner import Fate, Order, RunEnd
 from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.formats.names import ReleasePath
+from localpuppet.requests.deploy import Deed
 from localpuppet.runs.observer import Unseen
 from localpuppet.runs.options import RunOptions
 from localpuppet.runs.reason import public_reason
@@ -56,6 +58,30 @@ def run_order(root: str, order: Order, begun: Callable[[], None]) -> RunEnd:
     except LocalpuppetError as error:
         return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
     return _end(status)
+
+
+def deploy(root: str, order: Deployment, _begun: Callable[[], None]) -> RunEnd:
+    """Have, take or leave a release, and return how that went: `OVER` where it is done.
+
+    Args:
+        root: The root; its settings are read anew.
+        order: What is to be done.
+    """
+    node = NodeWiring(root)
+    assignment = order.assignment
+    try:
+        assigning = RunWiring(node).assigning()
+        if order.args.deed is Deed.STAGE:
+            assigning.stage(assignment)
+        elif order.args.deed is Deed.APPLY:
+            assigning.take(assignment)
+        else:
+            assigning.go_back(assignment)
+    except BusyError as error:
+        return RunEnd(fate=Fate.BUSY, reason=str(error))
+    except LocalpuppetError as error:
+        return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
+    return RunEnd(fate=Fate.OVER)
 
 
 def _run(

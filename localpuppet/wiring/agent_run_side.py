@@ -9,6 +9,7 @@ from pathlib import Path
 from localpuppet.agent.admission import SignedAdmission
 from localpuppet.agent.agent import Agent
 from localpuppet.agent.command_runner import CommandRunner
+from localpuppet.agent.deployments import Deployments
 from localpuppet.agent.fork_runner import ForkRunner
 from localpuppet.agent.lock_users import LockUsers
 from localpuppet.agent.log import AgentLog
@@ -34,7 +35,7 @@ from localpuppet.triggers.admission import Admission
 from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.trust.policy_file import trigger_refusal
-from localpuppet.wiring.agent_child import run_order, warm
+from localpuppet.wiring.agent_child import deploy, run_order, warm
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.inventory import InventoryWiring
 from localpuppet.wiring.node import NodeWiring
@@ -83,11 +84,19 @@ def run_parts(
         records=node.records,
         modules=node.settings.modules,
         rollback=node.rollback,
+        assigned=node.assigned.read,
         clock=node.clock,
         every=node.fleet_settings.agent.every,
     )
     steps = RolloutSteps(agent, inbox=inbox, holds=holds, clock=node.clock)
-    desk = _desk(fleet, log, holds, _actions(agent, describer, steps))
+    deployments = Deployments(
+        ForkRunner(partial(deploy, str(node.settings.root))),
+        agent=agent,
+        inbox=inbox,
+        holds=holds,
+        log=log,
+    )
+    desk = _desk(fleet, log, holds, _actions(agent, describer, steps, deployments))
     inventory = InventoryWiring(node, fleet=fleet)
     return RunParts(
         agent=agent,
@@ -202,7 +211,9 @@ def _desk(
     )
 
 
-def _actions(agent: Agent, describer: Describer, steps: RolloutSteps) -> Actions:
+def _actions(
+    agent: Agent, describer: Describer, steps: RolloutSteps, deployments: Deployments
+) -> Actions:
     def run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:
         return agent.request_run(
             CauseKind.REQUEST, sender=caller, noop=noop, puppet_tags=puppet_tags
@@ -215,6 +226,7 @@ def _actions(agent: Agent, describer: Describer, steps: RolloutSteps) -> Actions
         log=describer.log,
         run=run,
         changed=agent.recheck,
+        deploy=deployments.ask,
         rollout=steps,
     )
 

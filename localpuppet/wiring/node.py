@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from localpuppet.enc.assigned import AssignedRelease
     from localpuppet.enc.input import InputReader
     from localpuppet.enc.instance.source import InstanceSource
     from localpuppet.formats.names import NodeName, RunId
@@ -132,7 +133,23 @@ class NodeWiring:
         # Most nodes have none, and `status` does not pay for the ledger then.
         if not (self.settings.state / "rollback.json").exists():
             return None
-        return self.ledger.in_force(self.settings.input)
+        return self.ledger.in_force(self.settings.input, serial=self.assigned_serial())
+
+    @cached_property
+    def assigned(self) -> "AssignedRelease":
+        """The release that a signed request gave to this node."""
+        from localpuppet.enc.assigned import AssignedRelease
+
+        return AssignedRelease(self.settings.state)
+
+    def assigned_serial(self) -> int:
+        """Return the serial of the assignment in force; 0 without one.
+
+        Raises:
+            StateError: It is damaged.
+        """
+        assignment = self.assigned.read()
+        return 0 if assignment is None else assignment.serial
 
     @cached_property
     def inputs(self) -> "InputReader":
@@ -143,6 +160,7 @@ class NodeWiring:
             documents=self.documents,
             fetch=_LazyHttps(self.settings),
             user_data=lambda: self.instance.input(),
+            assigned=lambda: self.assigned.read(),
         )
 
     @cached_property

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.classifier import Classifier
     from localpuppet.releases.ledger import AppliedElsewhere
     from localpuppet.releases.release import Release
+    from localpuppet.runs.assigning import Assigning
     from localpuppet.runs.observer import Observer
     from localpuppet.runs.options import RunOptions
     from localpuppet.runs.preparing import NodeInput, RunPreparation
@@ -67,6 +68,24 @@ class RunWiring:
             note=node.observe("").note,
             applied_elsewhere=self.applied_elsewhere,
             keep=self._releases.store.kept,
+        )
+
+    def assigning(self) -> "Assigning":
+        """Return what does with a release what a signed request asks for."""
+        from localpuppet.runs.assigning import Assigning
+
+        node = self._node
+        return Assigning(
+            own=node.settings.input,
+            inputs=node.inputs,
+            assigned=node.assigned,
+            ledger=node.ledger,
+            records=node.records,
+            releases=self._releases.provider(),
+            reader=self._releases.reader(),
+            answer=lambda: self.classifier().answer(None),
+            keep=self._releases.store.kept,
+            clock=node.clock,
         )
 
     def applied_elsewhere(self, app: "ReleasePath") -> "AppliedElsewhere | None":

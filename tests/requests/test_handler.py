@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localpuppet.errors import InvalidInputError, OnHoldError
-from localpuppet.formats.names import NodeName, RolloutId, RunId
+from localpuppet.formats.names import NodeName, ReleasePath, RolloutId, RunId
 from localpuppet.formats.values import Json
 from localpuppet.requests.admission import RequestAdmission
+from localpuppet.requests.deploy import Deed, Deploy
 from localpuppet.requests.handler import Actions, RequestHandler
 from localpuppet.requests.messages import ask, read_answer
 from localpuppet.requests.request import (
@@ -32,7 +34,7 @@ from tests.doubles.ports import FakeClock, FakeLog
 GONE = RunId.parse("20261120T140000.000000Z-dead")
 NODE = NodeName.parse("lb01.example.net")
 POLICY = b"""policy default deny
-allow	choria=alice	log report	*	*
+allow	choria=alice	log report deploy:foo/tags/*	*	*
 allow	choria=alice	*	*	*
 allow	choria=bob	enable	*	*
 """
@@ -90,6 +92,7 @@ class Site:
                 log=self.tell,
                 run=self.run,
                 changed=self.change,
+                deploy=self.deploy,
                 rollout=self.rollout,
             ),
             clock=self.clock,
@@ -99,6 +102,9 @@ class Site:
     def run(self, caller: str, noop: bool, only: Sequence[str]) -> str | None:
         self.runs.append((caller, noop, only))
         return self.problem
+
+    def deploy(self, caller: str, args: Deploy) -> dict[str, Json] | str:
+        return {"state": caller} if args.serial > 1 else "too late"
 
     def tell(self, run: RunId | None) -> dict[str, Json]:
         if run == GONE:
@@ -123,6 +129,15 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+async def test_a_deployment_is_begun_in_its_callers_name_or_refused(site: Site) -> None:
+    args = Deploy(release=ReleasePath("foo/tags/r2"), deed=Deed.APPLY, serial=2)
+    assert await site.ask("deploy", args) == {"state": "choria=alice"}
+    assert await site.ask("deploy", replace(args, serial=1)) == "too late"
+    other = replace(args, release=ReleasePath("bar/tags/r2"))
+    denied = "denied by policy line 1 (default): choria=alice deploy:bar/tags/r2"
+    assert await site.ask("deploy", other) == denied
 
 
 async def test_what_is_only_asked(site: Site) -> None:

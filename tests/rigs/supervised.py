@@ -117,7 +117,12 @@ class Site:
         path = self.root / "input.yaml"
         path.write_text(json.dumps({**INPUT, "app": app}))
         path.chmod(0o600)
-        reader = InputReader(documents=self.documents, fetch=NO_FETCH, user_data=NO_FETCH.user_data)
+        reader = InputReader(
+            documents=self.documents,
+            fetch=NO_FETCH,
+            user_data=NO_FETCH.user_data,
+            assigned=lambda: None,
+        )
         loaded: LoadedInput = reader.read(str(path))
         options: dict[str, Any] = {
             "noop": False,

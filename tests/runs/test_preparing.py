@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from localpuppet.enc.assignment import Assignment
 from localpuppet.enc.document import ReleaseEnc
 from localpuppet.enc.input import InputReader
 from localpuppet.errors import BusyError, InvalidInputError, UnavailableError
@@ -62,6 +63,7 @@ class Site:
         self.fetch: Any = NoFetch()
         self.user_data = b""
         self.instance_facts: dict[str, str] = {}
+        self.assigned: Assignment | None = None
         self.elsewhere: list[AppliedElsewhere | None] = []
         CountedEnc.computed = 0
         self.write("app/tags/r1")
@@ -79,7 +81,7 @@ class Site:
         path.chmod(0o600)
         return hashlib.sha256(data).hexdigest()
 
-    def rolled_back(self, sha256: str) -> None:
+    def rolled_back(self, sha256: str, serial: int = 0) -> None:
         """Put a rollback to r1 in force, over the input of that digest."""
         self.ledger.note(ReleasePath("app/tags/r1"))
         self.ledger.note(ReleasePath("app/tags/r2"))
@@ -91,6 +93,7 @@ class Site:
                 input_sha256=sha256,
                 user="bob",
                 since="2026-11-20T14:00:00Z",
+                serial=serial,
             )
         )
 
@@ -121,7 +124,10 @@ class Site:
             node_input=NodeInput(
                 own=self.root / "input.yaml",
                 reader=InputReader(
-                    documents=Documents(None), fetch=self.fetch, user_data=lambda: self.user_data
+                    documents=Documents(None),
+                    fetch=self.fetch,
+                    user_data=lambda: self.user_data,
+                    assigned=lambda: self.assigned,
                 ),
                 instance_facts=lambda: self.instance_facts,
                 asks_enc=asks_enc,

@@ -67,6 +67,29 @@ def test_callers_and_actions_are_compared_as_a_whole() -> None:
         assert not decide(policy, "choria=alice", action).allowed
 
 
+def test_a_release_is_deployed_by_right_of_its_own_name() -> None:
+    lines = (
+        "deny\tchoria=alice\tdeploy:foo/tags/r9*\t*\t*\n"
+        "allow\tchoria=alice\tstatus deploy:foo/tags/r* deploy:a/b/tags/v1.0\t*\t*\n"
+        "allow\tchoria=bob\t*\t*\t*\n"
+    )
+    policy = parse("policy default allow\n" + lines)
+    for release in ("foo/tags/r1", "foo/tags/r", "a/b/tags/v1.0"):
+        assert decide(policy, "choria=alice", f"deploy:{release}").allowed
+        assert policy.may_allow(f"deploy:{release}")
+    for release in (
+        "foo/tags/r91",
+        "foo/tags/v1",
+        "foo/tags/r1/x",
+        "x/foo/tags/r1",
+        "a/b/tags/v1x",
+    ):
+        assert not decide(policy, "choria=alice", f"deploy:{release}").allowed
+    for action in ("deploy:foo/tags/r1", "values", "older", "deploy", "*"):
+        assert not decide(policy, "choria=bob", action).allowed
+    assert decide(policy, "choria=alice", "status").allowed
+
+
 def test_a_default_may_allow_and_stand_anywhere() -> None:
     policy = parse("deny\tchoria=eve\t*\t*\t*\npolicy\tdefault   allow\n")
     assert decide(policy, "choria=alice", "status").allowed
@@ -93,6 +116,12 @@ def test_a_default_may_allow_and_stand_anywhere() -> None:
         ("allow\tchoria=alice\tstatsu\t*\t*", "unknown.*did you mean 'status'"),
         ("deny\tchoria=alice\texec\t*\t*", "the action 'exec' is unknown"),
         ("allow\tchoria=alice\tstatus\t*\t* # Alice", "column classes"),
+        ("allow\tchoria=alice\tdeploy\t*\t*", "names no release.*deploy:SOURCE/tags/PATTERN"),
+        ("allow\tchoria=alice\tdeploy:*\t*\t*", "not a source with a pattern of its tags"),
+        ("allow\tchoria=alice\tdeploy:*/tags/r1\t*\t*", "not a source with a pattern"),
+        ("allow\tchoria=alice\tdeploy:foo/trunk\t*\t*", "not a source with a pattern"),
+        ("allow\tchoria=alice\tdeploy:foo/tags/\t*\t*", "has an empty component"),
+        ("allow\tchoria=alice\tdeploy:foo/../tags/r*\t*\t*", "traversal"),
         ("policy default maybe", "not a line of a policy"),
         ("policy default deny", "more than one default"),
         ("allow\tchoria=alice\tstatus\t*\t*\r", "control character.*newline alone"),

@@ -1,7 +1,7 @@
 """Verbs of the orchestrator: many nodes, in the right order.
 
-verbs: `kicks`, `plan`, `rollout`, `rollout_continue`, `rollout_run`, `rollout_stop`,
-    `rollout_told`.
+verbs: `assign`, `kicks`, `plan`, `rollout`, `rollout_continue`, `rollout_run`,
+    `rollout_stop`, `rollout_told`.
 shared by verbs: `plan_text`, `rollout_options`, `rollout_selection`, `rollout_text`,
     `site_options`.
 """

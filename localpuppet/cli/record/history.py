@@ -267,6 +267,7 @@ def _why(status: Status, request: dict[str, object]) -> str:
         ("User", said("user")),
         ("Asked", render_run.moment(str(request.get("requested_at") or "")) if request else ""),
         ("Input", said("input") + (f" (sha256 {digest[:16]}…)" if digest else "")),
+        ("Assigned", _assigned(request.get("assignment"))),
         render_run.code(status),
         ("Layers", said("layers")),
         ("Modulepath", said("modulepath")),
@@ -282,3 +283,12 @@ def _why(status: Status, request: dict[str, object]) -> str:
         if isinstance(part, dict) and part:
             text += f"\n{click.style(title, dim=True)}\n{render.mapping_lines(part, '  ')}"
     return text
+
+
+def _assigned(raw: object) -> str:
+    """Return who gave the release, where a signed request did."""
+    if not isinstance(raw, dict) or not raw:
+        return ""
+    rollout = f", rollout {raw.get('rollout')}" if raw.get("rollout") else ""
+    at = render_run.moment(str(raw.get("at") or ""))
+    return render.user_text(f"by {raw.get('by')} at {at}{rollout} (serial {raw.get('serial')})")

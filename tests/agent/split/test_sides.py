@@ -82,7 +82,8 @@ def test_requests_are_answered_by_the_run_side_and_decided_by_its_policy(split: 
     policies = split.node.root / "policies"
     split.node.write(
         "policies/puppet.policy",
-        "policy default deny\nallow\tchoria=b.example.com\trunonce\t*\t*\n",
+        "policy default deny\n"
+        "allow\tchoria=b.example.com\trunonce status deploy:app/tags/r2\t*\t*\n",
         0o600,
     )
     policies.chmod(0o700)  # the network side may not even read it
@@ -103,6 +104,9 @@ def test_requests_are_answered_by_the_run_side_and_decided_by_its_policy(split: 
     assert "denied by policy line 1" in done.out + done.err
     done = split.other.run("trigger", "a.example.com")
     split.wait_for(run_side, "not allowed to trigger this node")
+    done = split.other.run("assign", "a.example.com", "app/tags/r2")
+    assert done.code == 1
+    assert "this node takes no release of app by request (write app: app/assigned)" in done.err
 
 
 def test_a_first_start_knows_its_own_key(split: Split) -> None:

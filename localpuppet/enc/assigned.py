@@ -1,0 +1,45 @@
+"""The assignment in force on this node: `assignment.json` in the state directory."""
+
+from pathlib import Path
+
+from localpuppet.enc.assignment import Assignment
+from localpuppet.errors import StateError
+from localpuppet.formats.json_file import read_json
+from localpuppet.machine.files import make_private, write_json
+
+
+class AssignedRelease:
+    """Keeps the assignment in force.
+
+    Args:
+        state: The state directory.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+        self._file = state / "assignment.json"
+
+    def read(self) -> Assignment | None:
+        """Return the assignment in force; `None` before the first.
+
+        Raises:
+            StateError: It is damaged, or cannot be read.
+        """
+        try:
+            return Assignment.from_dict(read_json(self._file))
+        except FileNotFoundError:
+            return None
+        except StateError as error:
+            where = error if error.where else error.at(str(self._file))
+            raise StateError(
+                where.what, where=where.where, hint="move it away, and assign a release anew"
+            ) from error
+
+    def keep(self, assignment: Assignment) -> None:
+        """Put an assignment in force.
+
+        Raises:
+            StateError: It is not on the disk.
+        """
+        make_private(self._state)
+        write_json(self._file, assignment.to_dict())

@@ -1,0 +1,137 @@
+"""The release that a signed request gave to a node, and what the node's input says with it.
+
+    app: foo/assigned     +  foo/tags/r2, layers [canary], classes {foo: {port: 81}}
+    layers: [ams]         =  app: foo/tags/r2, layers [canary], the input's classes with port 81
+    classes: {foo: {}}
+
+Owns: the value, its JSON form, and how it is laid over an input: its layers take the place of the
+input's if it names any, and its class parameters win one by one. Refuses to know: who may assign
+what, and where an assignment is kept (`enc.assigned`).
+
+Invariant: of two assignments the one with the higher serial is in force; two with the same serial
+are the same one or a mistake.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from localpuppet.enc.document import Classes, EncData, Input
+from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.names import ReleasePath
+from localpuppet.formats.times import parse_time
+from localpuppet.formats.values import Json
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A release that a signed request gave to a node.
+
+    Attributes:
+        release: The release, a tag.
+        layers: Its layers that the node takes; none for those that the input names.
+        classes: Classes and parameters over those of the input.
+        serial: A higher one wins.
+        by: Who assigned it, a caller id.
+        at: When the node took it, ISO 8601.
+        rollout: The rollout that did; empty where somebody did by hand.
+        older: Whether it may be older than what the node runs.
+        after: The newest run of the node at that time; empty where there was none.
+    """
+
+    release: ReleasePath
+    serial: int
+    by: str
+    layers: tuple[str, ...] = ()
+    classes: Classes = field(default_factory=dict)
+    at: str = ""
+    rollout: str = ""
+    older: bool = False
+    after: str = ""
+
+    def over(self, own: Input) -> Input:
+        """Return a node's input with this assignment laid over it."""
+        given = EncData(classes=self.classes, parameters={})
+        return Input(app=self.release, layers=self.layers or own.layers, data=given.over(own.data))
+
+    def same(self, other: "Assignment") -> bool:
+        """Return whether two requests gave the same, whenever the node took them."""
+        return replace(self, at="", after="") == replace(other, at="", after="")
+
+    def to_public(self) -> dict[str, Json]:
+        """Return what others may know: all but the values of classes."""
+        return {
+            "release": str(self.release),
+            "serial": self.serial,
+            "by": self.by,
+            "at": self.at,
+            "rollout": self.rollout,
+        }
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        return {
+            "schema": SCHEMA,
+            **self.to_public(),
+            "layers": list(self.layers),
+            "classes": {name: dict(body) for name, body in self.classes.items()},
+            "older": self.older,
+            "after": self.after,
+        }
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Json]) -> "Assignment":
+        """Return the assignment.
+
+        Raises:
+            StateError: It is not one that this version wrote.
+        """
+        try:
+            if raw["schema"] != SCHEMA or type(raw["serial"]) is not int:
+                raise ValueError("schema or serial")
+            release = ReleasePath.parse(cast("str", raw["release"]), where="release")
+            layers = cast("list[str]", raw["layers"])
+            parse_time(cast("str", raw["at"]))
+            return cls(
+                release=release,
+                serial=raw["serial"],
+                by=str(raw["by"]),
+                layers=tuple(map(str, layers)),
+                classes=EncData.from_dict({"classes": raw["classes"]}).classes,
+                at=str(raw["at"]),
+                rollout=str(raw["rollout"]),
+                older=bool(raw["older"]),
+                after=str(raw["after"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
+            raise StateError(f"is damaged: {error}") from error
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        at = parse_time(self.at).strftime("%Y-%m-%d %H:%M UTC")
+        how = f", rollout {self.rollout}" if self.rollout else ""
+        return f"{self.release}, assigned by {self.by} at {at}{how} (serial {self.serial})"
+
+
+def check_newer(new: Assignment, held: Assignment | None) -> bool:
+    """Return whether an assignment is new to a node; `False` where it has exactly that already.
+
+    Args:
+        new: The assignment.
+        held: The one in force, if there is one.
+
+    Raises:
+        InvalidInputError: The one in force has the same serial and says something else, or a
+            higher one.
+    """
+    if held is None or new.serial > held.serial:
+        return True
+    if new.same(held):
+        return False
+    raise InvalidInputError(
+        f"{new.release} has serial {new.serial}, and in force is {held}",
+        where="serial",
+        hint="somebody else has assigned a release meanwhile: look, and assign again",
+    )

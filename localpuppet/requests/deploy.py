@@ -1,0 +1,178 @@
+"""The arguments of `deploy`: which release a node is to have, or to take, with which values.
+
+Owns: their form, their limits, which rights they need, and that nothing that looks like a secret
+crosses the bus. Refuses to know: what the node does with them (`runs.assigning`).
+
+Invariant: the side that asks and the node that is asked hold the arguments to the same rules.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from localpuppet.enc.document import Classes, EncData
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.fields import Fields
+from localpuppet.formats.names import ReleasePath
+from localpuppet.formats.text import parse_line
+from localpuppet.formats.values import Json, at
+from localpuppet.inventory.facts import is_secret
+from localpuppet.requests.rollout import OfRollout, claimed
+from localpuppet.trust.policy import DEPLOYS
+
+MAX_LAYERS = 100
+MAX_VALUES = 32 * 1024  # bytes of layers and classes in JSON
+MAX_SERIAL = 2**53 - 1
+
+
+class Deed(StrEnum):
+    """What is to be done with the release."""
+
+    STAGE = "stage"  # have it, and say whether the node could take it
+    APPLY = "apply"  # take it, and run
+    BACK = "back"  # leave it again, for what ran before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deploy:
+    """The arguments of `deploy`.
+
+    Attributes:
+        release: The release, a tag.
+        deed: What is to be done.
+        serial: Of the assignment: the node takes the highest that it hears of.
+        layers: Layers of the release that the node takes; none for those that its input names.
+        classes: Classes and parameters over those of its input.
+        older: Whether the release may be older than what the node runs.
+        rollout: The rollout that asks; it holds the node then.
+    """
+
+    release: ReleasePath
+    deed: Deed
+    serial: int
+    layers: tuple[str, ...] = ()
+    classes: Classes = field(default_factory=dict)
+    older: bool = False
+    rollout: OfRollout | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no node takes, before it is on the bus.
+
+        Raises:
+            InvalidInputError: The release is not a tag; the values are too large, or one has the
+                name of a secret.
+        """
+        if not self.release.is_tag:
+            raise InvalidInputError(
+                f"{self.release} is not a tag, and only tags are deployed",
+                where="release",
+                hint="name SOURCE/tags/TAG",
+            )
+        if self.deed is Deed.BACK and self.rollout is None:
+            raise InvalidInputError(
+                "only a rollout takes a release back",
+                where="do",
+                hint="'localpuppet rollback' on the node does it by hand",
+            )
+        values = {"layers": list(self.layers), "classes": dict(self.classes)}
+        if len(json.dumps(values).encode()) > MAX_VALUES:
+            raise InvalidInputError(
+                f"layers and classes are larger than {MAX_VALUES} bytes",
+                where="values",
+                hint="what all nodes share belongs into the release's enc.yaml",
+            )
+        for name, body in self.classes.items():
+            for place in _secrets(body, at("classes", name)):
+                raise InvalidInputError(
+                    "has the name of a secret, and values cross the bus",
+                    where=place,
+                    hint="secrets come from Hiera (eyaml) or from the node's own input",
+                )
+
+    @classmethod
+    def read(cls, fields: Fields) -> "Deploy":
+        """Return the arguments.
+
+        Raises:
+            InvalidInputError: They are refused.
+        """
+        fields.only(("release", "do", "serial", "layers", "classes", "older", "rollout"))
+        classes = fields.mapping("classes") if "classes" in fields else {}
+        for name, body in classes.items():
+            if not isinstance(body, dict):
+                raise InvalidInputError("is not a mapping", where=at("request.args.classes", name))
+        return cls(
+            release=fields.parsed("release", lambda text: ReleasePath.parse(text, where="")),
+            deed=fields.parsed("do", _deed),
+            serial=fields.integer("serial", minimum=1, maximum=MAX_SERIAL),
+            layers=fields.parsed_list("layers", _layer, minimum=1, maximum=MAX_LAYERS)
+            if "layers" in fields
+            else (),
+            classes=EncData.from_dict({"classes": classes}, where="request.args").classes,
+            older=fields.boolean("older") if "older" in fields else False,
+            rollout=OfRollout.read_if_there(fields, step=False),
+        )
+
+    def to_dict(self) -> dict[str, Json]:
+        """Return the JSON form."""
+        more: dict[str, Json] = {}
+        if self.layers:
+            more["layers"] = list(self.layers)
+        if self.classes:
+            more["classes"] = {name: dict(body) for name, body in self.classes.items()}
+        if self.older:
+            more["older"] = True
+        return {
+            "release": str(self.release),
+            "do": str(self.deed),
+            "serial": self.serial,
+            **more,
+            **claimed(self.rollout),
+        }
+
+    @property
+    def rights(self) -> tuple[str, ...]:
+        """What the node's policy must allow its caller; all of it."""
+        return rights(self.release, values=bool(self.layers or self.classes), older=self.older)
+
+
+def rights(release: str, *, values: bool, older: bool) -> tuple[str, ...]:
+    """Return the rights that a deployment needs.
+
+    Args:
+        release: The release.
+        values: Whether layers or classes come with it.
+        older: Whether it may be older than what a node runs.
+    """
+    return (
+        f"{DEPLOYS}{release}",
+        *(("values",) if values else ()),
+        *(("older",) if older else ()),
+    )
+
+
+def _deed(text: str) -> Deed:
+    try:
+        return Deed(text)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{text[:40]!r} is not something that is done with a release",
+            hint=f"one of {', '.join(Deed)}",
+        ) from error
+
+
+def _layer(text: str) -> str:
+    return parse_line(text, what="layer")
+
+
+def _secrets(value: Json | Mapping[str, Json], place: str) -> Iterator[str]:
+    """Yield the places of keys that have the name of a secret."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _secrets(item, at(place, index))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if is_secret(key):
+                yield at(place, key)
+            yield from _secrets(item, at(place, key))

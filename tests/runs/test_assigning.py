@@ -1,0 +1,197 @@
+"""Assignments on a node: what is refused before anything changes, and the way back.
+
+Staging, store, ledger and records are real; Puppet's parser is a program of the test.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.enc.assigned import AssignedRelease
+from localpuppet.enc.assignment import Assignment
+from localpuppet.enc.input import InputReader
+from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.formats.documents import Documents
+from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.ledger import Ledger
+from localpuppet.runs.assigning import Assigning
+from localpuppet.runs.run import Outcome, State
+from tests.doubles.ports import FakeChild, Started
+from tests.releases.test_provider import VERSION, Provided
+from tests.rigs.recorded import Recorded
+from tests.rigs.staged import R1, R2, url
+from tests.rigs.supervised import NO_FETCH
+
+PLACE = {"directory": 0, "file": "web/manifests/init.pp", "line": 1}
+PARAMETERS = {
+    "port": {"type": "Integer", "required": False, "default": "80"},
+    "key": {"type": "Sensitive[String]", "required": False, "default": "x"},
+}
+
+
+def wants(release: ReleasePath = R1, serial: int = 1, **more: Any) -> Assignment:
+    return Assignment(release=release, serial=serial, by="choria=alice", **more)
+
+
+class Site(Provided):
+    """A node that takes releases of `web` by request."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.site.release(R2)
+        (root / "default.pp").touch()
+        self.recorded = Recorded(root)
+        self.runs = 0
+        self.ledger = Ledger(self.site.state)
+        self.kept = AssignedRelease(self.site.state)
+        self.input("web/assigned")
+        self.assigning = Assigning(
+            own=root / "input.yaml",
+            inputs=InputReader(
+                documents=Documents(None),
+                fetch=NO_FETCH,
+                user_data=NO_FETCH.user_data,
+                assigned=self.kept.read,
+            ),
+            assigned=self.kept,
+            ledger=self.ledger,
+            records=self.recorded.records,
+            releases=self.provider(),
+            reader=self._reader(),
+            answer=lambda: None,
+            keep=self.site.store.kept,
+            clock=self.recorded.clock,
+        )
+
+    def _parser(self, _started: Started) -> FakeChild:
+        said = {
+            "puppet": VERSION,
+            "modules": {"web": {"data": False}},
+            "errors": [],
+            "classes": {"web": {**PLACE, "parameters": PARAMETERS}},
+        }
+        return FakeChild([json.dumps(said).encode() + b"\n"])
+
+    def input(self, app: str) -> None:
+        text = json.dumps({"app": app, "classes": {"web": {}}})
+        (self.site.root / "input.yaml").write_text(text)
+
+    def ran(self, app: ReleasePath, outcome: Outcome = Outcome.CHANGED) -> str:
+        """Have a run of a release in the record; return its id."""
+        self.ledger.note(app)
+        run = self.recorded.records.create(self.recorded.clock)
+        self.runs += 1
+        document = {"classes": {"web": {"port": self.runs}}}
+        request = self.recorded.request(run, app=app, node_document=document)
+        run.open(request, self.recorded.status(run, app=app))
+        run.close(self.recorded.status(run, app=app, state=State.FINISHED, outcome=outcome))
+        return run.id
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_release_is_staged_first_and_taken_with_what_led_to_it(node: Site) -> None:
+    node.assigning.stage(wants())
+    assert (node.site.says(R1), node.kept.read()) == ("r1", None)
+    newest = node.ran(R1)
+    given = wants(classes={"web": {"port": 81}}, rollout="20261122T110000Z-0a1b")
+    node.assigning.take(given)
+    held = node.kept.read()
+    assert held is not None
+    assert held.same(given)
+    assert held.after == newest
+    node.ran(R1)
+    node.assigning.take(given)
+    assert node.kept.read() == held, "asked again, nothing changes"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        (wants(serial=4), "has serial 4, and in force is web/tags/r1, assigned by choria=alice"),
+        (wants(classes={"web": {"port": "high"}}), "classes.web.port: .* must be Integer"),
+        (wants(classes={"web": {"prot": 1}}), "has no parameter 'prot'.*did you mean 'port'"),
+        (wants(classes={"other": {}}), "the release has no class 'other'"),
+        (wants(classes={"web": {"key": "x"}}), "classes.web.key: is Sensitive, and values cross"),
+        (wants(layers=("ams",)), "the release has no layer 'ams'"),
+        (wants(release=ReleasePath("dist/tags/r7")), "takes no release of dist by request"),
+    ],
+)
+def test_what_is_refused_changes_nothing(node: Site, assignment: Assignment, message: str) -> None:
+    node.assigning.take(wants(serial=5))
+    held = node.kept.read()
+    if assignment.serial == 1:
+        assignment = replace(assignment, serial=6)
+    for does in (node.assigning.stage, node.assigning.take):
+        with pytest.raises(InvalidInputError, match=message):
+            does(assignment)
+    assert node.kept.read() == held
+
+
+def test_an_input_that_names_its_release_takes_none(node: Site) -> None:
+    node.input("web/tags/r1")
+    with pytest.raises(InvalidInputError, match=r"is web/tags/r1.*write app: web/assigned"):
+        node.assigning.stage(wants())
+    assert node.lent == [], "nothing was fetched for it"
+
+
+def test_an_older_release_must_be_asked_for_as_such(node: Site) -> None:
+    for app in (R1, R2):
+        node.assigning.stage(wants(app))
+        node.ran(app)
+    with pytest.raises(InvalidInputError, match=r"web/tags/r1 is older than web/tags/r2.*'older'"):
+        node.assigning.take(wants(R1))
+    node.assigning.take(wants(R1, older=True))
+    held = node.kept.read()
+    assert held is not None
+    assert held.release == R1
+
+
+def test_a_release_without_a_lock_is_not_deployed(node: Site) -> None:
+    node.input("plain/assigned")
+    directory = node.site.modules / "plain/tags/r1"
+    directory.mkdir(parents=True)
+    (directory / "manifest.yaml").write_text("modulepath: []\n")
+    with pytest.raises(InvalidInputError, match=r"has no manifest.lock: only locked releases"):
+        node.assigning.stage(wants(ReleasePath("plain/tags/r1")))
+
+
+def test_a_server_that_is_away_changes_nothing(node: Site) -> None:
+    node.site.servers.away.add(url("web"))
+    with pytest.raises(UnavailableError):
+        node.assigning.take(wants())
+    assert node.kept.read() is None
+
+
+def test_a_way_back_is_the_newest_good_run_of_before_whatever_its_release(node: Site) -> None:
+    """Also where the same release was assigned with other values, and ran well with them."""
+    for app, serial in ((R1, 1), (R2, 2)):
+        node.assigning.take(wants(app, serial))
+        good = node.ran(app)
+    node.ran(R2, Outcome.FAILED)
+    again = wants(R2, 3, classes={"web": {"port": 82}})
+    node.assigning.take(again)
+    node.ran(R2)
+    for _ in range(2):  # asked again, it is the same
+        node.assigning.go_back(again)
+    rollback = node.ledger.rollback()
+    assert rollback is not None
+    assert (rollback.app, rollback.run, rollback.serial) == (R2, good, 3)
+    assert rollback.node_document == {"classes": {"web": {"port": 2}}}
+    assert (rollback.user, rollback.wanted) == ("choria=alice", R2)
+
+
+def test_only_the_assignment_in_force_is_left_and_only_by_who_gave_it(node: Site) -> None:
+    node.assigning.take(wants())
+    for other in (wants(serial=2), wants(R2), wants(rollout="x"), replace(wants(), by="choria=b")):
+        with pytest.raises(InvalidInputError, match="is not assigned to this node by this caller"):
+            node.assigning.go_back(other)
+    with pytest.raises(InvalidInputError, match="no good run of a release of 'web'"):
+        node.assigning.go_back(wants())
+    assert node.ledger.rollback() is None
