@@ -39,6 +39,7 @@ def application(parts: Parts) -> ASGIApp:
             Route("/", pages.overview),
             Route(node, pages.node),
             Route(node + "/runs/{run}", pages.run),
+            Route("/find", pages.find),
             Route("/kicks", pages.kicks),
             Route("/kicks.svg", pages.kicks_picture),
             Route("/bus", pages.bus),

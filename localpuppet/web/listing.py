@@ -13,14 +13,17 @@ from starlette.responses import Response
 
 from localpuppet.errors import LocalpuppetError
 from localpuppet.machine.ports import Clock
+from localpuppet.releases.staged import Staged
 from localpuppet.web.asking import Inventory
 from localpuppet.web.fleet import Fleet
 from localpuppet.web.lists import asked as forms
 from localpuppet.web.lists import exporting
+from localpuppet.web.lists.agreeing import disagreeing
 from localpuppet.web.lists.asked import Asked, Form
 from localpuppet.web.lists.choosing import chosen, paged
 from localpuppet.web.lists.exporting import Table
 from localpuppet.web.lists.failures import failures
+from localpuppet.web.lists.releases import Ground, releases
 from localpuppet.web.memory import Memory
 from localpuppet.web.problems import NotThereError
 from localpuppet.web.showing import Showing
@@ -38,12 +41,14 @@ class Kept:
         fleet: The rows.
         memory: When mistakes were seen first.
         inventory: Answers expressions.
+        staged: Returns what is staged on this machine.
         clock: Time.
     """
 
     fleet: Fleet
     memory: Memory
     inventory: Inventory
+    staged: Callable[[], Sequence[Staged]]
     clock: Clock
 
 
@@ -80,6 +85,12 @@ class Listing:
                 template="failures.html",
                 rows=self._failures,
                 table=exporting.failures_table,
+            ),
+            _List(
+                form=forms.RELEASES,
+                template="releases.html",
+                rows=self._releases,
+                table=exporting.releases_table,
             ),
         )
         self._lists = {list_.form.path: list_ for list_ in lists}
@@ -128,6 +139,12 @@ class Listing:
     async def _failures(self, asked: Asked, names: Names) -> Sequence[Any]:
         seen = await asyncio.to_thread(self._kept.memory.faults)
         return failures(self._kept.fleet.rows, asked, names=names, seen=seen, now=self._now())
+
+    async def _releases(self, asked: Asked, names: Names) -> Sequence[Any]:
+        rows = self._kept.fleet.rows
+        staged = await asyncio.to_thread(self._kept.staged)
+        odd = disagreeing(rows)
+        return releases(rows, asked, Ground(names=names, odd=odd, staged=staged, now=self._now()))
 
     def _now(self) -> float:
         return self._kept.clock.now().timestamp()

@@ -161,6 +161,20 @@ class Memory:
             ).fetchone()
         return None if found is None else _ended(found)
 
+    def ran(self, run: str) -> Ended | None:
+        """Return the end of a run of any node that is there; `None` where it is not known.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            found = connection.execute(
+                "SELECT runs.node, run, at, kind, app, why FROM nodes"
+                " CROSS JOIN runs ON runs.node = nodes.node AND runs.run = ? LIMIT 1",
+                (run,),
+            ).fetchone()
+        return None if found is None else _ended(found)
+
     def hours(self, since: float) -> Mapping[tuple[int, Kind], int]:
         """Return how many runs ended in which hour since 1970, and how.
 

@@ -4,11 +4,11 @@ Owns: one method a view. Refuses to know: who may look (`doors`), how a template
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import NodeName, RunId
@@ -16,13 +16,14 @@ from localpuppet.machine.ports import Clock
 from localpuppet.orchestrator.roles.drawing import draw
 from localpuppet.orchestrator.roles.links import Links
 from localpuppet.orchestrator.roles.relations import relations
+from localpuppet.releases.staged import Staged
 from localpuppet.web.asking import Inventory, Reports
 from localpuppet.web.doors import Doors, Refusal
 from localpuppet.web.ended import HOUR, HOURS, Ended, strip
 from localpuppet.web.facts_tree import tree_of
 from localpuppet.web.fleet import Fleet
 from localpuppet.web.listing import Kept, Listing
-from localpuppet.web.lists.asked import FAILURES, OVERVIEW, Asked
+from localpuppet.web.lists.asked import FAILURES, MAX_WORDS, NODES, OVERVIEW, RELEASES, Asked
 from localpuppet.web.lists.choosing import MOST, overview
 from localpuppet.web.lists.failures import failures
 from localpuppet.web.live import Live
@@ -49,6 +50,7 @@ class Parts:
         fleet: The rows.
         memory: Runs.
         inventory: What nodes said of their last good runs.
+        staged: Returns what is staged on this machine.
         reports: Asks nodes for reports.
         live: Tells of changes.
         doors: Who may look.
@@ -58,6 +60,7 @@ class Parts:
     fleet: Fleet
     memory: Memory
     inventory: Inventory
+    staged: Callable[[], Sequence[Staged]]
     reports: Reports
     live: Live
     doors: Doors
@@ -76,7 +79,11 @@ class Pages:
         self._showing = Showing(parts.fleet, parts.clock)
         self._together = Together(parts.fleet, parts.clock)
         kept = Kept(
-            fleet=parts.fleet, memory=parts.memory, inventory=parts.inventory, clock=parts.clock
+            fleet=parts.fleet,
+            memory=parts.memory,
+            inventory=parts.inventory,
+            staged=parts.staged,
+            clock=parts.clock,
         )
         self.lists = Listing(kept, self._showing, self._together)
 
@@ -158,6 +165,28 @@ class Pages:
     async def kicks_picture(self, request: Request) -> Response:
         """Send the picture that `localpuppet kicks --svg` prints."""
         return picture(draw(relations(await self._parts.inventory.links())))
+
+    async def find(self, request: Request) -> Response:
+        """Lead to what somebody looks for: a run by its id, a release, a node by its name."""
+        text = request.query_params.get("text", "").strip()[:MAX_WORDS]
+        run = await self._run_called(text)
+        if run is not None:
+            return RedirectResponse(f"/nodes/{run.node}/runs/{run.run}", 303)
+        if "/" in text:
+            rows = self._parts.fleet.rows
+            words = {"release": text} if any(row.app == text for row in rows) else {"name": text}
+            form = NODES if "release" in words else RELEASES
+            return RedirectResponse(Asked.parse(words, form).url, 303)
+        row = self._parts.fleet.row(text.lower())
+        url = f"/nodes/{row.node}" if row else Asked.parse({"name": text}).url
+        return RedirectResponse(url, 303)
+
+    async def _run_called(self, text: str) -> Ended | None:
+        try:
+            run = RunId.parse(text)
+        except InvalidInputError:
+            return None
+        return await asyncio.to_thread(self._parts.memory.ran, run)
 
     async def bus(self, _: Request) -> Response:
         """Show only whether the bus is there: for the script of a view that is not live."""

@@ -30,6 +30,7 @@ _NUMBER = re.compile(r"\d+")
 # Seconds by which the clock of a node may be before ours.
 AHEAD = 300.0
 SILENT, NOT_TRUSTED, ON_HOLD = "silent", "not trusted", "on hold"
+LATE, DISAGREES = "late", "disagrees"
 STATES = ("applying", "idle", ON_HOLD, NOT_TRUSTED, SILENT)
 
 
@@ -63,6 +64,8 @@ class Row:
         why: The reason of that, or why the node is not trusted; one line.
         cause: What the run that is on is for.
         app: The release of the last run.
+        digest: Which bytes of it the node has, where it is staged; empty if unknown.
+        wanted: The release that the node's input names, while a rollback is in force; else empty.
         run: That run; empty where there was none.
         ended: When it ended: seconds since 1970, UTC.
         every: Seconds between runs that the node's timer asks for.
@@ -81,6 +84,8 @@ class Row:
     why: str = ""
     cause: str = ""
     app: str = ""
+    digest: str = ""
+    wanted: str = ""
     run: str = ""
     ended: float | None = None
     every: float | None = None
@@ -106,7 +111,7 @@ class Row:
         kind = kind_of(last)
         fault = last.get("fault")
         fault = fault if isinstance(fault, dict) and kind.bad else {}
-        holds = status.get("holds")
+        holds, rollback = status.get("holds"), status.get("rollback")
         return cls(
             node=name,
             state=state if state in STATES else "idle",
@@ -117,6 +122,8 @@ class Row:
             why=_text(last.get("reason")),
             cause=_text(status.get("cause")),
             app=_text(last.get("app")),
+            digest=_text(status.get("release")),
+            wanted=_text(rollback.get("wanted")) if isinstance(rollback, dict) else "",
             run=_run(last.get("run")),
             ended=None if kind is Kind.NONE else _ended(last.get("finished_at"), now),
             every=_seconds(status.get("every")),

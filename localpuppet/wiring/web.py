@@ -40,6 +40,7 @@ async def serve_page(
         StateError: The port is taken, or the memory cannot be read.
     """
     check_libraries()
+    from localpuppet.releases.staged_records import StagedRecords
     from localpuppet.web.app import application
     from localpuppet.web.asking import Inventory, Reports
     from localpuppet.web.doors import ENTER, Doors
@@ -85,6 +86,7 @@ async def serve_page(
             fleet=rows,
             memory=memory,
             inventory=Inventory(view, inventory.ask),
+            staged=StagedRecords(node.settings.state).all,
             reports=Reports(_report_of(fleet, name, feeding.store)),
             live=Live(rows, leave),
             doors=doors,

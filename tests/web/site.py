@@ -20,6 +20,7 @@ from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import Found, InventoryReader, must_ask
+from localpuppet.releases.staged import Staged
 from localpuppet.web.app import application
 from localpuppet.web.asking import Inventory, Reports
 from localpuppet.web.doors import ENTER, Doors
@@ -74,6 +75,7 @@ class Site:
     clock: FakeClock = field(default_factory=FakeClock)
     entries: list[InventoryEntry] = field(default_factory=list)
     reports: dict[str, Mapping[str, Json]] = field(default_factory=dict)
+    staged: list[Staged] = field(default_factory=list)
     port: int = 80
     revision: int = 0
 
@@ -140,6 +142,7 @@ class Site:
             fleet=self.fleet,
             memory=self.memory,
             inventory=Inventory(self.view, self.ask),
+            staged=lambda: self.staged,
             reports=Reports(self._report),
             live=Live(self.fleet, leave),
             doors=Doors(address, self.port, Sessions(monotonic), monotonic),

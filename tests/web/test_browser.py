@@ -112,7 +112,15 @@ def browser(driver: webdriver.Chrome, site: Site) -> Iterator[Browser]:
 
 def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
     run = run_id(site.now() - ago)
-    return ["/", "/nodes", "/failures", f"/nodes/{node}", f"/nodes/{node}/runs/{run}", "/kicks"]
+    return [
+        "/",
+        "/nodes",
+        "/failures",
+        "/releases",
+        f"/nodes/{node}",
+        f"/nodes/{node}/runs/{run}",
+        "/kicks",
+    ]
 
 
 def test_each_view_loads_without_a_complaint_or_a_request_elsewhere(

@@ -53,6 +53,13 @@ def test_what_was_written_is_there_for_the_next_one(
     assert again.run("a", run_id(NOW)) == ended(NOW)
 
 
+def test_a_run_is_found_by_its_id_alone(memory: Memory) -> None:
+    ends = [ended(NOW - 1, node="c"), ended(NOW, node="a"), ended(NOW - 2, node="b")]
+    memory.write([Row(node=name) for name in "abc"], ends)
+    assert memory.ran(run_id(NOW - 2)) == ended(NOW - 2, node="b")
+    assert memory.ran(run_id(NOW - 3)) is None
+
+
 def test_a_run_is_kept_once_as_it_was_told_first(memory: Memory) -> None:
     one = ended(NOW)
     for kind in (Kind.CHANGED, Kind.FAILED):

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import AskedQuery
+from localpuppet.releases.git.names import GitUrl, Tag
+from localpuppet.releases.lock import Pin
+from localpuppet.releases.staged import Staged
 from localpuppet.web import pages
 from localpuppet.web.doors import HEADERS
 from tests.inventory.entries import entry
@@ -130,6 +134,71 @@ def test_failures_are_a_row_a_mistake_with_all_its_nodes_behind_it(
     assert ">120 nodes</a>" in text(visitor, "/")
 
 
+def staged(app: str, composition: str) -> Staged:
+    pin = Pin(
+        url=GitUrl.parse("https://git.example.com/web.git", where="x", allow_file=False),
+        tag=Tag.parse(app.rpartition("/")[2], where="x"),
+        tag_object="a" * 40,
+        commit="b" * 40,
+        tree_sha256="c" * 64,
+    )
+    return Staged(
+        app=ReleasePath.parse(app, where="x"),
+        pin=pin,
+        composition=composition,
+        modules={},
+        sources={},
+    )
+
+
+def test_releases_say_who_runs_what_and_whose_bytes_differ(site: Site, visitor: TestClient) -> None:
+    rollback = {"wanted": "web/tags/r8", "app": "web/tags/r7"}
+    site.tell(
+        *(status(f"n{number}", site.now(), release="aa" * 32) for number in range(3)),
+        status("odd", site.now(), release="bb" * 32),
+        status("back", site.now(), release="aa" * 32, rollback=rollback),
+    )
+    site.staged = [staged("web/tags/r7", "aa" * 32), staged("web/tags/r9", "dd" * 32)]
+    page = text(visitor, "/releases")
+    assert listed(page) == ["web/tags/r7", "web/tags/r9"]
+    for words in ("r7 bbbbbbbbbbbb", "4, as here", "2 disagree", "https://git.example.com/web.git"):
+        assert words in re.sub(r"<[^>]+>", "", page), words
+    (url,) = re.findall(r'href="(/nodes\?is=disagrees[^"]*)"', page)
+    assert listed(text(visitor, url.replace("&amp;", "&"))) == ["back", "odd"]
+    overview = text(visitor, "/")
+    assert "its web/tags/r7 is bbbbbbbbbbbb; most nodes have aaaaaaaaaaaa" in overview
+    assert "a rollback is in force; its input names web/tags/r8" in overview
+    (record, other) = json.loads(text(visitor, "/releases.json"))["releases"]
+    assert (record["count"], record["disagree"], other["count"]) == (9, 2, 0)
+    assert text(visitor, "/releases.txt?name=r9") == ""
+    assert listed(text(visitor, "/releases?q=role%3Dweb")) == ["web/tags/r7"]
+
+
+@pytest.mark.parametrize(
+    ("words", "leads"),
+    [
+        ("web01", "/nodes/web01"),
+        ("WEB01 ", "/nodes/web01"),
+        ("web", "/nodes?name=web"),
+        ("web/tags/r7", "/nodes?release=web%2Ftags%2Fr7"),
+        ("tags/", "/releases?name=tags%2F"),
+        ("20261120T140000.000000Z-ffff", "/nodes?name=20261120t140000.000000z-ffff"),
+        ("//evil.example.com", "/releases?name=%2F%2Fevil.example.com"),
+        ("x\r\nset-cookie: a", "/nodes?name=x%0D%0Aset-cookie%3A+a"),
+        ("", "/nodes"),
+    ],
+)
+def test_the_search_box_leads_to_what_is_meant(visitor: TestClient, words: str, leads: str) -> None:
+    answer = visitor.get("/find", params={"text": words})
+    assert (answer.status_code, answer.headers["location"]) == (303, leads)
+
+
+def test_the_search_box_finds_a_run(site: Site, visitor: TestClient) -> None:
+    run = run_id(site.now() - 90)
+    answer = visitor.get("/find", params={"text": run})
+    assert answer.headers["location"] == f"/nodes/web02/runs/{run}"
+
+
 def test_a_long_list_has_pages_and_its_file_has_all(site: Site, visitor: TestClient) -> None:
     site.tell(*(status(f"n{number:03}", site.now()) for number in range(250)))
     page = text(visitor, "/nodes?name=n0")
@@ -198,6 +267,7 @@ def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> 
         "/",
         "/nodes",
         "/failures",
+        "/releases",
         "/nodes/evil",
         f"/nodes/evil/runs/{run_id(site.now())}",
         "/kicks",
@@ -247,7 +317,16 @@ def test_every_answer_has_the_headers(visitor: TestClient) -> None:
 
 def test_no_page_has_inline_script_style_or_another_origin(site: Site, visitor: TestClient) -> None:
     run = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
-    for url in ("/", "/nodes", "/failures", "/nodes/lb01", run, "/kicks", "/elsewhere"):
+    for url in (
+        "/",
+        "/nodes",
+        "/failures",
+        "/releases",
+        "/nodes/lb01",
+        run,
+        "/kicks",
+        "/elsewhere",
+    ):
         page = visitor.get(url).text
         assert not re.search(r"<style|\sstyle=|<script(?! src=\"/static/)|\son[a-z]+=", page), url
         assert not re.search(r"(?:src|href|action)=\"(?!/|\?|#)", page), url

@@ -1,4 +1,4 @@
 """Lists of the page: which rows are in them, in which order, and how they leave as files.
 
-decides: `asked`, `choosing`, `exporting`, `failures`.
+decides: `agreeing`, `asked`, `choosing`, `exporting`, `failures`, `releases`.
 """

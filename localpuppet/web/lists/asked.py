@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.web.kinds import Kind
-from localpuppet.web.row import FAULT, STATES
+from localpuppet.web.row import DISAGREES, FAULT, LATE, STATES
 
 # What a node can be listed for, beside how its last run ended.
-CONCERNS = (*STATES, "late")
+CONCERNS = (*STATES, LATE, DISAGREES)
 PAGE = 100
 MAX_PAGE = 100_000
 MAX_WORDS = 1000
@@ -54,7 +54,13 @@ FAILURES = Form(
     usual="-nodes",
     filters=frozenset({"q", "name", "outcome"}),
 )
-LISTS = (NODES.path, FAILURES.path)
+RELEASES = Form(
+    path="/releases",
+    orders=("release", "nodes", "bad", "last"),
+    usual="-nodes",
+    filters=frozenset({"q", "name"}),
+)
+LISTS = (NODES.path, FAILURES.path, RELEASES.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

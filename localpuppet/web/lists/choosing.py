@@ -4,13 +4,14 @@ Owns: what each filter and order means. Refuses to know: URLs, HTML.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from localpuppet.web.kinds import Kind
+from localpuppet.web.lists.agreeing import disagreeing
 from localpuppet.web.lists.asked import PAGE, Asked
-from localpuppet.web.row import NOT_TRUSTED, ON_HOLD, Row
+from localpuppet.web.row import DISAGREES, LATE, NOT_TRUSTED, ON_HOLD, Row
 
 T = TypeVar("T")
 # Rows of a part of the overview; the rest is a link away.
@@ -54,6 +55,7 @@ class Overview:
         held: Nodes on hold, those first that are free first.
         late: Late nodes, the latest first.
         strangers: Nodes that are not trusted.
+        odd: Nodes that disagree with their releases, and why.
     """
 
     total: int
@@ -62,10 +64,11 @@ class Overview:
     held: tuple[Row, ...]
     late: tuple[Row, ...]
     strangers: tuple[Row, ...]
+    odd: tuple[tuple[str, str], ...]
 
 
 def chosen(
-    rows: Iterable[Row], asked: Asked, *, names: Collection[str] | None, now: float
+    rows: Collection[Row], asked: Asked, *, names: Collection[str] | None, now: float
 ) -> list[Row]:
     """Return all rows that are asked for, in order; of equal ones by name.
 
@@ -75,6 +78,9 @@ def chosen(
         names: The nodes that the expression finds; `None` for all.
         now: Seconds since 1970, UTC.
     """
+    if asked.is_ == DISAGREES:
+        odd = disagreeing(rows)
+        names = odd.keys() if names is None else odd.keys() & names
     found = [row for row in rows if wanted(row, asked, names, now)]
     found.sort(key=lambda row: row.node)
     found.sort(key=_KEYS[asked.sort], reverse=asked.down)
@@ -93,10 +99,13 @@ def paged(rows: Sequence[T], page: int) -> Page[T]:
     )
 
 
-def overview(rows: Iterable[Row], *, names: Collection[str] | None, now: float) -> Overview:
+def overview(rows: Collection[Row], *, names: Collection[str] | None, now: float) -> Overview:
     """Return how the nodes are; see `chosen` for `names`."""
     found = [row for row in rows if names is None or row.node in names]
     kinds = Counter(row.kind for row in found)
+    odd = sorted(
+        (node, why) for node, why in disagreeing(rows).items() if names is None or node in names
+    )
     late = sorted((row for row in found if row.late(now)), key=lambda row: row.ended or 0.0)
     held = sorted((row for row in found if row.holds), key=_free)
     strangers = sorted((row for row in found if row.state == NOT_TRUSTED), key=lambda row: row.node)
@@ -106,11 +115,13 @@ def overview(rows: Iterable[Row], *, names: Collection[str] | None, now: float) 
         concerns={
             **Counter(row.state for row in found),
             ON_HOLD: len(held),
-            "late": len(late),
+            LATE: len(late),
+            DISAGREES: len(odd),
         },
         held=tuple(held[:MOST]),
         late=tuple(late[:MOST]),
         strangers=tuple(strangers[:MOST]),
+        odd=tuple(odd[:MOST]),
     )
 
 
@@ -127,8 +138,10 @@ def wanted(row: Row, asked: Asked, names: Collection[str] | None, now: float) ->
 
 
 def _is(row: Row, concern: str, now: float) -> bool:
-    if concern == "late":
+    if concern == LATE:
         return row.late(now)
+    if concern == DISAGREES:
+        return True  # `chosen` knows who does, by all rows
     # A run that was allowed under a hold goes on: the node is on hold all the same.
     return row.state == concern or (concern == ON_HOLD and bool(row.holds))
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.web.lists.failures import Failure
+from localpuppet.web.lists.releases import ReleaseRow
 from localpuppet.web.row import Row
 
 # What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
@@ -83,6 +84,29 @@ def failures_table(failures: Sequence[Failure]) -> Table:
             for one in failures
         ],
         names=sorted({name for one in failures for name in one.nodes}),
+    )
+
+
+def releases_table(releases: Sequence[ReleaseRow]) -> Table:
+    """Return releases as a table; the names are those of all their nodes, sorted."""
+    return Table(
+        name="releases",
+        columns=("release", "count", "bad", "disagree", "digests", "last", "staged", "tag", "url"),
+        records=[
+            {
+                "release": one.app,
+                "count": len(one.nodes),
+                "bad": one.bad,
+                "disagree": one.odd,
+                "digests": [digest for digest, _ in one.digests],
+                "last": shown(one.last),
+                "staged": one.staged,
+                "tag": one.tag,
+                "url": one.url,
+            }
+            for one in releases
+        ],
+        names=sorted({name for one in releases for name in one.nodes}),
     )
 
 

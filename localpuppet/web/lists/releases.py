@@ -1,0 +1,119 @@
+"""Releases: which nodes run what, how that went, and what is staged on this machine.
+
+Owns: what a release's row says. Refuses to know: HTML, where records of staged releases are kept.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from localpuppet.formats.text import url_without_secrets
+from localpuppet.releases.staged import Staged
+from localpuppet.web.kinds import Kind
+from localpuppet.web.lists.asked import Asked
+from localpuppet.web.lists.choosing import wanted
+from localpuppet.web.row import Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRow:
+    """A release.
+
+    Attributes:
+        app: Its name; empty for nodes whose last run had none.
+        nodes: Whose last run applied it; sorted.
+        kinds: How many of these runs ended how.
+        digests: How many nodes have which bytes of it, the most common first.
+        odd: How many of the nodes disagree.
+        last: When the last of these runs ended: seconds since 1970; `None` for none.
+        tag: The tag that is staged here, with its commit; empty where none is.
+        staged: The digest of what is staged here; empty where nothing is.
+        url: Where that is from.
+    """
+
+    app: str
+    nodes: tuple[str, ...]
+    kinds: tuple[tuple[Kind, int], ...]
+    digests: tuple[tuple[str, int], ...]
+    odd: int
+    last: float | None
+    tag: str
+    staged: str
+    url: str
+
+    @property
+    def bad(self) -> int:
+        """Return how many of the runs went wrong."""
+        return sum(count for kind, count in self.kinds if kind.bad)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What a list of releases is made from, beside the rows.
+
+    Attributes:
+        names: The nodes that the expression finds; `None` for all.
+        odd: The nodes that disagree.
+        staged: What is staged on this machine.
+        now: Seconds since 1970, UTC.
+    """
+
+    names: Collection[str] | None
+    odd: Collection[str]
+    staged: Iterable[Staged]
+    now: float
+
+
+def releases(rows: Iterable[Row], asked: Asked, ground: Ground) -> list[ReleaseRow]:
+    """Return releases in order: those that nodes run, and those that are staged here.
+
+    Args:
+        rows: Of all nodes.
+        asked: What is asked for; its `name` is a part of a release's name.
+        ground: What else there is.
+    """
+    groups: dict[str, list[Row]] = {}
+    any_node = asked.with_(name="")
+    for row in rows:
+        if (row.app or row.kind is not Kind.NONE) and wanted(
+            row, any_node, ground.names, ground.now
+        ):
+            groups.setdefault(row.app, []).append(row)
+    here = {str(staged.app): staged for staged in ground.staged}
+    if ground.names is None:
+        for app in here:
+            groups.setdefault(app, [])
+    found = [
+        _release(app, group, here.get(app), ground.odd)
+        for app, group in groups.items()
+        if asked.name in app.lower()
+    ]
+    found.sort(key=lambda one: one.app)
+    found.sort(key=lambda one: _key(one, asked.sort), reverse=asked.down)
+    return found
+
+
+def _release(app: str, group: list[Row], staged: Staged | None, odd: Collection[str]) -> ReleaseRow:
+    digests = Counter(row.digest for row in group if row.digest)
+    kinds = Counter(row.kind for row in group)
+    return ReleaseRow(
+        app=app,
+        nodes=tuple(sorted(row.node for row in group)),
+        kinds=tuple((kind, kinds[kind]) for kind in Kind if kind in kinds),
+        digests=tuple(sorted(digests.items(), key=lambda one: (-one[1], one[0]))),
+        odd=sum(row.node in odd for row in group),
+        last=max((row.ended for row in group if row.ended is not None), default=None),
+        tag="" if staged is None else f"{staged.pin.tag} {staged.pin.short}",
+        staged="" if staged is None else staged.composition,
+        url="" if staged is None else url_without_secrets(str(staged.pin.url)),
+    )
+
+
+def _key(one: ReleaseRow, order: str) -> float | str:
+    keys: Mapping[str, float | str] = {
+        "release": one.app,
+        "nodes": len(one.nodes),
+        "bad": one.bad,
+        "last": one.last or 0.0,
+    }
+    return keys[order]
