@@ -40,6 +40,7 @@ from inventory import ROLES, Made, bar, fill, name_of, run_of
 from puppetdb_server import STAMP, PuppetDb, running
 from real_agents import Node, wait_until
 
+from localpuppet.inventory.brief import WholeNode
 from localpuppet.inventory.facts import Selection, entry_of
 from localpuppet.inventory.query.rows import NodeRows
 from localpuppet.inventory.query.tree import Entity
@@ -173,7 +174,7 @@ def loaded(server: PuppetDb, made: Made, real: dict[str, Any], least: int) -> No
 
     def load(number: int) -> None:
         entry = entry_of(run_of(number, real, least, roles=roles_of(number, made)), Selection())
-        (row,) = NodeRows.of(entry, MemoryInventory([])).rows(Entity.INVENTORY)
+        (row,) = NodeRows(WholeNode(entry), MemoryInventory([])).rows(Entity.INVENTORY)
         server.replace_facts(
             {
                 "certname": str(entry.node),

@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the inventory of th
 
 from localpuppet.exports.resource import ExportedResource
 from localpuppet.formats.values import Json
+from localpuppet.inventory.brief import WholeNode
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.query.rows import NodeRows, capitalized
 from localpuppet.inventory.query.tree import Entity
@@ -71,7 +72,7 @@ class PuppetDb:
 
     def load(self, entry: InventoryEntry, exported: Sequence[ExportedResource] = ()) -> None:
         """Give it a node's facts, and a catalog with its classes and what it exports."""
-        (row,) = NodeRows.of(entry, MemoryInventory([])).rows(Entity.INVENTORY)
+        (row,) = NodeRows(WholeNode(entry), MemoryInventory([])).rows(Entity.INVENTORY)
         facts = row.at("facts")
         common: dict[str, Json] = {
             "certname": str(entry.node),

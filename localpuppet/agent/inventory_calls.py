@@ -6,6 +6,7 @@ Refuses to know: languages, and where entries are kept.
 Invariant: "none" is an answer; "could not ask" is an error, and no catalog is made of it.
 """
 
+import asyncio
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from localpuppet.agent.asking import HINT, Asking, Lend
 from localpuppet.errors import StateError, UnavailableError
 from localpuppet.formats.fields import Fields
+from localpuppet.formats.json_text import JsonText
 from localpuppet.formats.names import RunId
 from localpuppet.formats.text import one_line, shown_names
 from localpuppet.formats.times import show_duration, show_time
@@ -57,15 +59,18 @@ class InventoryCalls:
         directory = self._records.on(run)
         found = await self.ask(question, run=None if directory is None else directory.id)
         if isinstance(found, CouldNotAsk):
-            self._note(directory, question, reason=found.reason)
+            if directory is not None:
+                note_query(directory, self._failed(question, found.reason))
             raise UnavailableError(
                 f"could not ask: {one_line(found.reason)}{self._before(question)}",
                 where=f"{question.function}()",
                 hint=HINT,
             )
-        self._note(directory, question, found=found)
+        if directory is not None:
+            # Another thread digests what ten thousand nodes told; two do not write one file.
+            note_query(directory, await asyncio.to_thread(self._answered, question, found))
         reply = found.answer
-        return {"ok": True, "answer": reply.result, "warnings": list(reply.warnings)}
+        return {"ok": True, "answer": JsonText(reply.text), "warnings": list(reply.warnings)}
 
     async def ask(
         self, question: Question, *, run: RunId | None = None
@@ -84,33 +89,24 @@ class InventoryCalls:
         except (StateError, UnavailableError) as error:
             return CouldNotAsk(reason=str(error), current_until=None)
 
-    def _note(
-        self,
-        run: RunDirectory | None,
-        question: Question,
-        *,
-        found: Found[Reply] | None = None,
-        reason: str = "",
-    ) -> None:
-        if run is None:
-            return
-        query = RecordedQuery(
+    def _failed(self, question: Question, reason: str) -> RecordedQuery:
+        return RecordedQuery(
             function=question.function,
             arguments=question.arguments,
             text=question.text,
             at=show_time(self._clock.now()),
             reason=reason,
         )
-        if found is not None:
-            query = replace(
-                query,
-                digest=found.answer.digest,
-                names=found.answer.names,
-                parts=found.answer.parts,
-                revision=found.revision,
-                age=found.age,
-            )
-        note_query(run, query)
+
+    def _answered(self, question: Question, found: Found[Reply]) -> RecordedQuery:
+        return replace(
+            self._failed(question, ""),
+            digest=found.answer.digest,
+            names=found.answer.names,
+            parts=found.answer.parts,
+            revision=found.revision,
+            age=found.age,
+        )
 
     def _before(self, question: Question) -> str:
         """Return what the last answer to a question was, to be read behind the reason."""

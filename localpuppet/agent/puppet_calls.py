@@ -18,6 +18,7 @@ from localpuppet.agent.trigger_calls import TriggerCalls
 from localpuppet.bus import layout
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.fields import Fields
+from localpuppet.formats.json_text import members
 from localpuppet.formats.names import RunId
 from localpuppet.formats.text import one_line
 from localpuppet.leases.book import LockUser
@@ -68,7 +69,7 @@ class PuppetCalls:
             reply = await self._answer(fields, process)
         except LocalpuppetError as error:
             reply = {"ok": False, "error": one_line(str(error))}
-        return json.dumps(reply).encode() + b"\n"
+        return members(reply).encode() + b"\n"
 
     async def _answer(self, fields: Fields, process: ProcessId | None) -> dict[str, Any]:
         verb = fields.text("verb")

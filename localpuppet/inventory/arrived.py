@@ -6,8 +6,10 @@ Owns: the two values. Refuses to know: SQL, and which entries count.
 from dataclasses import dataclass
 
 from localpuppet.inventory.admission import Refusal
+from localpuppet.inventory.brief import Brief, WholeNode
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.index import words_of
+from localpuppet.inventory.query.node_facts import NodeFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class Kept:
         at: When the node said it: seconds since 1970, UTC.
         revision: The bus's revision of it.
         words: By what it is found: paths and words.
+        brief: What is told of the node without the entry; `None` where it does not count.
     """
 
     node: str
@@ -46,6 +49,7 @@ class Kept:
     at: float = 0.0
     revision: int = 0
     words: tuple[tuple[str, str], ...] = ()
+    brief: Brief | None = None
 
     @classmethod
     def of(cls, one: Arrived) -> "Kept":
@@ -59,4 +63,5 @@ class Kept:
             at=found.at,
             revision=one.revision,
             words=tuple(words_of(found)),
+            brief=Brief.of(found, NodeFacts(WholeNode(found)).told()),
         )

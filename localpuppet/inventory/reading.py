@@ -15,6 +15,7 @@ from localpuppet.errors import StateError, UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.times import show_duration
 from localpuppet.formats.values import Json
+from localpuppet.inventory.brief import KnownNode
 from localpuppet.inventory.entry import InventoryEntry
 
 T = TypeVar("T")
@@ -110,6 +111,19 @@ class InventoryReader(ExportsReader, Protocol):
         Args:
             equal: A hint by which an index may narrow: entries that cannot match may be left out,
                 and others that do not match may be there. The caller filters again.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        ...
+
+    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+        """Yield the same as `entries`, each entry not unpacked yet.
+
+        A node's entry can be asked for until the iterator is done.
+
+        Args:
+            equal: As for `entries`.
 
         Raises:
             StateError: They cannot be read.

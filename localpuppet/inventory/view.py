@@ -19,23 +19,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from localpuppet.errors import IntegrityError, StateError
+from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
+from localpuppet.inventory import stored
 from localpuppet.inventory.admission import Refused
 from localpuppet.inventory.arrived import Arrived, Kept
+from localpuppet.inventory.brief import KnownNode
 from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.index import EXPORTS, NODE, PATHS, ROLE, SERVER, word
+from localpuppet.inventory.index import EXPORTS
 from localpuppet.inventory.reading import Equal, Exported, ExportsReader
+from localpuppet.inventory.stored import narrowed
 from localpuppet.inventory.tombstone import Tombstone
-from localpuppet.machine.database import DamagedError, Database
-from localpuppet.trust.signing import claimed_payload
+from localpuppet.machine.database import Database
 
 FILE = Path("inventory", "view.sqlite")
 # All entries together, as they stand on the bus.
 MAX_VIEW = 1024 * 1024 * 1024
 # Nodes never seen of which it is noted that an entry does not count.
 MAX_REFUSED = 1000
-_VERSION = 2
+_VERSION = 3
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (
     node TEXT PRIMARY KEY, at REAL NOT NULL, token BLOB NOT NULL,
@@ -57,7 +59,11 @@ CREATE TABLE IF NOT EXISTS state (
 ) STRICT;
 INSERT OR IGNORE INTO state VALUES (1, NULL, 0, '', 0);
 """
-_UPGRADES = {1: ["ALTER TABLE entries ADD COLUMN revision INTEGER NOT NULL DEFAULT 0"]}
+_BRIEFS = [stored.TABLE, stored.FILL]
+_UPGRADES = {
+    1: ["ALTER TABLE entries ADD COLUMN revision INTEGER NOT NULL DEFAULT 0", *_BRIEFS],
+    2: _BRIEFS,
+}
 
 
 class View:
@@ -80,7 +86,7 @@ class View:
     ) -> None:
         self._database = Database(
             path,
-            tables=_TABLES,
+            tables=stored.TABLE + _TABLES,
             version=_VERSION,
             damaged="the agent makes it anew from the bus",
             upgrades=_UPGRADES,
@@ -88,6 +94,7 @@ class View:
         self._now = now
         self._expire = expire
         self._exports = exports
+        self._unpacking = stored.Unpacking(path, self._database.problem)
 
     @property
     def revision(self) -> int:
@@ -106,14 +113,20 @@ class View:
 
     def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
         """Yield entries, sorted by name; see `InventoryReader`."""
-        where, values = _narrowed(equal or {})
+        where, values = self._narrowed(equal or {})
         with self._database.snapshot() as connection:
             rows = connection.execute(
-                f"SELECT token FROM entries WHERE at >= ?{where} ORDER BY node",  # noqa: S608
-                (self._oldest(), *values),
+                f"SELECT token FROM entries WHERE {where} ORDER BY node",  # noqa: S608
+                values,
             )
             for (token,) in rows:
-                yield self._read(token)
+                yield self._unpacking.entry(token)
+
+    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+        """Yield nodes, their entries not unpacked yet; see `InventoryReader`."""
+        where, values = self._narrowed(equal or {})
+        with self._database.snapshot() as connection:
+            yield from stored.nodes(connection, where, values, self._unpacking)
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return the entry of a node; see `InventoryReader`."""
@@ -121,7 +134,7 @@ class View:
             row = connection.execute(
                 "SELECT token FROM entries WHERE node = ? AND at >= ?", (node, self._oldest())
             ).fetchone()
-        return None if row is None else self._read(row[0])
+        return None if row is None else self._unpacking.entry(row[0])
 
     def since(self, revision: int | None) -> set[str]:
         """Return the nodes whose entries came after a revision of the bus; all for `None`.
@@ -304,6 +317,8 @@ class View:
         connection.execute(
             "INSERT INTO entries VALUES (?, ?, ?, ?)", (one.node, one.at, one.token, one.revision)
         )
+        if one.brief is not None:
+            stored.keep(connection, one.node, one.at, one.brief, token=one.token)
         connection.executemany(
             "INSERT OR IGNORE INTO words VALUES (?, ?, ?)",
             [(path, text, one.node) for path, text in one.words],
@@ -330,36 +345,17 @@ class View:
             raise StateError("nobody keeps what nodes export", where=str(self._database.path))
         return self._exports
 
+    def _narrowed(self, equal: Equal) -> tuple[str, list[object]]:
+        """Return the conditions that a hint makes, in SQL, and their values."""
+        where, values = narrowed(equal)
+        return f"at >= ?{where}", [self._oldest(), *values]
+
     def _oldest(self) -> float:
         return 0.0 if self._expire is None else self._now() - self._expire
 
     def _state(self, column: str) -> Any:  # noqa: ANN401 - the column's type
-        with self._database.snapshot() as connection:
+        with self._database.use() as connection:
             return connection.execute(f"SELECT {column} FROM state").fetchone()[0]  # noqa: S608
-
-    def _read(self, token: bytes) -> InventoryEntry:
-        try:
-            return InventoryEntry.parse_again(claimed_payload(token))
-        except (ValueError, IntegrityError) as error:
-            raise DamagedError(
-                f"holds a damaged entry: {error}", where=str(self._database.path)
-            ) from error
-
-
-def _narrowed(equal: Equal) -> tuple[str, list[str]]:
-    """Return the conditions that a hint makes, in SQL, and their values."""
-    where, values = "", []
-    for path, wanted in equal.items():
-        words = {str(word(value)) for value in wanted}
-        marks = ", ".join("?" * len(words))
-        if path == NODE:
-            where += f" AND node IN ({marks})"
-            values += [str(value) for value in wanted]
-        elif path in (ROLE, SERVER, *PATHS):
-            found = f"SELECT node FROM words WHERE path = ? AND word IN ({marks})"  # noqa: S608
-            where += f" AND node IN ({found})"
-            values += [path, *words]
-    return where, values
 
 
 def _remove(connection: sqlite3.Connection, node: str) -> None:
@@ -368,6 +364,7 @@ def _remove(connection: sqlite3.Connection, node: str) -> None:
     ).fetchall()
     if row:
         connection.execute("DELETE FROM words WHERE node = ?", (node,))
+        stored.drop(connection, node)
         _grow(connection, -row[0][0])
 
 

@@ -67,7 +67,7 @@ class Database:
                 yield self._connection()
             except sqlite3.Error as error:
                 self._close()
-                raise self._problem(error) from error
+                raise self.problem(error) from error
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -104,7 +104,7 @@ class Database:
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            raise self._problem(error) from error
+            raise self.problem(error) from error
 
     def remove(self) -> None:
         """Take the file away, whatever is in it; the next use makes a new one.
@@ -198,8 +198,8 @@ class Database:
             raise
         return _version(connection)
 
-    def _problem(self, error: sqlite3.Error) -> StateError:
-        """Return what to tell; the file stays as it is for somebody to look at."""
+    def problem(self, error: sqlite3.Error) -> StateError:
+        """Return what to tell of an error; the file stays as it is for somebody to look at."""
         if isinstance(error, sqlite3.OperationalError):
             return StateError(f"cannot be used: {error}", where=str(self.path))
         return DamagedError(f"is damaged: {error}", where=str(self.path), hint=self._damaged)

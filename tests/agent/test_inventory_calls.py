@@ -11,6 +11,7 @@ import pytest
 from localpuppet.agent.inventory_calls import InventoryCalls
 from localpuppet.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.formats.fields import Fields
+from localpuppet.formats.json_text import members
 from localpuppet.formats.names import RunId
 from localpuppet.formats.values import Json
 from localpuppet.inventory.reading import InventoryReader
@@ -51,7 +52,8 @@ class Rig:
 
     async def ask(self, function: str, *arguments: Json, run: str | None = None) -> dict[str, Any]:
         fields = Fields({"function": function, "arguments": list(arguments)}, where="call")
-        return await self.calls.answer(fields, run)
+        answer: dict[str, Any] = json.loads(members(await self.calls.answer(fields, run)))
+        return answer
 
 
 @pytest.fixture

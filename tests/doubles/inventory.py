@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.formats.names import NodeName
+from localpuppet.inventory.brief import KnownNode, WholeNode
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import Equal, Exported
 
@@ -39,6 +40,9 @@ class MemoryInventory:
     def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
         self.hints.append(equal)
         return iter(self.listed)
+
+    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+        return map(WholeNode, self.entries(equal))
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         return next((entry for entry in self.listed if entry.node == node), None)

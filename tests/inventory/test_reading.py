@@ -6,6 +6,7 @@ import pytest
 
 from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
+from localpuppet.inventory.brief import KnownNode, WholeNode
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import (
     SKEW,
@@ -37,6 +38,9 @@ class Reader:
         if self._damaged:
             raise StateError("is damaged", where="view.sqlite")
         return iter(())
+
+    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+        return map(WholeNode, self.entries(equal))
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         return None

@@ -11,16 +11,20 @@ from typing import Any
 import pytest
 
 from localpuppet.errors import StateError
-from localpuppet.formats.names import NodeName
+from localpuppet.formats.names import Environment, NodeName
+from localpuppet.formats.values import Json
 from localpuppet.inventory import view as view_module
 from localpuppet.inventory.admission import Refusal
 from localpuppet.inventory.arrived import Arrived
 from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.query.functions import Question
 from localpuppet.inventory.tombstone import Tombstone
 from localpuppet.inventory.view import View
 from localpuppet.machine.database import DamagedError
 from tests.doubles.identities import person
+from tests.doubles.inventory import MemoryInventory
 from tests.inventory.entries import entry, signed
+from tests.inventory.query.fleet import FLEET
 
 NOW = 1_800_000_000.0
 WEB, DB = person("web01.example.com"), person("db01.example.com")
@@ -267,14 +271,105 @@ def test_who_has_said_something_since_a_revision(view: View) -> None:
     assert view.since(None) == {WEB.name, DB.name}
 
 
-def test_a_view_of_the_first_format_goes_on(view: View, tmp_path: Path) -> None:
-    """Entries that it had came before whatever is asked for."""
-    _take(view, entry(WEB.name, at=NOW))
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_view_of_an_earlier_format_goes_on(view: View, tmp_path: Path, version: int) -> None:
+    """Entries that it had came before whatever is asked for, and are told of as ever."""
+    environment = Environment.parse("production", where="")
+    web = entry(WEB.name, at=NOW, roles=("web",), environment=environment)
+    _take(view, web)
     view.close()
     file = tmp_path / "state" / "view.sqlite"
     with sqlite3.connect(file) as connection:
-        connection.execute("ALTER TABLE entries DROP COLUMN revision")
-        connection.execute("PRAGMA user_version = 1")
+        connection.execute("DROP TABLE briefs")
+        if version == 1:
+            connection.execute("ALTER TABLE entries DROP COLUMN revision")
+        connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     assert _nodes(view) == [WEB.name]
     assert view.since(0) == set()
+    told = [(one.node, one.at, one.roles, one.environment, one.entry()) for one in view.nodes()]
+    assert told == [(web.node, NOW, ("web",), environment, web)]
+
+
+def test_what_is_told_of_a_node_goes_with_its_entry(view: View, clock: Clock) -> None:
+    def told() -> list[tuple[str, tuple[str, ...]]]:
+        return [(one.node, one.roles) for one in view.nodes()]
+
+    _take(view, entry(WEB.name, at=NOW, roles=("web",)), entry(DB.name, at=NOW - 500))
+    _take(view, entry(WEB.name, at=NOW + 1, roles=("new",)))
+    assert told() == [(DB.name, ()), (WEB.name, ("new",))]
+    clock.now += 600
+    assert told() == [(WEB.name, ("new",))]
+    view.distrust(WEB.name, "its key is revoked")
+    clock.now -= 600
+    assert told() == [(DB.name, ())]
+    view.forget(Tombstone(node=NodeName(DB.name), at=NOW), by="user=alice")
+    assert told() == []
+
+
+def test_what_is_told_of_a_node_does_not_need_its_entry(view: View, tmp_path: Path) -> None:
+    facts = {"os": {"family": "Debian"}, "networking": {"hostname": "web01"}, "odd": 1}
+    _take(view, entry(WEB.name, at=NOW, roles=("web",), facts=facts))
+    with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
+        connection.execute("UPDATE entries SET token = x'00'")
+    connection.close()
+
+    def names(query: str) -> Json:
+        return Question.of("puppetdb_query", [query]).answer(view).result
+
+    for query in ('facts.role = "web"', 'facts.os.family = "Debian"', 'facts.hostname = "web01"'):
+        assert names(f"inventory[certname] {{ {query} }}") == [{"certname": WEB.name}]
+    with pytest.raises(DamagedError, match="damaged entry"):
+        names("inventory[certname] { facts.odd = 1 }")
+    with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
+        connection.execute("UPDATE briefs SET told = '{', roles = '5'")
+    connection.close()
+    with pytest.raises(DamagedError, match="damaged entry"):
+        names('inventory[certname] { facts.os.family = "Debian" }')
+
+
+def test_an_entry_is_not_taken_for_another_that_was_written_before(view: View) -> None:
+    for at, odd in ((NOW, 1), (NOW, 2)):
+        _take(view, entry(WEB.name, at=at, facts={"odd": odd}, roles=("web",)))
+        for _ in range(2):
+            servers: Any = Question.of("servers_with_role", ["web"]).answer(view).result
+            assert [server["odd"] for server in servers] == [odd]
+
+
+QUESTIONS: list[tuple[str, ...]] = [
+    ("servers_with_role", "web"),
+    ("server_with_role", "nobody", "none"),
+    ("servers_with_facts", "uptime>10"),
+    ("servers_with_facts", "os.family=Debian", "kernel=Linux"),
+    ("query_nodes", "osfamily=Debian or os.release.major=10"),
+    ("query_nodes", "role=web", "ipaddress"),
+    ("query_nodes", "not datacenter=x"),
+    ("query", "role=web", "os.family"),
+    ("query_facts", "", "hostname"),
+    ("puppetdb_query", 'inventory { facts.role = "web" }'),
+    ("puppetdb_query", "inventory[facts, certname] { facts.ipaddress is not null }"),
+    ("puppetdb_query", "inventory[facts, count()] { group by facts }"),
+    ("puppetdb_query", 'inventory[certname, timestamp] { trusted.domain = "example.com" }'),
+    ("puppetdb_query", 'inventory[certname] { facts in inventory[facts] { facts.role = "lb" } }'),
+    ("puppetdb_query", "inventory[facts.os.release] { order by facts.hostname }"),
+    ("puppetdb_query", "inventory[certname] { ! (facts.virtual = true) }"),
+    ("puppetdb_query", "nodes[certname] { facts { name = 'domain' } }"),
+    ("puppetdb_query", "facts[certname, value] { name = 'operatingsystem' }"),
+]
+
+
+@pytest.mark.parametrize("asked", QUESTIONS, ids=" ".join)
+def test_a_view_answers_as_the_entries_do(asked: tuple[str, ...], view: View, clock: Clock) -> None:
+    """What stands beside an entry, and what was written before, is what the entry says."""
+    clock.now = max(one.at for one in FLEET)
+    view.take(Arrived(node=one.node, token=signed(WEB, one), found=one) for one in FLEET)
+    question = Question.of(asked[0], asked[1:])
+    whole = question.answer(MemoryInventory(FLEET))
+    for _ in range(2):
+        reply = question.answer(view)
+        assert (reply.text, reply.names, reply.warnings) == (
+            whole.text,
+            whole.names,
+            whole.warnings,
+        )
+        assert (reply.digest, reply.parts) == (whole.digest, whole.parts)

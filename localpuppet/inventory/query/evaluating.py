@@ -15,9 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.json_text import JsonText, compact, members
+from localpuppet.formats.strict_json import loads_again
 from localpuppet.formats.values import Json
 from localpuppet.inventory.index import NODE
 from localpuppet.inventory.query import conditions
@@ -29,7 +31,8 @@ from localpuppet.inventory.query.tree import Count, Entity, Field, InSelect, Sel
 from localpuppet.inventory.reading import Equal, InventoryReader
 
 T = TypeVar("T")
-_compact = json.JSONEncoder(separators=(",", ":")).encode
+_FACTS = "facts"
+_sorted_keys = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 Key = tuple[int, Any]
 MAX_ROWS_SEEN = 5_000_000
 MAX_ROWS = 200_000
@@ -44,17 +47,22 @@ class Answer:
     """What a question found.
 
     Attributes:
-        rows: The result, each row by the text of its columns.
+        texts: The rows of the result, each as a JSON object by the text of its columns.
         names: The nodes whose rows counted, sorted.
         watched: What of the rows makes the answer another one: without the times at which things
             were published, and with the essential facts in the place of a whole fact hash.
         owners: Of each watched row the node; nothing where rows are counted.
     """
 
-    rows: list[dict[str, Json]]
+    texts: list[str]
     names: list[str]
     watched: Sequence[dict[str, Json]]
     owners: Sequence[str] = ()
+
+    @property
+    def rows(self) -> list[dict[str, Json]]:
+        """Return the rows of the result, each by the text of its columns."""
+        return [loads_again(text.encode()) for text in self.texts]
 
 
 class Room:
@@ -63,20 +71,16 @@ class Room:
     def __init__(self) -> None:
         self._left = MAX_ANSWER
 
-    def take(self, value: T) -> T:
-        """Return a value, which is a part of the answer.
+    def take(self, text: str) -> str:
+        """Return JSON that is a part of the answer.
 
         Raises:
             InvalidInputError: There is no room for it.
         """
-        self._left -= _weight(value)
+        self._left -= len(text) + 1
         if self._left < 0:
             raise _too_much()
-        return value
-
-
-def _weight(value: object) -> int:
-    return len(_compact(value)) + 1
+        return text
 
 
 def _too_much() -> InvalidInputError:
@@ -86,23 +90,20 @@ def _too_much() -> InvalidInputError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A row that counts, and its node."""
+class Hit(NamedTuple):
+    """A row that counts, and its node; one a row, so it must be made quickly."""
 
     row: Row
     node: NodeRows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """What is kept of a row that counts: what it shows, and by what it is sorted."""
+class _Kept(NamedTuple):
+    """What is kept of a row that counts: what it shows, as JSON, and by what it is sorted."""
 
     name: str
-    shown: dict[str, Json]
+    text: str
     watched: dict[str, Json]
     order: tuple[Key, ...]
-    weight: int
 
 
 class Evaluation:
@@ -130,12 +131,12 @@ class Evaluation:
         weight = 0
         for hit in islice(self.hits(select), end):
             kept.append(_kept(select, hit))
-            weight += kept[-1].weight
+            weight += _weight(kept[-1])
             if weight > MAX_ANSWER or len(kept) > MAX_ROWS:
                 kept, weight = _relieved(select, kept)
         kept = _cut(select, _sorted(select, kept))
         return Answer(
-            rows=[one.shown for one in kept],
+            texts=[one.text for one in kept],
             names=sorted({one.name for one in kept}),
             watched=[one.watched for one in kept],
             owners=[one.name for one in kept],
@@ -148,10 +149,12 @@ class Evaluation:
         names = set()
         room = Room()
         for hit in self.hits(select):
-            names.add(str(hit.node.entry.node))
+            names.add(str(hit.node.known.node))
             group = tuple(conditions.key(_value(hit.row, one)) for one in select.group_by)
             if group not in groups:
-                groups[group] = room.take(_fields(select, hit.row))
+                shown = {one.text: _value(hit.row, one) for one in _columns(select, hit.row)}
+                room.take(compact(shown))
+                groups[group] = shown
             _check_rows(len(groups))
             if counted is not None:
                 one = counted.field
@@ -162,7 +165,7 @@ class Evaluation:
         for order in reversed(select.order):
             rows.sort(key=_text_of(order.field.text), reverse=order.descending)
         rows = _cut(select, rows)
-        return Answer(rows=rows, names=sorted(names), watched=rows)
+        return Answer(texts=list(map(compact, rows)), names=sorted(names), watched=rows)
 
     def hits(self, select: Select) -> Iterator[Hit]:
         """Yield the rows that count, whatever the clauses say.
@@ -173,8 +176,8 @@ class Evaluation:
         holds = conditions.compiled(select.where, select.entity, self._values)
         names = fact_names(select.entity, select.where)
         scope = scope_of(select.where)
-        for entry in self._source.entries(self._hint(select, scope)):
-            node = NodeRows.of(entry, self._source)
+        for known in self._source.nodes(self._hint(select, scope)):
+            node = NodeRows(known, self._source)
             for row in node.rows(select.entity, names, scope):
                 self._seen += 1
                 if self._seen > MAX_ROWS_SEEN:
@@ -215,12 +218,16 @@ def _relieved(select: Select, kept: list[_Kept]) -> tuple[list[_Kept], int]:
     """
     end = None if select.limit is None else select.offset + select.limit
     first = _sorted(select, kept)[:end]
-    weight = sum(one.weight for one in first)
+    weight = sum(map(_weight, first))
     if 2 * len(first) > MAX_ROWS:
         _check_rows(len(kept))
     if 2 * weight > MAX_ANSWER:
         raise _too_much()
     return first, weight
+
+
+def _weight(one: _Kept) -> int:
+    return len(one.text) + 1
 
 
 def _sorted(select: Select, kept: list[_Kept]) -> list[_Kept]:
@@ -249,33 +256,37 @@ def _text_of(text: str) -> Callable[[dict[str, Json]], Key]:
 
 
 def _kept(select: Select, hit: Hit) -> _Kept:
-    shown = _fields(select, hit.row)
+    shown: dict[str, Json] = {}
+    whole = []
+    columns = _columns(select, hit.row)
+    for one in columns:
+        if one.column == _FACTS and not one.path:
+            whole.append(one.text)
+        else:
+            shown[one.text] = _value(hit.row, one)
+    text = compact(shown)
+    watched = shown
+    if not TIMES.isdisjoint(shown):
+        watched = {name: value for name, value in shown.items() if name not in TIMES}
+    if whole:
+        # Whole facts are many: they are written by themselves, and seldom read for that.
+        facts = JsonText(hit.node.facts.text())
+        text = members({name: shown.get(name, facts) for name in (one.text for one in columns)})
+        watched = {**watched, _FACTS: hit.node.facts.essential()}
     return _Kept(
-        name=str(hit.node.entry.node),
-        shown=shown,
-        watched=_watched(shown, hit),
+        name=str(hit.node.known.node),
+        text=text,
+        watched=watched,
         order=tuple(sort_key(_value(hit.row, one.field)) for one in select.order),
-        weight=_weight(shown),
     )
 
 
-def _fields(select: Select, row: Row) -> dict[str, Json]:
-    if select.columns is None:
-        # Of a class there is no more than its name, whatever an exported resource has.
-        has = row.values if select.entity is Entity.RESOURCES else COLUMNS[select.entity]
-        return {column: row.at(column) for column in has}
-    fields = [column for column in select.columns if isinstance(column, Field)]
-    return {one.text: _value(row, one) for one in fields}
-
-
-def _watched(shown: dict[str, Json], hit: Hit) -> dict[str, Json]:
-    """Return what of a row makes the answer another one; the row itself, where that is all."""
-    if "facts" not in shown and not TIMES & shown.keys():
-        return shown
-    watched = {text: value for text, value in shown.items() if text not in TIMES}
-    if "facts" in watched:
-        watched["facts"] = hit.node.facts.essential()
-    return watched
+def _columns(select: Select, row: Row) -> list[Field]:
+    if select.columns is not None:
+        return [column for column in select.columns if type(column) is Field]
+    # Of a class there is no more than its name, whatever an exported resource has.
+    has = row.values if select.entity is Entity.RESOURCES else COLUMNS[select.entity]
+    return [Field(column=column, text=column) for column in has]
 
 
 def _value(row: Row, one: Field) -> Json:
@@ -289,4 +300,4 @@ def _cut(select: Select, rows: list[T]) -> list[T]:
 
 def canonical(value: object) -> bytes:
     """Return one form of a value, to be digested."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
+    return _sorted_keys(value).encode("ascii")

@@ -8,12 +8,14 @@ Example: `Question.of("servers_with_role", ["web"]).answer(reader).result`.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.json_text import JsonText, compact, elements, members
+from localpuppet.formats.strict_json import loads_again
 from localpuppet.formats.values import Json, type_names
 from localpuppet.inventory.index import SERVER
 from localpuppet.inventory.query import puppetdb
@@ -52,33 +54,48 @@ class Reply:
     """An answer as Puppet code gets it.
 
     Attributes:
-        result: What the function returns.
+        text: What the function returns, as JSON in one line.
         names: The nodes that were found, sorted.
-        digest: SHA-256 over what makes this answer another one, hexadecimal.
-        parts: What of that is told of which node.
+        watched: What makes the answer another one.
+        told: What of that is told of which node; a node may come several times.
         warnings: What the author of the query should know, each one line.
     """
 
-    result: Json
+    text: str
     names: tuple[str, ...]
-    digest: str
-    parts: Parts
+    watched: Json
+    told: Iterable[tuple[str, Mapping[str, Json]]] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def result(self) -> Json:
+        """Return what the function returns; read from the text each time."""
+        result: Json = loads_again(self.text.encode())
+        return result
+
+    @property
+    def digest(self) -> str:
+        """Return SHA-256 over what makes this answer another one, hexadecimal; made each time."""
+        digested = canonical({"names": list(self.names), "watched": self.watched})
+        return hashlib.sha256(digested).hexdigest()
+
+    @property
+    def parts(self) -> Parts:
+        """Return short digests of what is told of each node; made each time."""
+        return parts_of(self.names, self.told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """An answer before it is digested."""
+class _Server:
+    """A node, all its facts as JSON, and which of them make an answer another one."""
 
-    result: Json
-    names: Sequence[str]
-    watched: Json
-    told: Sequence[tuple[str, Mapping[str, Json]]] = ()
-    warnings: tuple[str, ...] = ()
+    node: str
+    text: str
+    watched: dict[str, Json]
 
 
 Arguments = Sequence[Json]
-_Function = Callable[[InventoryReader, Arguments], _Found]
+_Function = Callable[[InventoryReader, Arguments], Reply]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,43 +151,57 @@ class Question:
             StateError: The entries cannot be read.
         """
         try:
-            found = _FUNCTIONS[self.function][2](reader, self.arguments)
+            return _FUNCTIONS[self.function][2](reader, self.arguments)
         except InvalidInputError as error:
             raise error.at(f"{self.function}()") from error
-        digested = canonical({"names": list(found.names), "watched": found.watched})
-        return Reply(
-            result=found.result,
-            names=tuple(found.names),
-            digest=hashlib.sha256(digested).hexdigest(),
-            parts=parts_of(found.names, found.told),
-            warnings=found.warnings,
-        )
 
 
-def _servers(reader: InventoryReader, where: Condition) -> _Found:
+def _servers(reader: InventoryReader, where: Condition) -> list[_Server]:
     """Return whole fact hashes, sorted by fqdn."""
-    select = Select(entity=Entity.INVENTORY, where=check_size(where), columns=(_FACTS,))
-    answer = Evaluation(reader).answer(select)
+    select = Select(entity=Entity.INVENTORY, where=check_size(where))
+    room = Room()
     # Entries are sorted by the node's name, and the fqdn of an answer is that.
-    return _Found(
-        result=[row["facts"] for row in answer.rows],
-        names=answer.names,
-        watched=list(answer.watched),
-        told=_told(answer),
+    return [
+        _Server(
+            node=str(hit.node.known.node),
+            text=room.take(hit.node.facts.text()),
+            watched=hit.node.facts.essential(),
+        )
+        for hit in Evaluation(reader).hits(select)
+    ]
+
+
+def _reply(servers: Sequence[_Server], *, text: str | None = None) -> Reply:
+    """Return an answer of servers; `text` is what the function returns, if not all of them."""
+    return Reply(
+        text=elements(one.text for one in servers) if text is None else text,
+        names=tuple(sorted({one.node for one in servers})),
+        watched=[one.watched for one in servers],
+        told=[(one.node, one.watched) for one in servers],
     )
 
 
-def _told(answer: Answer) -> list[tuple[str, Mapping[str, Json]]]:
-    """Return what rows tell of their nodes; whose a count is, nobody can tell."""
-    if not answer.owners:
-        return []
-    return [(name, labelled(row)) for name, row in zip(answer.owners, answer.watched, strict=True)]
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the rows of an answer tell of their nodes; whose a count is, nobody can tell."""
+
+    answer: Answer
+
+    def __iter__(self) -> Iterator[tuple[str, Mapping[str, Json]]]:
+        """Yield each node with what is told of it; made only for who asks."""
+        owners, watched = self.answer.owners, self.answer.watched
+        if owners:
+            yield from zip(owners, map(labelled, watched), strict=True)
 
 
-def _servers_with_role(reader: InventoryReader, arguments: Arguments) -> _Found:
+def _servers_with_role(reader: InventoryReader, arguments: Arguments) -> Reply:
+    return _reply(_with_role(reader, arguments))
+
+
+def _with_role(reader: InventoryReader, arguments: Arguments) -> list[_Server]:
     roles = _texts(arguments, "a role")
     found = _servers(reader, _any_role(roles))
-    known = set(found.names)
+    known = {one.node for one in found}
     # Who exported first comes first: puppet-kicker asked its database so.
     exported = [
         (server.since, str(entry.node), server.facts(entry.node))
@@ -179,15 +210,9 @@ def _servers_with_role(reader: InventoryReader, arguments: Arguments) -> _Found:
         if server.role in roles and entry.node not in known
     ]
     exported.sort(key=lambda one: one[:2])
-    if not exported or not isinstance(found.result, list) or not isinstance(found.watched, list):
-        return found
-    facts: list[Json] = [about for _, _, about in exported]
-    return _Found(
-        result=[*found.result, *facts],
-        names=sorted({*known, *(node for _, node, _ in exported)}),
-        watched=[*found.watched, *facts],
-        told=[*found.told, *((node, about) for _, node, about in exported)],
-    )
+    return found + [
+        _Server(node=node, text=compact(about), watched=about) for _, node, about in exported
+    ]
 
 
 def _any_role(names: Sequence[str]) -> Condition:
@@ -198,21 +223,15 @@ def _any_role(names: Sequence[str]) -> Condition:
     )
 
 
-def _server_with_role(reader: InventoryReader, arguments: Arguments) -> _Found:
+def _server_with_role(reader: InventoryReader, arguments: Arguments) -> Reply:
     roles, fallback = (arguments, None) if len(arguments) == 1 else (arguments[:-1], arguments[-1])
-    found = _servers_with_role(reader, roles)
-    servers = found.result if isinstance(found.result, list) else []
-    return _Found(
-        result=servers[0] if servers else fallback,
-        names=[name for name, _ in found.told[:1]],
-        watched=found.watched[:1] if isinstance(found.watched, list) else None,
-        told=found.told[:1],
-    )
+    first = _with_role(reader, roles)[:1]
+    return _reply(first, text=first[0].text if first else compact(fallback))
 
 
-def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> _Found:
+def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> Reply:
     filters = [FactFilter.parse(text) for text in _texts(arguments, "a fact query")]
-    found = _servers(reader, And(parts=tuple(one.condition for one in filters)))
+    found = _reply(_servers(reader, And(parts=tuple(one.condition for one in filters))))
     ordered = {one.number.text: one for one in filters if one.number}
     return replace(found, warnings=tuple(_no_numbers(reader, ordered)) if ordered else ())
 
@@ -220,11 +239,11 @@ def _servers_with_facts(reader: InventoryReader, arguments: Arguments) -> _Found
 def _no_numbers(reader: InventoryReader, filters: Mapping[str, FactFilter]) -> Iterator[str]:
     """Yield a warning for each fact, by its text, that is not a number on some node."""
     odd: dict[str, list[str]] = {text: [] for text in filters}
-    for entry in reader.entries():
-        facts = NodeFacts(entry)
+    for known in reader.nodes():
+        facts = NodeFacts(known)
         for text, one in filters.items():
             if one.is_not_a_number(facts):
-                odd[text].append(str(entry.node))
+                odd[text].append(str(known.node))
     for text, nodes in odd.items():
         more = f" and {len(nodes) - MAX_WARNED} more" if len(nodes) > MAX_WARNED else ""
         if nodes:
@@ -253,28 +272,29 @@ def _nodes(reader: InventoryReader, query: Json) -> Iterator[tuple[str, NodeFact
     """Yield the nodes that a query finds, with their facts."""
     select = Select(entity=Entity.INVENTORY, where=parse_nodes(query), columns=(CERTNAME,))
     for hit in Evaluation(reader).hits(select):
-        yield str(hit.node.entry.node), hit.node.facts
+        yield str(hit.node.known.node), hit.node.facts
 
 
-def _query_nodes(reader: InventoryReader, arguments: Arguments) -> _Found:
+def _query_nodes(reader: InventoryReader, arguments: Arguments) -> Reply:
     if len(arguments) == 1:
         names = [name for name, _ in _nodes(reader, arguments[0])]
-        return _Found(result=list(names), names=names, watched=None)
+        return Reply(text=compact(names), names=tuple(names), watched=None)
     fact = arguments[1]
     if not isinstance(fact, str) or not fact:
         raise InvalidInputError("the fact must be a string")
     first, *path = fact.split(".")
     room = Room()
-    values = [
-        (name, room.take(dig(facts.get(first), _steps(path))))
-        for name, facts in _nodes(reader, arguments[0])
-        if facts.get(first) is not None
-    ]
-    result: list[Json] = [value for _, value in values]
-    return _Found(
-        result=result,
-        names=[name for name, _ in values],
-        watched=result,
+    values = []
+    texts = []
+    for name, facts in _nodes(reader, arguments[0]):
+        whole = facts.get(first)
+        if whole is not None:
+            values.append((name, dig(whole, _steps(path))))
+            texts.append(room.take(compact(values[-1][1])))
+    return Reply(
+        text=elements(texts),
+        names=tuple(name for name, _ in values),
+        watched=[value for _, value in values],
         told=[(name, {fact: value}) for name, value in values],
     )
 
@@ -283,21 +303,25 @@ def _steps(path: Sequence[str]) -> tuple[str | int, ...]:
     return tuple(map(parse_step, path))
 
 
-def _query_facts(reader: InventoryReader, arguments: Arguments) -> _Found:
+def _query_facts(reader: InventoryReader, arguments: Arguments) -> Reply:
     query, wanted = arguments
     names = _texts(wanted if isinstance(wanted, list) else [wanted], "a fact's name")
-    found: dict[str, Json] = {}
+    return _by_node(
+        (node, dict(pair for name in names for pair in _facts_named(facts, name)))
+        for node, facts in _nodes(reader, query)
+    )
+
+
+def _by_node(found: Iterable[tuple[str, dict[str, Json]]], *, empty: bool = False) -> Reply:
+    """Return an answer of facts by node; nodes without any are in it where `empty` says so."""
     room = Room()
-    for node, facts in _nodes(reader, query):
-        about = dict(pair for name in names for pair in _facts_named(facts, name))
-        if about:
-            found[node] = room.take(about)
-    return _by_node(found)
-
-
-def _by_node(found: dict[str, Json]) -> _Found:
-    told = [(node, about) for node, about in found.items() if isinstance(about, dict)]
-    return _Found(result=found, names=list(found), watched=found, told=told)
+    told: dict[str, dict[str, Json]] = {}
+    texts: dict[str, JsonText] = {}
+    for node, about in found:
+        if about or empty:
+            texts[node] = JsonText(room.take(compact(about)))
+            told[node] = about
+    return Reply(text=members(texts), names=tuple(told), watched={**told}, told=list(told.items()))
 
 
 def _facts_named(facts: NodeFacts, name: str) -> Iterator[tuple[str, Json]]:
@@ -311,47 +335,44 @@ def _facts_named(facts: NodeFacts, name: str) -> Iterator[tuple[str, Json]]:
         yield name.replace(".", "_"), dig(value, _steps(path))
 
 
-def _query_resources(reader: InventoryReader, arguments: Arguments) -> _Found:
+def _query_resources(reader: InventoryReader, arguments: Arguments) -> Reply:
     grouped = len(arguments) == 3 and arguments[2] is True
     where = parse_resources(arguments[1])
     select = Select(entity=Entity.RESOURCES, where=where)
     wanted = {name for name, _ in _nodes(reader, arguments[0])}
     answer = Evaluation(reader).answer(select)
     kept = [row for row in answer.rows if row["certname"] in wanted]
-    names = [name for name in answer.names if name in wanted]
-    told = [(name, about) for name, about in _told(answer) if name in wanted]
+    names = tuple(name for name in answer.names if name in wanted)
+    told = [(name, about) for name, about in _Told(answer) if name in wanted]
     if not grouped:
-        return _Found(result=list(kept), names=names, watched=list(kept), told=told)
+        return Reply(text=compact(kept), names=names, watched=list(kept), told=told)
     # Rows come node by node.
     groups: dict[str, Json] = {
         str(name): list(found) for name, found in groupby(kept, key=itemgetter("certname"))
     }
-    return _Found(result=groups, names=names, watched=groups, told=told)
+    return Reply(text=compact(groups), names=names, watched=groups, told=told)
 
 
-def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> _Found:
+def _puppetdb_query(reader: InventoryReader, arguments: Arguments) -> Reply:
     answer = Evaluation(reader).answer(puppetdb.parse(arguments[0]))
-    return _Found(
-        result=list(answer.rows),
-        names=answer.names,
+    return Reply(
+        text=elements(answer.texts),
+        names=tuple(answer.names),
         watched=list(answer.watched),
-        told=_told(answer),
+        told=_Told(answer),
     )
 
 
-def _query(reader: InventoryReader, arguments: Arguments) -> _Found:
+def _query(reader: InventoryReader, arguments: Arguments) -> Reply:
     if len(arguments) == 1:
         return _query_nodes(reader, arguments)
-    names = _texts(arguments[1:], "a fact's name")
-    found: dict[str, Json] = {}
-    room = Room()
-    for node, facts in _nodes(reader, arguments[0]):
-        about: dict[str, Json] = {}
-        for name in names:
-            first, *path = name.split(".")
-            about[name] = dig(facts.get(first), _steps(path))
-        found[node] = room.take(about)
-    return _by_node(found)
+    paths = {name: name.split(".") for name in _texts(arguments[1:], "a fact's name")}
+
+    def named(facts: NodeFacts) -> dict[str, Json]:
+        return {name: facts.at((path[0], *_steps(path[1:]))) for name, path in paths.items()}
+
+    answered = _nodes(reader, arguments[0])
+    return _by_node(((node, named(facts)) for node, facts in answered), empty=True)
 
 
 # Name → fewest and most arguments, and what answers.

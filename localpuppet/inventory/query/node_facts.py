@@ -10,8 +10,10 @@ have any more. A fact that was published is never replaced by a derived one, sav
 import re
 from collections.abc import Iterator, Mapping
 
+from localpuppet.formats.json_text import compact
 from localpuppet.formats.values import Json
-from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.brief import KnownNode
+from localpuppet.inventory.index import PATHS
 
 # Facter 4's "legacy" facts that follow from one structured fact:
 # https://www.puppet.com/docs/puppet/7/core_facts.html
@@ -69,24 +71,49 @@ _NOT_IN_LEGACY = re.compile(r"[^A-Za-z0-9_]")
 MAX_INTERFACES = 1000
 # What of a whole fact hash makes an answer another one (a reaction follows from that).
 ESSENTIAL = ("fqdn", "hostname", "ipaddress", "ipaddress6", "role")
+# What is told of a node without its entry, by path: what many ask for, and what is essential.
+TOLD: Mapping[tuple[str | int, ...], str] = {
+    tuple(path.split(".")): path for path in (*PATHS, "hostname", "ipaddress", "ipaddress6")
+}
+# Longer texts stay in the entry.
+MAX_TOLD = 200
 
 
 class NodeFacts:
-    """The facts of one node.
+    """The facts of one node; its entry is unpacked only for a fact that is not told without.
 
     Args:
-        entry: What the node says of itself.
+        known: The node.
     """
 
-    def __init__(self, entry: InventoryEntry) -> None:
-        self._published = entry.facts
-        self._own: dict[str, Json] = {"fqdn": str(entry.node), "clientcert": str(entry.node)}
-        if entry.roles:
-            self._own["role"] = entry.roles[0] if len(entry.roles) == 1 else list(entry.roles)
+    __slots__ = ("_known", "_of_interfaces", "_own", "_published_")
+
+    def __init__(self, known: KnownNode) -> None:
+        self._known = known
+        name, roles = str(known.node), known.roles
+        self._own: dict[str, Json] = {"fqdn": name, "clientcert": name}
+        if roles:
+            self._own["role"] = roles[0] if len(roles) == 1 else list(roles)
+        self._published_: Mapping[str, Json] | None = None
         self._of_interfaces: dict[str, Json] | None = None
 
+    def at(self, path: tuple[str | int, ...]) -> Json:
+        """Return what is at a path of one step or more; `None` where nothing is.
+
+        Raises:
+            StateError: The entry cannot be read.
+        """
+        first = str(path[0])
+        if first not in self._own and path in TOLD and TOLD[path] in self._known.told:
+            return self._known.told[TOLD[path]]
+        return dig(self.get(first), path[1:])
+
     def get(self, name: str) -> Json:
-        """Return a fact by its name; `None` where there is none."""
+        """Return a fact by its name; `None` where there is none.
+
+        Raises:
+            StateError: The entry cannot be read.
+        """
         if name in self._own:
             return self._own[name]
         if name in self._published:
@@ -107,9 +134,28 @@ class NodeFacts:
         found = {**self._interfaces(), **derived, **self._published, **self._own}
         return {name: found[name] for name in sorted(found) if found[name] is not None}
 
+    def text(self) -> str:
+        """Return all of them as a JSON object, as `whole` has them."""
+        return self._known.written(lambda: compact(self.whole()))
+
     def essential(self) -> dict[str, Json]:
         """Return those that make an answer of whole fact hashes another one."""
-        return {name: self.get(name) for name in ESSENTIAL}
+        return {name: self.at((name,)) for name in ESSENTIAL}
+
+    def told(self) -> dict[str, Json]:
+        """Return those of `TOLD` that are short and not lists or mappings."""
+        found = {dotted: self.at(path) for path, dotted in TOLD.items()}
+        return {
+            dotted: value
+            for dotted, value in found.items()
+            if not isinstance(value, list | dict) and len(str(value)) <= MAX_TOLD
+        }
+
+    @property
+    def _published(self) -> Mapping[str, Json]:
+        if self._published_ is None:
+            self._published_ = self._known.entry().facts
+        return self._published_
 
     def _interfaces(self) -> dict[str, Json]:
         """Return the older facts of the network's interfaces; made once."""

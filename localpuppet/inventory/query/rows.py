@@ -7,14 +7,14 @@ Invariant: what nobody publishes is refused by its name, where a query is read; 
 resource type that is not here never looks like one that is empty.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.times import show_epoch
 from localpuppet.formats.values import Json
-from localpuppet.inventory.entry import InventoryEntry
+from localpuppet.inventory.brief import KnownNode
 from localpuppet.inventory.query.node_facts import NodeFacts, dig
 from localpuppet.inventory.query.tree import Entity
 from localpuppet.inventory.reading import ExportsReader
@@ -98,46 +98,49 @@ class ResourceScope:
 ANY_RESOURCE = ResourceScope()
 
 
-@dataclass(frozen=True, slots=True)
 class Row:
     """A row.
 
     Args:
         values: Column → value.
         facts: What stands for the column `facts`, where the entity has it.
+        made: Column → what makes its value, for columns that few ask for.
     """
 
-    values: Mapping[str, Json]
-    facts: NodeFacts | None = None
+    __slots__ = ("_facts", "_made", "values")
+
+    def __init__(
+        self,
+        values: Mapping[str, Json],
+        facts: NodeFacts | None = None,
+        made: Mapping[str, Callable[[], Json]] | None = None,
+    ) -> None:
+        self.values = values
+        self._facts = facts
+        self._made = made or {}
 
     def at(self, column: str, path: tuple[str | int, ...] = ()) -> Json:
         """Return what is at a place in the row; `None` where nothing is."""
-        if column != "facts" or self.facts is None:
-            return dig(self.values.get(column), path)
-        if not path:
-            return self.facts.whole()
-        name = str(path[0])
-        return dig({name: self.facts.get(name)}, (name, *path[1:]))
+        if column == "facts" and self._facts is not None:
+            return self._facts.at(path) if path else self._facts.whole()
+        value = self._made[column]() if column in self._made else self.values.get(column)
+        return dig(value, path) if path else value
 
 
-@dataclass(frozen=True, slots=True)
 class NodeRows:
     """A node's rows.
 
     Args:
-        entry: What the node says of itself.
-        facts: Its facts.
-        exports: What it exports.
+        known: The node.
+        exports: What nodes export.
     """
 
-    entry: InventoryEntry
-    facts: NodeFacts
-    exports: ExportsReader
+    __slots__ = ("_exports", "facts", "known")
 
-    @classmethod
-    def of(cls, entry: InventoryEntry, exports: ExportsReader) -> "NodeRows":
-        """Return the rows of an entry."""
-        return cls(entry, NodeFacts(entry), exports)
+    def __init__(self, known: KnownNode, exports: ExportsReader) -> None:
+        self.known = known
+        self.facts = NodeFacts(known)
+        self._exports = exports
 
     def rows(
         self,
@@ -174,26 +177,25 @@ class NodeRows:
                     yield Row({**self._base(), **row})
 
     def _base(self) -> dict[str, Json]:
-        return {"certname": str(self.entry.node), "environment": self._environment()}
+        return {"certname": str(self.known.node), "environment": self._environment()}
 
     def _environment(self) -> str:
         # Puppet's default, which an input that names none gets.
-        return str(self.entry.environment or "production")
+        return str(self.known.environment or "production")
 
     def _inventory(self) -> Row:
         return Row(
-            {
-                **self._base(),
-                "timestamp": show_epoch(self.entry.at),
-                "trusted": self._trusted(),
-                "role": list(self.entry.roles),
-            },
+            {**self._base(), "role": list(self.known.roles)},
             self.facts,
+            {"timestamp": self._timestamp, "trusted": self._trusted},
         )
+
+    def _timestamp(self) -> str:
+        return show_epoch(self.known.at)
 
     def _trusted(self) -> dict[str, Json]:
         """Return what a signature vouches for, in the form of Puppet's `trusted`."""
-        name = str(self.entry.node)
+        name = str(self.known.node)
         hostname, _, domain = name.partition(".")
         return {
             "authenticated": "remote",
@@ -204,10 +206,10 @@ class NodeRows:
         }
 
     def _node(self) -> Row:
-        at, environment = show_epoch(self.entry.at), self._environment()
+        at, environment = self._timestamp(), self._environment()
         return Row(
             {
-                "certname": str(self.entry.node),
+                "certname": str(self.known.node),
                 "deactivated": None,
                 "expired": None,
                 "facts_environment": environment,
@@ -228,13 +230,14 @@ class NodeRows:
 
     def _resources(self, scope: ResourceScope) -> Iterator[Row]:
         about: dict[str, Json]
+        entry = self.known.entry()
         if scope.classes:
-            for name in sorted(self.entry.classes):
+            for name in sorted(entry.classes):
                 about = {"type": CLASS, "title": capitalized(name), "exported": False}
                 yield Row({**self._base(), **about})
-        if not scope.exported or self.entry.exports.digest is None:
+        if not scope.exported or entry.exports.digest is None:
             return
-        for one in self.exports.exported(str(self.entry.node), scope.kind):
+        for one in self._exports.exported(str(entry.node), scope.kind):
             about = {"type": one.type, "title": one.title, "exported": True}
             about |= {"tags": [*one.tags], "file": one.file, "line": one.line}
             yield Row({**self._base(), **about, "parameters": dict(one.parameters)})

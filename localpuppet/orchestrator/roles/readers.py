@@ -4,10 +4,15 @@ Owns: how an `InventoryReader` is wrapped. Refuses to know: links, roles.
 """
 
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from localpuppet.formats.names import NodeName
+from localpuppet.inventory.brief import KnownNode, WholeNode
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import Equal, Exported, InventoryReader
+
+T = TypeVar("T")
+Named = TypeVar("Named", InventoryEntry, KnownNode)
 
 
 class EnoughError(Exception):
@@ -37,6 +42,10 @@ class _Wrapped:
         """Yield entries, sorted by name."""
         return self._reader.entries(equal)
 
+    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+        """Yield the same, each entry not unpacked yet."""
+        return self._reader.nodes(equal)
+
     def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return the entry of a node."""
         return self._reader.entry(node)
@@ -64,15 +73,11 @@ class WithEntry(_Wrapped):
 
     def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
         """Yield entries, sorted by name; the one is always among them."""
-        told = False
-        for entry in self._reader.entries(equal):
-            if not told and entry.node >= self._entry.node:
-                told = True
-                yield self._entry
-            if entry.node != self._entry.node:
-                yield entry
-        if not told:
-            yield self._entry
+        return _with(self._reader.entries(equal), self._entry)
+
+    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+        """Yield the same, each entry not unpacked yet."""
+        return _with(self._reader.nodes(equal), WholeNode(self._entry))
 
     def entry(self, node: NodeName) -> InventoryEntry | None:
         """Return the entry of a node."""
@@ -97,7 +102,31 @@ class Until(_Wrapped):
         Raises:
             EnoughError: It is.
         """
-        for entry in self._reader.entries(equal):
+        return self._until(self._reader.entries(equal))
+
+    def nodes(self, equal: Equal | None = None) -> Iterator[KnownNode]:
+        """Yield the same, each entry not unpacked yet.
+
+        Raises:
+            EnoughError: It is enough.
+        """
+        return self._until(self._reader.nodes(equal))
+
+    def _until(self, items: Iterator[T]) -> Iterator[T]:
+        for item in items:
             if self._enough():
                 raise EnoughError
-            yield entry
+            yield item
+
+
+def _with(items: Iterator[Named], own: Named) -> Iterator[Named]:
+    """Yield items sorted by name, `own` in the place of what its node says."""
+    told = False
+    for item in items:
+        if not told and item.node >= own.node:
+            told = True
+            yield own
+        if item.node != own.node:
+            yield item
+    if not told:
+        yield own
