@@ -94,7 +94,10 @@ class Feeding:
 
     async def run(self, leave: asyncio.Event) -> None:
         """Go on until `leave` is set; then write down what is new."""
-        tasks = (self._listen, self._follow, self._look, self._write, self._prune)
+        tasks = (
+            *(self._listen, self._fleet.keep_up, self._follow),
+            *(self._look, self._write, self._prune),
+        )
         async with asyncio.TaskGroup() as group:
             working = [group.create_task(task()) for task in tasks]
             await leave.wait()

@@ -7,6 +7,8 @@ Invariants:
 
 - A node that the bus does not hold any more is silent; it keeps how its last run ended.
 - While the bus is away, rows stay as they were, and the page says since when.
+- However many entries come at once, so many signatures are verified before others have their turn;
+  of a node only the newest entry waits, and the rows show what was known until then.
 - What is to be written down is told until it was: a disk that refuses loses nothing but time.
 """
 
@@ -14,9 +16,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from localpuppet.bus import key_value
-from localpuppet.bus.key_value import Change, Gone, Listing
+from localpuppet.bus.key_value import Change, Entry, Gone, Listing
 from localpuppet.bus.layout import PRESENCE
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
@@ -26,6 +29,8 @@ from localpuppet.web.row import NOT_TRUSTED, SILENT, Row
 
 # Nodes that a page takes up; whoever may write presence could else fill the memory.
 MAX_NODES = 20_000
+# Entries that are verified in one go: some 100 microseconds each.
+TOGETHER = 50
 # Changes of which it is known which node they were of; who is further behind looks at everything.
 REMEMBERED = 1000
 
@@ -76,6 +81,8 @@ class Fleet:
         self._gone: set[str] = set()
         self._log: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
         self._woken = asyncio.Event()
+        self._waiting: dict[str, Entry] = {}
+        self._behind = asyncio.Event()
         self.revision = 0
         self.as_of = as_of
         self.away = "the bus was not asked yet"
@@ -95,21 +102,43 @@ class Fleet:
         if isinstance(change, Listing):
             self._revisions.clear()  # it may be another store
         for entry in key_value.entries(change):
-            self._told(entry.key.removeprefix(PRESENCE), entry.value, entry.revision)
+            name = entry.key.removeprefix(PRESENCE)
+            if name in self._waiting or len(self._waiting) < MAX_NODES:
+                self._waiting[name] = entry
         if isinstance(change, Listing):
             there = {entry.key.removeprefix(PRESENCE) for entry in change.entries}
             for name in self._rows.keys() - there:
                 self._silent(name)
         elif isinstance(change, Gone):
             self._silent(change.key.removeprefix(PRESENCE))
+        if not self._behind.is_set():
+            self._catch_up()
 
     def miss(self, listing: Listing) -> None:
         """Take as gone what is not in a listing, unless it was written after that."""
         self.answered()
         there = {entry.key.removeprefix(PRESENCE) for entry in listing.entries}
-        for name in self._rows.keys() - there:
-            if self._revisions.get(name, 0) <= listing.revision:
+        for name in (self._rows.keys() | self._waiting.keys()) - there:
+            waiting = self._waiting.get(name)
+            newest = waiting.revision if waiting else self._revisions.get(name, 0)
+            if newest <= listing.revision:
                 self._silent(name)
+
+    async def keep_up(self) -> None:
+        """Verify what waits, without an end, and let others have their turn in between."""
+        while True:
+            await self._behind.wait()
+            self._catch_up()
+            await asyncio.sleep(0)
+
+    def _catch_up(self) -> None:
+        for name in list(islice(self._waiting, TOGETHER)):
+            entry = self._waiting.pop(name)
+            self._told(name, entry.value, entry.revision)
+        if self._waiting:
+            self._behind.set()
+        else:
+            self._behind.clear()
 
     def answered(self) -> None:
         """Take note that the bus is there."""
@@ -189,6 +218,7 @@ class Fleet:
 
     def _silent(self, name: str) -> None:
         self._revisions.pop(name, None)
+        self._waiting.pop(name, None)
         row = self._rows.get(name)
         if row is None or row.state == SILENT:
             return

@@ -124,6 +124,28 @@ def test_a_node_that_was_silent_for_long_is_forgotten(site: Site) -> None:
     assert rows(site) == {}
 
 
+async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TOGETHER", 10)
+    site.listing(*(status(f"n{number:02}", site.now()) for number in range(100)))
+    assert len(rows(site)) == 10
+    site.tell(status("n99", site.now(), state="applying"))  # newer than what waits
+    site.leave("n98")
+    site.fleet.miss(Listing(entries=(), revision=0))  # older than all
+    turns = 0
+    keeping = asyncio.create_task(site.fleet.keep_up())
+    while len(rows(site)) < 99 and turns < 100:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 9
+    assert "n98" not in rows(site)
+    assert rows(site).pop("n99") == "applying"
+    site.tell(status("n98", site.now()))  # at once: nothing waits
+    assert rows(site)["n98"] == "idle"
+    keeping.cancel()
+
+
 async def test_a_change_wakes_who_waits_and_one_that_was_wakes_at_once(site: Site) -> None:
     waiting = asyncio.create_task(site.fleet.changed(site.fleet.revision))
     await asyncio.sleep(0)
