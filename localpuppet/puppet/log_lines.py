@@ -27,22 +27,39 @@ _EMPTY = re.compile(
     rf"{_MESSAGE.pattern}(?P<source>(?:/.*\]/[\w.-]+|\w[\w:]*\[.*\]\(provider=[^)]*\)):) ?"
 )
 _UNIFIED = "--- "
+# How lines end that `_EMPTY` matches; where a carriage return is, lines may end in other ways.
+_ENDS_OF_EMPTY = (b":\n", b": \n", b"\r")
 
 
-def without_diffs(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of an output that are not the contents of a file.
+class Diffs:
+    """Takes an output's lines in their order, and leaves out the contents of files."""
 
-    Args:
-        lines: The whole output from its beginning, without newlines.
-    """
-    source: str | None = None  # whose diff this is
-    unified: bool | None = None
-    for line in lines:
-        message = _MESSAGE.match(line)
-        if source is not None:
-            unified = line.startswith(_UNIFIED) if unified is None else unified
-            if message is None or not (unified or line[message.end() :].startswith(source)):
-                continue
-        found = _EMPTY.fullmatch(line)
-        source, unified = (found["source"] if found else None), None
-        yield line
+    def __init__(self) -> None:
+        self._source: str | None = None  # whose diff this is
+        self._unified: bool | None = None
+
+    def may_be_in(self, piece: bytes) -> bool:
+        """Return whether some of the next lines may be the contents of a file: a quick look.
+
+        Args:
+            piece: Whole lines as they stand in a file.
+        """
+        return self._source is not None or any(end in piece for end in _ENDS_OF_EMPTY)
+
+    def without(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines that are not the contents of a file.
+
+        Args:
+            lines: The next ones, without newlines.
+        """
+        for line in lines:
+            message = _MESSAGE.match(line)
+            if self._source is not None:
+                if self._unified is None:
+                    self._unified = line.startswith(_UNIFIED)
+                is_own = message is not None and line[message.end() :].startswith(self._source)
+                if message is None or not (self._unified or is_own):
+                    continue
+            found = _EMPTY.fullmatch(line)
+            self._source, self._unified = (found["source"] if found else None), None
+            yield line

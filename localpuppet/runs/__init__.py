@@ -1,7 +1,7 @@
 """One supervised `puppet apply`, from its preparation to a record that cannot lie.
 
 decides: `attempt`, `hold`, `options`, `reason`, `run`, `stopping`.
-acts: `assigning`, `attempts`, `going_back`, `holds`, `listed`, `metrics`, `node_lock`, `preparing`,
-    `query_record`, `records`, `supervisor`, `telling`, `trying`, `watching`.
+acts: `assigning`, `attempts`, `going_back`, `holds`, `listed`, `log_end`, `metrics`, `node_lock`,
+    `preparing`, `query_record`, `records`, `supervisor`, `telling`, `trying`, `watching`.
 ports: `observer`.
 """

@@ -6,9 +6,6 @@ Messages of Puppet hold values of resources. That is why these are rights of the
 values and diffs are never among them.
 """
 
-import json
-from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 from localpuppet.errors import StateError
@@ -16,8 +13,8 @@ from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
 from localpuppet.machine.files import state_problem
-from localpuppet.puppet.log_lines import without_diffs
 from localpuppet.puppet.resources import Fate, ReportedResource, resources_of
+from localpuppet.runs.log_end import End, LogEnd, weight
 from localpuppet.runs.reason import published
 from localpuppet.runs.records import RunDirectory
 from localpuppet.runs.run import Status
@@ -41,26 +38,19 @@ def told_log(run: RunDirectory, status: Status) -> dict[str, Json]:
     Raises:
         StateError: The log cannot be read.
     """
-    kept: deque[tuple[str, int]] = deque()
-    size = seen = passed = 0
-    output = _Output(run)
     try:
-        for line in without_diffs(output):
-            text = line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"
-            weight = _weight(text)
-            kept.append((text, weight))
-            size, seen = size + weight, seen + 1
-            while size > MAX_TOLD:
-                size -= kept.popleft()[1]
-                passed += 1
+        with run.log.open("rb") as log:
+            end = LogEnd(most=MAX_TOLD, longest=MAX_LINE).read(log)
+    except FileNotFoundError:
+        end = End(lines=[], before=0, left_out=0)
     except OSError as error:
         raise state_problem(error, run.log) from error
     return {
         "run": str(run.id),
         "state": str(status.state),
-        "lines": [line for line, _ in kept],
-        "before": passed,
-        "left_out": output.count - seen,
+        "lines": [*end.lines],
+        "before": end.before,
+        "left_out": end.left_out,
     }
 
 
@@ -89,11 +79,11 @@ def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
             if resource.fate is not fate:
                 continue
             one = _resource(resource)
-            weight = _weight(one)
-            if size + weight > MAX_TOLD:
+            needed = weight(one)
+            if size + needed > MAX_TOLD:
                 left_out += 1
                 continue
-            size += weight
+            size += needed
             listed.append(one)
         told[fate.value] = listed
     return {**told, "report": resources is not None, "left_out": left_out}
@@ -133,25 +123,3 @@ def _resource(resource: ReportedResource) -> dict[str, Json]:
             for event in resource.events[:MAX_EVENTS]
         ],
     }
-
-
-class _Output:
-    """The lines of a run's log, and how many there were."""
-
-    def __init__(self, run: RunDirectory) -> None:
-        self._run = run
-        self.count = 0
-
-    def __iter__(self) -> Iterator[str]:
-        try:
-            with self._run.log.open(encoding="utf-8", errors="backslashreplace") as log:
-                for line in log:
-                    self.count += 1
-                    yield line.rstrip("\n")
-        except FileNotFoundError:
-            return
-
-
-def _weight(value: object) -> int:
-    """Return how many bytes a value takes as JSON in a reply."""
-    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")) + 1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.puppet.log_lines import without_diffs
+from localpuppet.puppet.log_lines import Diffs
 from tests.rigs.node import Node
 
 SOURCE = "/Stage[main]/Main/File[/etc/motd]/content"
@@ -24,7 +24,7 @@ more of that""".splitlines()
 
 
 def test_a_diff_is_left_out_and_nothing_else() -> None:
-    assert list(without_diffs(UNIFIED)) == [
+    assert list(Diffs().without(UNIFIED)) == [
         "Notice: before",
         f"Notice: {SOURCE}: ",
         f"Notice: {SOURCE}: content changed 'a' to 'b'",
@@ -46,7 +46,7 @@ def test_a_diff_of_a_format_of_its_own_ends_with_its_own_resource(first: str) ->
         f"Error: {SOURCE}: change from 'a' to 'b' failed",
         "Notice: after",
     ]
-    assert list(without_diffs(lines)) == [lines[0], *lines[-2:]]
+    assert list(Diffs().without(lines)) == [lines[0], *lines[-2:]]
 
 
 def test_a_provider_that_shows_a_diff() -> None:
@@ -56,12 +56,12 @@ def test_a_provider_that_shows_a_diff() -> None:
         "+secret",
         "Notice: /Stage[main]/Main/Augeas[x]/returns: executed successfully",
     ]
-    assert list(without_diffs(lines)) == [lines[0], lines[3]]
+    assert list(Diffs().without(lines)) == [lines[0], lines[3]]
 
 
 @pytest.mark.parametrize("line", ["Notice: ", "Notice: members:", "Error: a: b: ", "# puppet x: "])
 def test_a_message_that_only_looks_so_hides_nothing(line: str) -> None:
-    assert list(without_diffs([line, "x", "Notice: y"])) == [line, "x", "Notice: y"]
+    assert list(Diffs().without([line, "x", "Notice: y"])) == [line, "x", "Notice: y"]
 
 
 def test_what_puppet_itself_prints(node: Node, tmp_path: Path) -> None:
@@ -73,6 +73,6 @@ def test_what_puppet_itself_prints(node: Node, tmp_path: Path) -> None:
     assert "new secret" in done.out, done.err
     log = next(node.state.glob("runs/*/log")).read_text()
     assert "old secret" in log
-    told = "\n".join(without_diffs(log.splitlines()))
+    told = "\n".join(Diffs().without(log.splitlines()))
     assert "secret" not in told
     assert "content changed" in told
