@@ -121,6 +121,7 @@ def _told(one: Taken) -> dict[str, Json]:
     resource = one.resource
     return {
         "node": one.node,
+        "how": str(one.how),
         "title": resource.title,
         "parameters": dict(resource.parameters),
         "file": resource.file,

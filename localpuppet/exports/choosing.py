@@ -69,6 +69,8 @@ OF_TYPES: Mapping[str, frozenset[str]] = {
 _GUARDED = re.compile("|".join(map(fnmatch.translate, GUARDED)))
 _ESCAPES = re.compile(r"\n|\r|\.\.")
 _SHOWN = 80
+# What to do about what a guarded line does not take.
+_AS_IS = ", which a guarded line does not take (an as-is line does)"
 # Of a collector, as JSON. What Puppet reads of us at once is larger (`exports.rb`).
 MAX_TAKEN = 32 * 1024 * 1024
 # Of a collector: so many are named, and the rest is counted.
@@ -186,12 +188,13 @@ def _taken(offer: Offer, policy: CollectPolicy, named: Mapping[str, Json]) -> Ta
     )
     kept = {name: one for name, one in resource.parameters.items() if name not in dropped}
     if _ESCAPES.search(resource.title):
-        return LeftOut(node=node, ref=resource.ref, reason="its title has '..'")
+        return LeftOut(node=node, ref=resource.ref, reason=f"its title has '..'{_AS_IS}")
     if resource.type == "File" and any("/" in text for text in texts_in(kept.get("ensure"))):
-        return LeftOut(node=node, ref=resource.ref, reason="its ensure is a path")
+        return LeftOut(node=node, ref=resource.ref, reason=f"its ensure is a path{_AS_IS}")
     for name, value in kept.items():
         if any(_ESCAPES.search(text) for text in texts_in(value)):
-            return LeftOut(node=node, ref=resource.ref, reason=f"its {name} has a newline or '..'")
+            reason = f"its {name} has a newline or '..'{_AS_IS}"
+            return LeftOut(node=node, ref=resource.ref, reason=reason)
     return Taken(node=node, resource=replace(resource, parameters=kept), how=how, dropped=dropped)
 
 

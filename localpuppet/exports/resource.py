@@ -3,7 +3,8 @@
 Owns: the fields, their strict reading, and what of a resource may be dangerous. Refuses to know:
 who may export what (`policy`), how many there are (`document`).
 
-- A title and a tag are one plain line; the names of types and parameters follow Puppet's grammar.
+- A title, a tag and a file are one plain line; the names of types and parameters follow Puppet's
+  grammar.
 - A value is JSON, or Puppet's own form of a binary: `{"__ptype": "Binary", "__pvalue": BASE64}`.
   No other mapping has the key `__ptype`: what Puppet would make of one is not for others to say.
 - A resource has at most `MAX_RESOURCE` bytes of JSON.
@@ -72,7 +73,7 @@ class ExportedResource:
                 type=named[0],
                 title=named[1],
                 tags=tuple(sorted(set(fields.parsed_list("tags", _tag, maximum=MAX_TAGS)))),
-                file=fields.text_or_none("file"),
+                file=None if fields.text_or_none("file") is None else fields.parsed("file", _file),
                 line=fields.integer_or_none("line", minimum=0),
                 parameters=_parameters(fields.mapping("parameters")),
                 since=fields.number("since") if "since" in fields else 0.0,
@@ -194,6 +195,10 @@ def texts_in(value: Json) -> Iterator[str]:
         for key, item in value.items():
             yield key
             yield from texts_in(item)
+
+
+def _file(text: str) -> str:
+    return parse_line(text, what="file")
 
 
 def _tag(text: str) -> str:

@@ -56,6 +56,7 @@ def test_a_resource_is_what_it_says() -> None:
         ({"parameters": {"content": "x" * MAX_RESOURCE}}, "too large"),
         ({"parameters": []}, "a mapping"),
         ({"line": -1}, "from 0"),
+        ({"file": "/x\nError: not true"}, "file has a control character"),
         ({"certname": "x"}, "unknown key"),
     ],
 )

@@ -13,7 +13,7 @@ from localpuppet.exports.resource import Offer
 from localpuppet.exports.search import Search
 from tests.exports.offers import offer
 from tests.rigs.agent_peer import Answer, Peer, Question
-from tests.rigs.bench import Applied, Bench
+from tests.rigs.bench import MODULES, Applied, Bench
 
 STORECONFIGS = ("--storeconfigs", "--storeconfigs_backend", "localpuppet")
 POLICY = "*\tNotify Concat::Fragment Host File Vhost Server\t*\tas-is\n"
@@ -35,6 +35,7 @@ def agent(bench: Bench, *offers: Offer, policy: str = POLICY) -> Peer:
         resources = [
             {
                 "node": one.node,
+                "how": str(one.how),
                 "title": one.resource.title,
                 "parameters": dict(one.resource.parameters),
                 "file": one.resource.file,
@@ -47,8 +48,8 @@ def agent(bench: Bench, *offers: Offer, policy: str = POLICY) -> Peer:
     return bench.listen(answer)
 
 
-def apply(bench: Bench, code: str, **env: str) -> Applied:
-    return bench.apply(code, *STORECONFIGS, **env)
+def apply(bench: Bench, code: str, *options: str, **env: str) -> Applied:
+    return bench.apply(code, *STORECONFIGS, *options, **env)
 
 
 def exported(bench: Bench) -> Sequence[dict[str, Any]]:
@@ -192,6 +193,42 @@ def test_fragments_of_many_nodes_become_one_file(bench: Bench) -> None:
     assert done.code == 2, done.text
     for n in (1, 2):
         assert f"10 {target} w{n}" in done.text
+
+
+def test_a_guarded_resource_is_called_by_its_title_alone(bench: Bench) -> None:
+    """A line is about titles, whatever else a type names its resources by."""
+    types = bench.directory / "modules" / "demo" / "lib" / "puppet" / "type"
+    types.mkdir(parents=True)
+    (types / "demo_host.rb").write_text(
+        "Puppet::Type.newtype(:demo_host) { newparam(:host_name, namevar: true); newparam(:text) }"
+    )
+    (types / "demo_key.rb").write_text(
+        "Puppet::Type.newtype(:demo_key) {\n"
+        "  newparam(:name, namevar: true); newparam(:sort, namevar: true)\n"
+        "  def self.title_patterns; [[/(.*)/m, [[:name]]]]; end\n}"
+    )
+    agent(
+        bench,
+        offer("evil", "Demo_host", "evil", host_name="db01", text="x"),
+        offer("web", "Demo_host", "web", host_name="web", text="x"),
+        offer("web", "Demo_key", "web", sort="rsa"),
+        policy="*\tDemo_host Demo_key\t*\n",
+    )
+    shown = "inline_template('<%= scope.compiler.catalog.resource(\"Demo_key[web]\")[:sort] %>')"
+    done = apply(
+        bench,
+        f"""
+        define last {{ notice("sort ${{{shown}}}") }}
+        Demo_host <<| |>> Demo_key <<| |>>
+        last {{ 'x': }}
+        """,
+        "--modulepath",
+        f"{MODULES}:{types.parents[3]}",
+    )
+    assert done.code == 0, done.text
+    told = [line for line in done.lines if "does not count" in line]
+    assert told == ["Warning: Demo_host[evil] of evil.example.com: its host_name does not count"]
+    assert "sort rsa" in done.text
 
 
 def test_binary_values_and_texts_arrive_as_they_were(bench: Bench) -> None:

@@ -59,10 +59,30 @@ module PuppetX
           question = { 'type' => type, 'filter' => filter, 'run' => Agent.run }
           answer = Agent.call('collect', question, patience: PATIENCE, limit: LIMIT)
           Array(answer['warnings']).each { |text| Puppet.warning("#{type} <<| |>>: #{Program.line(text)}") }
-          answer.fetch('resources') { raise Agent::Error, "#{type} <<| |>>: the agent's answer holds no resources" }
+          resources = answer.fetch('resources') do
+            raise Agent::Error, "#{type} <<| |>>: the agent's answer holds no resources"
+          end
+          called_by_title(type, resources)
         end
       end
       private_class_method :found
+
+      # A policy is about titles. So of what it takes guarded, the parameter by which a type names its
+      # resources beside the title does not count. Where there are more of them, they are values as
+      # others are (the type of an sshkey).
+      def self.called_by_title(type, resources)
+        names = Puppet::Type.type(type)&.key_attributes
+        return resources unless names&.one?
+
+        name = names.first.to_s
+        resources.each do |raw|
+          next unless raw['how'] == 'guarded' && raw['parameters'].fetch(name, raw['title']) != raw['title']
+
+          raw['parameters'].delete(name)
+          Puppet.warning("#{type}[#{raw['title']}] of #{raw['node']}: its #{name} does not count")
+        end
+      end
+      private_class_method :called_by_title
 
       def self.entering(type, raw, scope)
         parameters = raw['parameters'].map do |name, value|
@@ -98,7 +118,7 @@ module PuppetX
         raise refusal(resource, secret, 'is Sensitive: it would cross the bus, and stand on every node') if secret
 
         parameters = {}
-        names = [:name, *Puppet::Type.type(resource.type)&.key_attributes]
+        names = [:name, *resource.key_attributes]
         resource.each do |name, value|
           # A name that only repeats the title is Puppet's own addition.
           next if names.include?(name) && value == resource.title
