@@ -112,6 +112,7 @@ async def test_what_a_collector_got_is_written_down_with_what_it_did_not(rig: Ri
     assert answer["resources"] == [
         {
             "node": A,
+            "how": "guarded",
             "title": "x",
             "parameters": {"ip": "10.0.0.1"},
             "file": "/etc/puppet/modules/app/init.pp",
