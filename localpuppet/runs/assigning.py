@@ -94,17 +94,15 @@ class Assigning:
     def go_back(self, left: Assignment) -> None:
         """Leave an assignment for the last good run of before it, with that run's node document.
 
+        Where another assignment is in force, or none, there is nothing to leave.
+
         Raises:
-            InvalidInputError: It is not in force here, or there is no such run.
+            InvalidInputError: There is no such run.
             StateError: The disk refused.
         """
         held = self.assigned.read()
         if held is None or not _begun_as(held, left):
-            raise InvalidInputError(
-                f"{left.release} with serial {left.serial} is not assigned to this node by this"
-                " caller",
-                where="release",
-            )
+            return
         rollback = self.ledger.rollback()
         loaded = self.inputs.read(str(self.own))
         stands = rollback is not None and rollback.stands(loaded.sha256, loaded.serial)

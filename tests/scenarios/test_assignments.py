@@ -5,25 +5,31 @@ import json
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 
-POLICY = "policy default deny\nallow\tchoria=a.example.com\tstatus deploy:app/tags/* values\t*\t*\n"
+POLICY = (
+    "policy default deny\n"
+    "allow\tchoria=a.example.com\tstatus deploy:app/tags/* values\t*\t*\n"
+    "allow\tchoria=a.example.com\tdisable enable runonce\t*\t*\n"
+)
 CLASS = """class app(Integer $port = 80, Sensitive[String] $key = Sensitive('k')) {
   notify { "%s at ${port}": }
+  %s
 }
 """
 LOCK = "version: 1\nmodules: {}\nsources: {}\n"
 
 
-def release(member: Member, tag: str) -> None:
+def release(member: Member, tag: str, more: str = "") -> None:
     """Put a locked release on a node."""
     member.node.write(f"modules/app/tags/{tag}/manifest.yaml", "modulepath: []\n")
     member.node.write(f"modules/app/tags/{tag}/manifest.lock", LOCK)
-    member.node.write(f"modules/app/tags/{tag}/app/manifests/init.pp", CLASS % tag)
+    member.node.write(f"modules/app/tags/{tag}/app/manifests/init.pp", CLASS % (tag, more))
 
 
 def takes_app(member: Member) -> None:
     """Have a node take releases of `app` by request."""
     for tag in ("r1", "r2"):
         release(member, tag)
+    release(member, "r3", "fail('broken')")
     member.node.write("input.yaml", json.dumps({"app": "app/assigned", "classes": {"app": {}}}))
     member.node.write("policies/puppet.policy", POLICY)
 
@@ -69,3 +75,27 @@ def test_a_node_takes_its_release_by_request(fleet: Fleet) -> None:
         "app/tags/r2",
         {"classes": {"app": {"port": 81}}, "environment": "production", "parameters": {}},
     )
+
+    # A rollout of a release that does not compile: back to what ran before, with its values.
+    rolled = a.run(
+        "rollout",
+        "run",
+        "--order",
+        "none",
+        "--nodes",
+        b.name,
+        "--release",
+        "app/tags/r3",
+        "--on-failure",
+        "rollback",
+        "--json",
+    )
+    assert rolled.json["state"] == "failures", rolled.json["why"]
+    (told,) = rolled.json["nodes"]
+    assert (rolled.code, told["fate"], rolled.json["state"]) == (1, "rolled back", "failures")
+    request = why(b)
+    document = request["node_document"]
+    assert isinstance(document, dict)
+    assert (request["app"], document["classes"]) == ("app/tags/r2", {"app": {"port": 81}})
+    assert b.run("status", "--json").json["rollback"]["wanted"] == "app/tags/r3"
+    assert a.run("nodes", "--json").json["nodes"][0]["holds"] == []

@@ -1,15 +1,19 @@
 """The options of `localpuppet rollout run` that say how: what they are, and what they come to."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from localpuppet.cli.completion import complete_release
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.names import NodeName, RolloutId, parse_tag
+from localpuppet.formats.names import NodeName, ReleasePath, RolloutId, parse_tag
 from localpuppet.formats.times import parse_duration
+from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.orchestrator.check import Check
+    from localpuppet.orchestrator.rollout.delivery import Delivery
     from localpuppet.orchestrator.rollout.options import RolloutOptions
     from localpuppet.wiring.rollout import RolloutWiring
 
@@ -28,8 +32,24 @@ _TAKEN = (
     "pause",
     "pause_at_most",
     "investigate",
+    "release",
+    "values",
+    "older",
 )
 _HOW = (
+    click.option(
+        "--release",
+        metavar="RELEASE",
+        shell_complete=complete_release,
+        help="Give the nodes this release, and run it.",
+    ),
+    click.option(
+        "--values",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Layers and class parameters that go with the release: see 'assign'.",
+    ),
+    click.option("--older", is_flag=True, help="The release may be older than what nodes run."),
     click.option(
         "--canary",
         type=click.IntRange(min=1),
@@ -52,8 +72,9 @@ _HOW = (
     click.option("--max-failures", metavar="N|N%", help="So many nodes may fail.  [default: 0]"),
     click.option(
         "--on-failure",
-        type=click.Choice(["stop", "pause"]),
-        help="When more failed than may: stop, or wait for somebody's word.  [default: stop]",
+        type=click.Choice(["stop", "pause", "rollback"]),
+        help="When more failed than may: stop, wait for somebody's word, or stop and take the"
+        " release back.  [default: stop]",
     ),
     click.option(
         "--pause",
@@ -89,7 +110,7 @@ def how_options(command: Any) -> Any:  # noqa: ANN401
     return command
 
 
-def new_options(given: dict[str, Any]) -> "RolloutOptions":
+def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
     """Return how a new rollout is done.
 
     Raises:
@@ -122,7 +143,22 @@ def new_options(given: dict[str, Any]) -> "RolloutOptions":
         pause=tuple(map(PauseAfter, dict.fromkeys(given["pause"]))),
         pause_at_most=_seconds(given, "pause_at_most") or PAUSE_AT_MOST,
         investigate=_seconds(given, "investigate"),
+        delivery=_delivery(node, given),
     )
+
+
+def _delivery(node: NodeWiring, given: dict[str, Any]) -> "Delivery | None":
+    from localpuppet.orchestrator.rollout.delivery import Delivery
+
+    if given["release"] is None:
+        if given["values"] is not None or given["older"]:
+            raise click.UsageError("--values and --older go with --release")
+        return None
+    from localpuppet.cli.orchestrator.assign import read_values
+
+    layers, classes = read_values(node, given["values"])
+    release = ReleasePath.parse(given["release"], where="--release")
+    return Delivery(release=release, layers=layers, classes=classes, older=given["older"])
 
 
 def _seconds(given: dict[str, Any], name: str) -> float | None:
@@ -160,7 +196,7 @@ def options_of_parent(
         raise InvalidInputError(
             f"is not over: {report.word}", where=str(parent), hint="resume it, or stop it"
         )
-    again = (Fate.FAILED, Fate.SILENT, Fate.NOT_REACHED)
+    again = frozenset(Fate) - {Fate.SUCCEEDED, Fate.SKIPPED}
     nodes = frozenset(node for node, fate in report.state.fates().items() if fate in again)
     if not nodes:
         raise InvalidInputError("no node failed: nothing is to be done again", where=str(parent))

@@ -37,6 +37,7 @@ Examples:
   localpuppet rollout run --site site.yaml --batch 25% --max-failures 2
   localpuppet rollout run --site site.yaml --check 'http://%{{node}}/health'
   localpuppet rollout run --site site.yaml --noop
+  localpuppet rollout run --site site.yaml --release shop/tags/r7
   localpuppet rollout run --query role=web --order none --window 5
   localpuppet rollout run --failed-of 20261122T110000Z-0a1b --site site.yaml
 
@@ -54,7 +55,8 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
 
     All nodes are asked first whether they are ready; then all are held, and nothing but this
     rollout makes them run until it is over. A node that does not tell how its run ended has failed.
-    Each node's policy must allow you `status`, `disable`, `enable` and `runonce`.
+    Each node's policy must allow you `status`, `disable`, `enable` and `runonce`. With --release
+    the release is on all nodes before one changes; policies must allow `deploy:RELEASE` as well.
     """
     from localpuppet.orchestrator.rollout.events import Began
     from localpuppet.wiring.rollout import RolloutWiring
@@ -63,7 +65,7 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
     wiring = RolloutWiring(node)
     parent, nodes = None, None
     if given["parent"] is None:
-        options = new_options(given)
+        options = new_options(node, given)
     else:
         options, parent, nodes = options_of_parent(wiring, given)
     with without_collector():

@@ -16,6 +16,7 @@ from localpuppet.orchestrator.rollout.events import (
     Paused,
     Resumed,
     Skipped,
+    Staged,
     Started,
     Stopped,
     Turn,
@@ -34,6 +35,7 @@ _COLORS = {
     "failures": "red",
     "silent": "red",
     "damaged": "red",
+    "rollback failed": "red",
     "running": "cyan",
 }
 
@@ -80,6 +82,8 @@ class Progress:
         """Yield what a person reads of an event."""
         if isinstance(event, Resumed):
             yield "goes on"
+        elif isinstance(event, Staged):
+            yield from self._staged()
         elif isinstance(event, Ended):
             yield self._ended(event)
         elif isinstance(event, Checked) and event.problem:
@@ -94,6 +98,10 @@ class Progress:
             yield f"{event.caller} says that it goes on"
         elif isinstance(event, Stopped):
             yield f"no more nodes start: {render.user_text(event.why)}"
+
+    def _staged(self) -> Iterator[str]:
+        if self._state is not None and self._state.began.options.delivery is not None:
+            yield f"{self._state.began.options.delivery.release} is on all nodes"
 
     def _paused(self, event: Paused) -> Iterator[str]:
         if self._state is None:
@@ -112,10 +120,19 @@ class Progress:
         begun = self._started.get(event.turn)
         seconds = "" if begun is None else f" ({_seconds(self._clock() - begun)})"
         word = event.outcome or str(event.fate)
+        if self._state is not None and event.turn.step == self._state.step_back:
+            word = way_back(event)
         if event.fate is Fate.SUCCEEDED:
             return f"{event.turn.node}  {coloured(word)}{seconds}"
         reason = f": {render.user_text(event.reason)}" if event.reason else ""
         return f"{event.turn.node}  {coloured(word)}{seconds}{reason}"
+
+
+def way_back(end: Ended) -> str:
+    """Return how a node's way back ended, in words."""
+    if end.fate is Fate.NOT_REACHED:
+        return "had not taken it"
+    return str(Fate.ROLLED_BACK if end.fate is Fate.SUCCEEDED else Fate.ROLLBACK_FAILED)
 
 
 def head(state: State) -> str:
@@ -134,9 +151,14 @@ def how_far(state: State) -> str:
     """Return how far a rollout is, for the progress line."""
     total = sum(len(group) for group in state.began.groups)
     running = state.running
+    if state.began.options.delivery is not None and not (state.serial or state.stopped):
+        return f"bringing {state.began.options.delivery.release} to all nodes"
+    ended = [turn for turn in state.ends if turn.step != state.step_back]
     step = max((turn.step for turn in (*running, *state.ends)), default=1)
-    parts = [f"{len(state.ends)} of {total} runs ended"]
-    if len(state.began.groups) > 1:
+    parts = [f"{len(ended)} of {total} runs ended"]
+    if step == state.step_back:
+        parts.insert(0, f"{len(state.ends) - len(ended)} of {len(state.took)} gone back")
+    elif len(state.began.groups) > 1:
         parts.insert(0, f"group {step} of {len(state.began.groups)}")
     if running:
         names = ", ".join(turn.node for turn in running[:3])
@@ -178,6 +200,8 @@ def full(report: Report) -> str:
     rows = [("By", state.began.caller), ("Began", render_run.moment(report.began))]
     if report.ended is not None:
         rows.append(("Over", render_run.moment(report.ended)))
+    if state.began.options.delivery is not None:
+        rows.append(("Release", str(state.began.options.delivery.release)))
     if state.began.parent:
         rows.append(("Parent", state.began.parent))
     if state.epoch > 1:
@@ -191,6 +215,10 @@ def full(report: Report) -> str:
     for step, group in enumerate(state.began.groups, 1):
         lines += ["", click.style(f"Group {step}", bold=True)]
         lines += [_run(report, Turn(step, node), fates[node]) for node in group]
+    if state.goes_back:
+        turns = [Turn(state.step_back, node) for node in state.took]
+        lines += ["", click.style("Back", bold=True)]
+        lines += [_run(report, turn, None) for turn in turns]
     return "\n".join(lines)
 
 
@@ -201,7 +229,9 @@ def _run(report: Report, turn: Turn, fate: "Fate | None") -> str:
         took = "" if seconds is None else f" ({_seconds(seconds)})"
         run = f"  [run {render.user_text(end.run)}]" if end.run else ""
         reason = f": {render.user_text(end.reason)}" if end.reason else ""
-        text = f"{coloured(_word(end))}{took}{reason}{run}"
+        back = turn.step == report.state.step_back
+        word = way_back(end) if back else _word(end)
+        text = f"{coloured(word)}{took}{reason}{run}"
     elif turn in report.state.started:
         text = coloured(RUNNING if report.state.over is None else "unknown")
     elif fate is Fate.SKIPPED:

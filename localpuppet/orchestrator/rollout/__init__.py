@@ -1,7 +1,8 @@
 """One execution of a plan: which nodes run when, what is written down of it, and how it goes on.
 
-decides: `amount`, `deciding`, `events`, `options`, `report`, `selecting`, `state`, `words`.
-acts: `checking`, `executing`, `fleet`, `journal`.
+decides: `amount`, `deciding`, `delivery`, `events`, `options`, `report`, `selecting`, `state`,
+    `words`.
+acts: `checking`, `deliveries`, `executing`, `fleet`, `journal`.
 touches the world: `probing`.
-ports: `nodes`.
+ports: `nodes`, `notes`.
 """

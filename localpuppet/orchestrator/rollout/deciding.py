@@ -14,12 +14,14 @@ Rules:
   what failed until then is accepted, and the next failure beyond the number pauses it again.
 - `max_failures` counts nodes over the whole rollout: failed or silent, canaries too, each once.
   Beyond it no more turns start; those that are on run to their ends, and are checked.
+- Where failures are to take a release back, the nodes that may have taken it go back when nothing
+  is on any more, the last group first. A node that was silent holds up no other.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localpuppet.orchestrator.rollout.events import Paused, Turn
+from localpuppet.orchestrator.rollout.events import Fate, Paused, Turn
 from localpuppet.orchestrator.rollout.options import OnFailure, PauseAfter
 from localpuppet.orchestrator.rollout.state import State
 
@@ -46,9 +48,11 @@ class Next:
 def decide(state: State) -> Next:
     """Return what is to be done next."""
     running = state.running
-    if state.stopped is not None:
+    if state.stopped is not None or state.goes_back:
         check = tuple(state.unchecked)
-        return Next(check=check, over=not running and not check)
+        if check or any(turn.step != state.step_back for turn in running):
+            return Next(check=check)
+        return _back(state) if state.goes_back else Next(over=True)
     if state.paused is not None:
         return Next(check=tuple(state.unchecked))
     if why := too_much(state):
@@ -62,6 +66,20 @@ def decide(state: State) -> Next:
             pause = _pause(state, step, turns) if due.start else None
             return due if pause is None else Next(pause=pause)
     return Next(over=not running)
+
+
+def _back(state: State) -> Next:
+    """Return which nodes go back now, once all others have come to their ends."""
+    silent = {node for node, end in state.failed.items() if end.fate is Fate.SILENT}
+    took = state.took
+    for step in sorted(set(took.values()), reverse=True):
+        turns = [Turn(state.step_back, node) for node, last in took.items() if last == step]
+        start = tuple(turn for turn in turns if turn not in state.started)
+        if start:
+            return Next(start=start)
+        if any(turn not in state.ends and turn.node not in silent for turn in turns):
+            return Next()
+    return Next(over=not state.running)
 
 
 def too_much(state: State) -> str:

@@ -22,6 +22,8 @@ class Fate(StrEnum):
     SILENT = "silent"
     NOT_REACHED = "not reached"
     SKIPPED = "skipped"
+    ROLLED_BACK = "rolled back"
+    ROLLBACK_FAILED = "rollback failed"
 
 
 class Ending(StrEnum):
@@ -38,7 +40,8 @@ class Turn:
     """One run of a node in a rollout.
 
     Attributes:
-        step: The group, from 1.
+        step: The group, from 1; one more than there are groups for the run with which a node goes
+            back to what it ran before.
         node: The node.
     """
 
@@ -85,6 +88,17 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """The release is on all nodes that are to take it.
+
+    Attributes:
+        serial: That of its assignment, the same on all nodes.
+    """
+
+    serial: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """These nodes are about to be asked to run."""
 
@@ -97,7 +111,8 @@ class Ended:
 
     Attributes:
         turn: Which.
-        fate: How, one of succeeded, failed, silent.
+        fate: How, one of succeeded, failed, silent; of a node that was to go back and had not taken
+            the release, not reached.
         outcome: How, in the node's own word; empty where it is silent.
         run: The run's id on the node, if it has one.
         reason: Why it did not succeed, one line.
@@ -178,7 +193,19 @@ class Over:
     kept: tuple[NodeName, ...] = ()
 
 
-Event = Began | Resumed | Skipped | Started | Ended | Checked | Paused | Continued | Stopped | Over
+Event = (
+    Began
+    | Resumed
+    | Skipped
+    | Staged
+    | Started
+    | Ended
+    | Checked
+    | Paused
+    | Continued
+    | Stopped
+    | Over
+)
 
 
 def to_dict(event: Event) -> dict[str, Any]:
@@ -201,20 +228,10 @@ def to_dict(event: Event) -> dict[str, Any]:
         }
     if isinstance(event, Skipped):
         return {**kind, "reasons": dict(event.reasons)}
-    if isinstance(event, Started):
-        return {**kind, "turns": [[turn.step, turn.node] for turn in event.turns]}
-    if isinstance(event, Ended):
-        return {
-            **kind,
-            "turn": [event.turn.step, event.turn.node],
-            "fate": str(event.fate),
-            "outcome": event.outcome,
-            "run": event.run,
-            "reason": event.reason,
-        }
-    if isinstance(event, Checked):
-        turn = [event.turn.step, event.turn.node]
-        return {**kind, "turn": turn, "problem": event.problem}
+    if isinstance(event, Staged):
+        return {**kind, "serial": event.serial}
+    if isinstance(event, Started | Ended | Checked):
+        return {**kind, **_of_turns(event)}
     if isinstance(event, Stopped):
         return {**kind, "ending": str(event.ending), "why": event.why}
     if isinstance(event, Paused):
@@ -230,6 +247,21 @@ def to_dict(event: Event) -> dict[str, Any]:
             "kept": list(event.kept),
         }
     return {**kind}
+
+
+def _of_turns(event: Started | Ended | Checked) -> dict[str, Any]:
+    if isinstance(event, Started):
+        return {"turns": [[turn.step, turn.node] for turn in event.turns]}
+    turn = [event.turn.step, event.turn.node]
+    if isinstance(event, Checked):
+        return {"turn": turn, "problem": event.problem}
+    return {
+        "turn": turn,
+        "fate": str(event.fate),
+        "outcome": event.outcome,
+        "run": event.run,
+        "reason": event.reason,
+    }
 
 
 def from_dict(raw: Mapping[str, Any]) -> Event:
@@ -298,6 +330,7 @@ _READERS = {
     "began": _began,
     "resumed": lambda _: Resumed(),
     "skipped": lambda raw: Skipped(reasons=_named(raw["reasons"])),
+    "staged": lambda raw: Staged(serial=int(raw["serial"])),
     "started": lambda raw: Started(turns=tuple(map(_turn, raw["turns"]))),
     "ended": _ended,
     "checked": lambda raw: Checked(turn=_turn(raw["turn"]), problem=str(raw["problem"])),

@@ -1,6 +1,6 @@
 """Carries a rollout out: asks nodes, hears of ends, and writes everything down before acting on it.
 
-    ready? -> hold -> (start -> end -> check)* -> let go
+    ready? -> hold -> stage -> (start -> end -> check)* -> let go
 
 Owns: the order of these steps, deadlines, and that holds are renewed and given back. Refuses to
 know: what is to be done next (`deciding`), how nodes are reached (`nodes`), files.
@@ -12,7 +12,6 @@ work but a kill gives the nodes back; after a kill, `run` with the journal's sta
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.names import NodeName
@@ -30,11 +29,13 @@ from localpuppet.orchestrator.rollout.events import (
     Over,
     Resumed,
     Skipped,
+    Staged,
     Started,
     Stopped,
     Turn,
 )
 from localpuppet.orchestrator.rollout.nodes import Nodes, Problems
+from localpuppet.orchestrator.rollout.notes import Notes
 from localpuppet.orchestrator.rollout.selecting import needed
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words import Word
@@ -46,18 +47,6 @@ AGAIN = 2.0  # how soon a node that did not answer is asked again
 NEWS = 300.0
 WORDS = 1.0  # how often the journal is looked at for what somebody says
 LETTING_GO = 2  # how often a node is asked to let go that does not say that it did
-
-
-class Notes(Protocol):
-    """Where events are written down."""
-
-    def append(self, event: Event) -> None:
-        """Write an event down; it is on the disk afterwards, or this raises."""
-        ...
-
-    def said(self, after: int) -> list[tuple[int, Word, str]]:
-        """Return what was said after a number, in other processes; see `journal.Journal.said`."""
-        ...
 
 
 class Execution:
@@ -160,9 +149,13 @@ class Execution:
                 group.create_task(self._renew()),
                 group.create_task(self._watch_words()),
             ]
-            await self._drive(group)
+            over = await self._stage(resume=resume)
+            if over is None:
+                await self._drive(group)
             for task in (*around, *self._tasks):
                 task.cancel()
+        if over is not None:
+            return over
         stopped = self.state.stopped
         if stopped is None:
             return await self._let_go(Ending.DONE, "")
@@ -229,6 +222,30 @@ class Execution:
         over = Over(ending=ending, why=why, left={})
         self._note(over)
         return over
+
+    async def _stage(self, *, resume: bool) -> Over | None:
+        """Have the release on all nodes before one changes; return how it ended if that fails."""
+        if self.state.began.options.delivery is None or self.state.serial:
+            return None
+        left = [node for node, fate in self.state.fates().items() if fate is None]
+        staging = asyncio.create_task(self._nodes.stage(left, epoch=self.state.epoch))
+        try:
+            while not staging.done():
+                hearing = asyncio.create_task(self._heard.get())
+                await asyncio.wait([staging, hearing], return_when=asyncio.FIRST_COMPLETED)
+                if not hearing.cancel():
+                    self._hear(hearing.result())
+                if self.state.stopped is not None:
+                    return None
+        finally:
+            staging.cancel()
+        staged = staging.result()
+        if not self._skip(staged.problems):
+            return await self._refuse(staged.problems, resume=resume, held=True)
+        if staged.problems:  # left out, and held until now
+            await self._nodes.release(staged.problems, epoch=self.state.epoch)
+        self._note(Staged(serial=staged.serial))
+        return None
 
     async def _drive(self, group: asyncio.TaskGroup) -> None:
         """Start what is due and take what is heard, until nothing is on and nothing is due."""
@@ -303,7 +320,9 @@ class Execution:
             async with asyncio.timeout(seconds):
                 while True:
                     self._news[turn].clear()
-                    asked = await self._nodes.start(turn, epoch=self.state.epoch)
+                    asked = await self._nodes.start(
+                        turn, epoch=self.state.epoch, serial=self.state.serial
+                    )
                     if asked.end is not None:
                         self._heard.put_nowait(asked.end)
                         return

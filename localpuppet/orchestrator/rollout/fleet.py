@@ -14,8 +14,9 @@ from localpuppet.errors import UnavailableError
 from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
 from localpuppet.inventory.presence import believe
+from localpuppet.orchestrator.rollout.deliveries import Deliveries
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
-from localpuppet.orchestrator.rollout.nodes import Asked, Problems
+from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
 from localpuppet.requests.client import AT_ONCE
 from localpuppet.requests.request import Disable, Enable, RunOnce, StatusRequest
 from localpuppet.requests.rollout import OfRollout, step_uuid
@@ -55,10 +56,15 @@ class FleetNodes:
         self._verifier = verifier
         self._began = began
         self._owner = rollout_owner(began.caller, began.id)
+        # One more than there are groups: the runs with which nodes go back.
         self._steps = {
-            step_uuid(self._owner, step): step for step in range(1, len(began.groups) + 1)
+            step_uuid(self._owner, step): step for step in range(1, len(began.groups) + 2)
         }
         self._slots = asyncio.Semaphore(AT_ONCE)
+        delivery = began.options.delivery
+        self._deliveries = (
+            None if delivery is None else Deliveries(client, began=began, delivery=delivery)
+        )
 
     async def ready(self, nodes: Collection["NodeName"]) -> Problems:
         """Return why nodes could not take part.
@@ -70,7 +76,11 @@ class FleetNodes:
             list(nodes), "status", StatusRequest(may=NEEDED), patience=PATIENCE
         )
         problems = {node: self._unready(found[str(node)]) for node in nodes}
-        return {node: why for node, why in problems.items() if why}
+        problems = {node: why for node, why in problems.items() if why}
+        if self._deliveries is not None:
+            able = [node for node in nodes if node not in problems]
+            problems |= await self._deliveries.unready(able)
+        return problems
 
     def _unready(self, answer: "Answer") -> str:
         if answer.reply is None or not answer.ok:
@@ -113,8 +123,33 @@ class FleetNodes:
             return dict.fromkeys(nodes, str(error))
         return {node: _problem(found[str(node)]) for node in nodes if not found[str(node)].ok}
 
-    async def start(self, turn: Turn, *, epoch: int) -> Asked:
+    async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> Staging:
+        """Have the release on nodes; see `Nodes`."""
+        if self._deliveries is None:
+            return Staging(serial=0, problems={})
+        return await self._deliveries.stage(nodes, epoch=epoch)
+
+    async def start(self, turn: Turn, *, epoch: int, serial: int) -> Asked:
         """Ask a node to take a turn; see `Nodes`."""
+        if self._deliveries is None:
+            return await self._run(turn, epoch=epoch)
+        try:
+            moved = await self._deliveries.move(turn, epoch=epoch, serial=serial)
+            if moved is not None:
+                return moved
+            asked = await self._run(turn, epoch=epoch)
+            end = asked.end
+            if (
+                end is None
+                or end.fate is not Fate.SUCCEEDED
+                or turn.step <= len(self._began.groups)
+            ):
+                return asked
+            return await self._deliveries.confirm(end)
+        except UnavailableError as error:
+            return Asked(heard=False, problem=str(error))
+
+    async def _run(self, turn: Turn, *, epoch: int) -> Asked:
         options = self._began.options
         args = RunOnce(
             noop=options.noop,

@@ -28,6 +28,19 @@ class Asked:
     problem: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staging:
+    """What came of bringing a release to nodes.
+
+    Attributes:
+        serial: For its assignment: newer than those of all nodes.
+        problems: Why nodes could not take it; those that could are left out.
+    """
+
+    serial: int
+    problems: Problems
+
+
 class Nodes(Protocol):
     """The nodes of a fleet, for one rollout.
 
@@ -55,8 +68,21 @@ class Nodes(Protocol):
         """Let go of nodes; return why, where one did not say that it is free."""
         ...
 
-    async def start(self, turn: Turn, *, epoch: int) -> Asked:
-        """Ask a node to take a turn, or how it ended: a node takes a turn once."""
+    async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> Staging:
+        """Have the rollout's release on nodes, and nothing changed; blocks until that is so."""
+        ...
+
+    async def start(self, turn: Turn, *, epoch: int, serial: int) -> Asked:
+        """Ask a node to take a turn, or how it ended: a node takes a turn once.
+
+        Where the rollout has a release, the node takes that first; or leaves it, with the turn of
+        the step after the last group.
+
+        Args:
+            turn: Which.
+            epoch: The rollout's.
+            serial: That of the release's assignment; 0 without a release.
+        """
         ...
 
     def ends(self) -> AsyncGenerator[Turn, None]:

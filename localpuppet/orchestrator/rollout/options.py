@@ -9,6 +9,7 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.times import show_duration
 from localpuppet.orchestrator.check import Check, parse_check, to_json
 from localpuppet.orchestrator.rollout.amount import Amount
+from localpuppet.orchestrator.rollout.delivery import Delivery
 from localpuppet.requests.rollout import MAX_HOLD
 
 NONE = Amount(number=0, percent=False)
@@ -21,6 +22,7 @@ class OnFailure(StrEnum):
 
     STOP = "stop"
     PAUSE = "pause"
+    ROLLBACK = "rollback"  # stop, and then back to what the nodes ran before
 
 
 class PauseAfter(StrEnum):
@@ -54,6 +56,7 @@ class RolloutOptions:
         pause_at_most: Seconds after which a rollout that waits for somebody's word is stopped.
         investigate: Seconds for which the nodes that failed stay held after the end; `None` to give
             them back as well.
+        delivery: The release that the nodes take before they run; `None` to run what they have.
     """
 
     canary: int = 0
@@ -69,6 +72,7 @@ class RolloutOptions:
     pause: tuple[PauseAfter, ...] = ()
     pause_at_most: float = PAUSE_AT_MOST
     investigate: float | None = None
+    delivery: Delivery | None = None
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
@@ -78,6 +82,12 @@ class RolloutOptions:
             raise InvalidInputError(
                 "--noop and --check do not go together: where nothing changes, nothing is checked"
             )
+        if self.delivery is not None and (self.noop or self.tags):
+            raise InvalidInputError(
+                "--release does not go with --noop and --tag: a release is run as a whole"
+            )
+        if self.delivery is None and self.on_failure is OnFailure.ROLLBACK:
+            raise InvalidInputError("--on-failure rollback needs --release")
         if self.investigate is not None and self.investigate > MAX_HOLD:
             raise InvalidInputError(
                 f"is more than {show_duration(MAX_HOLD)}, for which nodes can be held",
@@ -107,6 +117,7 @@ class RolloutOptions:
             pause=tuple(map(PauseAfter, raw.get("pause", ()))),
             pause_at_most=float(raw.get("pause_at_most", PAUSE_AT_MOST)),
             investigate=_seconds(raw.get("investigate")),
+            delivery=None if raw.get("delivery") is None else Delivery.from_dict(raw["delivery"]),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,6 +136,7 @@ class RolloutOptions:
             "pause": [str(after) for after in self.pause],
             "pause_at_most": self.pause_at_most,
             "investigate": self.investigate,
+            "delivery": None if self.delivery is None else self.delivery.to_dict(),
         }
 
 

@@ -116,6 +116,9 @@ class Report:
 
     def reason(self, node: NodeName) -> str:
         """Return why a node did not succeed, one line; empty where it did or nothing is known."""
+        back = self.state.ends.get(Turn(self.state.step_back, node))
+        if back is not None and back.reason:
+            return back.reason
         end = self.state.failed.get(node)
         return self.state.skipped.get(node) or (end.reason if end else "")
 
@@ -159,6 +162,10 @@ class Report:
             "groups": [
                 {"group": step, "runs": [self._run(Turn(step, node)) for node in group]}
                 for step, group in enumerate(self.state.began.groups, 1)
+            ],
+            "back": [
+                self._run(Turn(self.state.step_back, node))
+                for node in (self.state.took if self.state.goes_back else ())
             ],
             "decisions": [{"at": at, "what": what} for at, what in self.decisions],
             "still_held": dict(over.left) if over else {},

@@ -25,10 +25,12 @@ from localpuppet.orchestrator.rollout.events import (
     Paused,
     Resumed,
     Skipped,
+    Staged,
     Started,
     Stopped,
     Turn,
 )
+from localpuppet.orchestrator.rollout.options import OnFailure
 
 
 class State:
@@ -42,6 +44,7 @@ class State:
         self.began = began
         self.epoch = 1
         self.skipped: dict[NodeName, str] = {}
+        self.serial = 0  # of the release's assignment; 0 before it is on all nodes
         self.started: set[Turn] = set()
         self.ends: dict[Turn, Ended] = {}
         self.checked: set[Turn] = set()
@@ -93,9 +96,30 @@ class State:
             return False
         return turn in self.checked or end.fate is not Fate.SUCCEEDED or not self.checks(turn)
 
+    @property
+    def step_back(self) -> int:
+        """The step of the runs with which nodes go back to what they ran before."""
+        return len(self.began.groups) + 1
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether the nodes that took the release are to go back."""
+        if self.began.options.on_failure is not OnFailure.ROLLBACK:
+            return False
+        failed = self.stopped is not None and self.stopped.ending is Ending.FAILURES
+        return failed or any(turn.step == self.step_back for turn in self.started)
+
+    @property
+    def took(self) -> dict[NodeName, int]:
+        """The nodes that may have taken the release, each with the last step that it started."""
+        turns = sorted(turn for turn in self.started if turn.step != self.step_back)
+        return {turn.node: turn.step for turn in turns}
+
     def checks(self, turn: Turn) -> tuple[Check, ...]:
         """Return the checks that follow a turn."""
         options = self.began.options
+        if turn.step == self.step_back:
+            return ()
         return () if options.noop else self.began.checks.get(turn, ()) + options.checks
 
     @property
@@ -119,11 +143,13 @@ class State:
             self._take_resumed()
         elif isinstance(event, Skipped):
             self.skipped.update(event.reasons)
+        elif isinstance(event, Staged):
+            self.serial = event.serial
         elif isinstance(event, Started):
             self.started.update(event.turns)
         elif isinstance(event, Ended):
             self.ends.setdefault(event.turn, event)
-            if event.fate is not Fate.SUCCEEDED:
+            if event.fate is not Fate.SUCCEEDED and event.turn.step != self.step_back:
                 self.failed.setdefault(event.turn.node, event)
         elif isinstance(event, Checked):
             self._take_checked(event)
@@ -182,6 +208,8 @@ class State:
         for node, turns in mine.items():
             if node in self.skipped:
                 found[node] = Fate.SKIPPED
+            elif (back := self._back(node)) is not None:
+                found[node] = back
             elif node in self.failed:
                 found[node] = self.failed[node].fate
             elif all(self.settled(turn) for turn in turns):
@@ -189,3 +217,14 @@ class State:
             else:
                 found[node] = open_fate
         return found
+
+    def _back(self, node: NodeName) -> Fate | None:
+        """Return how a node's way back ended; `None` where it had none, or is on it."""
+        turn = Turn(self.step_back, node)
+        end = self.ends.get(turn)
+        if end is None:
+            lost = turn in self.started and self.over is not None
+            return Fate.ROLLBACK_FAILED if lost else None
+        if end.fate is Fate.NOT_REACHED:
+            return None
+        return Fate.ROLLED_BACK if end.fate is Fate.SUCCEEDED else Fate.ROLLBACK_FAILED

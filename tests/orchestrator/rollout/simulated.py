@@ -13,11 +13,12 @@ from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.rollout.checking import Checking
 from localpuppet.orchestrator.rollout.events import Began, Ended, Event, Fate, Over, Turn
 from localpuppet.orchestrator.rollout.executing import Execution
-from localpuppet.orchestrator.rollout.nodes import Asked, Problems
+from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words import Word
 
+SERIAL = 7
 ID = RolloutId("20261122T110000Z-0123")
 
 
@@ -81,6 +82,12 @@ class SimulatedNodes:
         bad: The nodes whose runs fail.
         silent: The nodes that answer nothing.
         unready: The nodes that are not ready, with the reason.
+        staged: The nodes that were to have the release, each time, and in which epoch.
+        staging: How long that takes.
+        unstaged: The nodes that cannot, with the reason.
+        back: The step of the runs with which nodes go back.
+        stuck: The nodes whose way back fails.
+        untaken: The nodes that say then that they never took the release.
         ran: The runs, in the order in which they began, with their begin and end.
     """
 
@@ -89,6 +96,12 @@ class SimulatedNodes:
     silent: set[NodeName] = field(default_factory=set)
     unready: dict[NodeName, str] = field(default_factory=dict)
     held: set[NodeName] = field(default_factory=set)
+    staged: list[tuple[set[NodeName], int]] = field(default_factory=list)
+    staging: float = 1.0
+    unstaged: dict[NodeName, str] = field(default_factory=dict)
+    back: int = 0
+    stuck: set[NodeName] = field(default_factory=set)
+    untaken: set[NodeName] = field(default_factory=set)
     kept: dict[NodeName, float] = field(default_factory=dict)
     holds: int = 0
     ran: dict[Turn, tuple[float, float]] = field(default_factory=dict)
@@ -122,9 +135,18 @@ class SimulatedNodes:
         self.held -= set(nodes) - self.silent
         return {one: "did not answer" for one in nodes if one in self.silent}
 
-    async def start(self, turn: Turn, *, epoch: int) -> Asked:
+    async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> Staging:
+        self._live()
+        assert not self.ran, "no node has changed"
+        self.staged.append((set(nodes), epoch))
+        await asyncio.sleep(self.staging)
+        problems = {one: why for one, why in self.unstaged.items() if one in nodes}
+        return Staging(serial=SERIAL, problems=problems)
+
+    async def start(self, turn: Turn, *, epoch: int, serial: int) -> Asked:
         self._live()
         assert epoch == self.epoch
+        assert serial == (SERIAL if self.staged else 0)
         if turn.node in self.silent:
             return Asked(heard=False, problem="did not answer")
         now = asyncio.get_running_loop().time()
@@ -134,7 +156,9 @@ class SimulatedNodes:
             asyncio.get_running_loop().call_at(self.ran[turn][1], self.news.put_nowait, turn)
         if now < self.ran[turn][1]:
             return Asked(heard=True)
-        bad = turn.node in self.bad
+        if turn.step == self.back and turn.node in self.untaken:
+            return Asked(heard=True, end=Ended(turn=turn, fate=Fate.NOT_REACHED))
+        bad = turn.node in (self.stuck if turn.step == self.back else self.bad)
         fate, outcome = (Fate.FAILED, "failed") if bad else (Fate.SUCCEEDED, "changed")
         return Asked(heard=True, end=Ended(turn=turn, fate=fate, outcome=outcome))
 

@@ -269,11 +269,11 @@ class Forgetful(SimulatedNodes):
 
     asked = 0
 
-    async def start(self, turn: Turn, *, epoch: int) -> Asked:
+    async def start(self, turn: Turn, *, epoch: int, serial: int) -> Asked:
         self.asked += 1
         if self.asked % 2:
             return Asked(heard=False, problem="away")
-        found = await super().start(turn, epoch=epoch)
+        found = await super().start(turn, epoch=epoch, serial=serial)
         self.news = asyncio.Queue()
         return found
 

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
+from localpuppet.formats.names import ReleasePath
 from localpuppet.orchestrator.rollout.amount import Amount
+from localpuppet.orchestrator.rollout.delivery import Delivery
 from localpuppet.orchestrator.rollout.events import (
     Checked,
     Ended,
@@ -30,6 +32,7 @@ from tests.orchestrator.rollout.simulated import (
 
 CHECK = "http://%{node}/"
 ONE = Amount.parse("1", what="")
+RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
 FIRSTS = {
     "groups": began([1, 2], [2, 3], [4]),
     "window": began([1, 2, 3, 4], window=2),
@@ -37,6 +40,7 @@ FIRSTS = {
     "one fails": began([1, 2], [3], max_failures=ONE),
     "skipped": began([1, 2], [3], skip_unready=True),
     "pauses": began([1, 2], [3], [4], on_failure=OnFailure.PAUSE, pause=tuple(PauseAfter)),
+    "release": began([1, 2], [2, 3], delivery=RELEASE),
     "checks": began([1, 2, 3], [4], window=2, checks=(CHECK,), max_failures=ONE),
 }
 

@@ -117,7 +117,7 @@ async def test_who_is_ready(answer: Answer, why: str | None, tmp_path: Path) -> 
 )
 async def test_how_a_turn_ended(answer: Answer, end: Ended | None, tmp_path: Path) -> None:
     nodes, client = fleet(answer, tmp_path)
-    asked = await nodes.start(TURN, epoch=4)
+    asked = await nodes.start(TURN, epoch=4, serial=0)
     assert asked.heard
     assert asked.end == end
     ((action, args),) = client.asked
@@ -132,7 +132,7 @@ async def test_a_bus_that_is_away_is_a_problem_of_every_node(tmp_path: Path) -> 
     nodes, client = fleet(None, tmp_path)
     assert await nodes.hold([node(1)], epoch=1) == {node(1): "bus: away"}
     assert await nodes.release([node(1)], epoch=1) == {node(1): "bus: away"}
-    asked = await nodes.start(TURN, epoch=1)
+    asked = await nodes.start(TURN, epoch=1, serial=0)
     assert (asked.heard, asked.end, asked.problem) == (False, None, "bus: away")
     with pytest.raises(UnavailableError):
         await nodes.ready([node(1)])

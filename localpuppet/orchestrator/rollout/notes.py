@@ -1,0 +1,21 @@
+"""The port through which a rollout is written down, and hears what others say of it.
+
+Implementation: `wiring.rollout.Timed`, over `orchestrator.rollout.journal`.
+"""
+
+from typing import Protocol
+
+from localpuppet.orchestrator.rollout.events import Event
+from localpuppet.orchestrator.rollout.words import Word
+
+
+class Notes(Protocol):
+    """Where events are written down."""
+
+    def append(self, event: Event) -> None:
+        """Write an event down; it is on the disk afterwards, or this raises."""
+        ...
+
+    def said(self, after: int) -> list[tuple[int, Word, str]]:
+        """Return what was said after a number, in other processes; see `journal.Journal.said`."""
+        ...
