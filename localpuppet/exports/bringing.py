@@ -150,10 +150,13 @@ class ExportsFollower:
         self._turn = asyncio.Lock()
         self._said: dict[str, str] = {}
         self._begun = False
+        # Dropped since the round began: what was on its way then is not held.
+        self._gone: set[str] = set()
 
     def drop(self, node: str) -> None:
         """Hold nothing of a node any more; see `Companion`."""
         self._said.pop(node, None)
+        self._gone.add(node)
         self._held.drop(node)
 
     async def update(self, kv: KeyValue) -> bool:
@@ -187,6 +190,7 @@ class ExportsFollower:
         Returns:
             What entries name and is not held, and whether something was held that is dropped.
         """
+        self._gone.clear()
         wanted, held, refused = self._view.exporters(), self._held.digests(), self._held.refused()
         for node in {*held, *refused} - set(wanted):
             self._held.drop(node)
@@ -219,6 +223,7 @@ class ExportsFollower:
         return (last and self._write(waiting)) or held
 
     def _write(self, waiting: list[NodeExports]) -> bool:
+        waiting[:] = [one for one in waiting if one.node not in self._gone]
         if not waiting:
             return False
         left = self._held.hold_all(waiting)

@@ -273,6 +273,18 @@ async def test_who_is_out_of_the_view_has_nothing_held_and_does_not_come_back(ri
     assert await rig.read() == []
 
 
+async def test_who_is_out_while_exports_are_on_their_way_has_nothing_held(rig: Rig) -> None:
+    await rig.publish(OLD)
+
+    class Slow(MemoryKeyValue):
+        async def get(self, key: str) -> Entry | None:
+            rig.view.forget(Tombstone(node=NAME, at=rig.at), by=SignerName("alice"))
+            rig.follower.drop(NAME)
+            return await super().get(key)
+
+    assert await rig.read(Slow(rig.store)) == []
+
+
 async def test_a_damaged_copy_is_fetched_anew(rig: Rig) -> None:
     await rig.publish(OLD)
     assert await rig.read() == ["old"]

@@ -67,7 +67,7 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
     assert exports(b) == ["a App::Known[host a]"]
 
     exporting(b, "App::Known <<| |>>")
-    refused = b.run("apply")
+    refused = b.run("apply", "--noop")
     assert (refused.code, "no line of the policy is about App::Known" in refused.out) == (1, True)
     assert "no line of the policy" in recorded(b, "collected.json")["collectors"][0]["reason"]
     lines = b.run("exports", "--policy").out
