@@ -4,8 +4,8 @@ It is given ports and plain values, as the agent is, and does not know where set
 Templates and what browsers load stand in `templates/` and `static/`.
 
 decides: `doors`, `ended`, `facts_tree`, `kinds`, `problems`, `report`, `row`.
-acts: `app`, `asking`, `feeding`, `fleet`, `listing`, `live`, `pages`, `pictures`, `sessions`,
-    `showing`, `together`.
+acts: `app`, `asking`, `feeding`, `fleet`, `listing`, `live`, `pages`, `pictures`, `rollouts`,
+    `sessions`, `showing`, `together`.
 touches the world: `memory`, `serving`.
 inner rooms: `lists`.
 """

@@ -39,6 +39,8 @@ def application(parts: Parts) -> ASGIApp:
             Route("/", pages.overview),
             Route(node, pages.node),
             Route(node + "/runs/{run}", pages.run),
+            Route("/rollouts/{rollout}.json", pages.rollout_file),
+            Route("/rollouts/{rollout}", pages.rollout),
             Route("/find", pages.find),
             Route("/kicks", pages.kicks),
             Route("/kicks.svg", pages.kicks_picture),

@@ -153,6 +153,10 @@ class Fleet:
             self.away = reason
             self._wake("")
 
+    def stir(self) -> None:
+        """Take note that something beside the nodes has changed: whoever looks is to look again."""
+        self._wake("")
+
     def listed(self, roles: Mapping[str, tuple[str, ...]], *, all_: Collection[str]) -> None:
         """Take what the inventory says.
 

@@ -24,8 +24,10 @@ from localpuppet.web.lists.choosing import chosen, paged
 from localpuppet.web.lists.exporting import Table
 from localpuppet.web.lists.failures import failures
 from localpuppet.web.lists.releases import Ground, releases
+from localpuppet.web.lists.rollouts import rollouts
 from localpuppet.web.memory import Memory
 from localpuppet.web.problems import NotThereError
+from localpuppet.web.rollouts import Rollouts
 from localpuppet.web.showing import Showing
 from localpuppet.web.together import Together
 
@@ -42,6 +44,7 @@ class Kept:
         memory: When mistakes were seen first.
         inventory: Answers expressions.
         staged: Returns what is staged on this machine.
+        rollouts: The rollouts of this machine.
         clock: Time.
     """
 
@@ -49,6 +52,7 @@ class Kept:
     memory: Memory
     inventory: Inventory
     staged: Callable[[], Sequence[Staged]]
+    rollouts: Rollouts
     clock: Clock
 
 
@@ -91,6 +95,12 @@ class Listing:
                 template="releases.html",
                 rows=self._releases,
                 table=exporting.releases_table,
+            ),
+            _List(
+                form=forms.ROLLOUTS,
+                template="rollouts.html",
+                rows=self._rollouts,
+                table=exporting.rollouts_table,
             ),
         )
         self._lists = {list_.form.path: list_ for list_ in lists}
@@ -145,6 +155,9 @@ class Listing:
         staged = await asyncio.to_thread(self._kept.staged)
         odd = disagreeing(rows)
         return releases(rows, asked, Ground(names=names, odd=odd, staged=staged, now=self._now()))
+
+    async def _rollouts(self, asked: Asked, _: Names) -> Sequence[Any]:
+        return rollouts(await asyncio.to_thread(self._kept.rollouts.rows), asked)
 
     def _now(self) -> float:
         return self._kept.clock.now().timestamp()

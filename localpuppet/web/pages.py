@@ -8,14 +8,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
-from localpuppet.formats.names import NodeName, RunId
+from localpuppet.formats.names import NodeName, RolloutId, RunId
 from localpuppet.machine.ports import Clock
 from localpuppet.orchestrator.roles.drawing import draw
 from localpuppet.orchestrator.roles.links import Links
 from localpuppet.orchestrator.roles.relations import relations
+from localpuppet.orchestrator.rollout.report import Report as RolloutReport
 from localpuppet.releases.staged import Staged
 from localpuppet.web.asking import Inventory, Reports
 from localpuppet.web.doors import Doors, Refusal
@@ -26,11 +33,13 @@ from localpuppet.web.listing import Kept, Listing
 from localpuppet.web.lists.asked import FAILURES, MAX_WORDS, NODES, OVERVIEW, RELEASES, Asked
 from localpuppet.web.lists.choosing import MOST, overview
 from localpuppet.web.lists.failures import failures
+from localpuppet.web.lists.rollouts import RolloutRow, groups_of
 from localpuppet.web.live import Live
 from localpuppet.web.memory import Memory
 from localpuppet.web.pictures import picture
 from localpuppet.web.problems import NotThereError
 from localpuppet.web.report import Report
+from localpuppet.web.rollouts import Rollouts
 from localpuppet.web.row import Row
 from localpuppet.web.showing import Showing
 from localpuppet.web.together import Together
@@ -38,6 +47,8 @@ from localpuppet.web.together import Together
 RUNS = 50
 # Seconds that a node's view waits for who makes it run: the first who asks may find it not there.
 PATIENCE = 0.5
+# Decisions of a rollout that are shown, the newest.
+MOST_DECISIONS = 50
 # Nodes that are named of those which make one run, or which it makes run.
 MOST_NAMES = 100
 
@@ -51,6 +62,7 @@ class Parts:
         memory: Runs.
         inventory: What nodes said of their last good runs.
         staged: Returns what is staged on this machine.
+        rollouts: The rollouts of this machine.
         reports: Asks nodes for reports.
         live: Tells of changes.
         doors: Who may look.
@@ -61,6 +73,7 @@ class Parts:
     memory: Memory
     inventory: Inventory
     staged: Callable[[], Sequence[Staged]]
+    rollouts: Rollouts
     reports: Reports
     live: Live
     doors: Doors
@@ -83,6 +96,7 @@ class Pages:
             memory=parts.memory,
             inventory=parts.inventory,
             staged=parts.staged,
+            rollouts=parts.rollouts,
             clock=parts.clock,
         )
         self.lists = Listing(kept, self._showing, self._together)
@@ -156,6 +170,31 @@ class Pages:
         return self._showing.page(
             "run.html", known=known, asks=asks, report=report, problem=problem
         )
+
+    async def rollout(self, request: Request) -> Response:
+        """Show a rollout, group by group."""
+        return await self._together.answer(request, self._rollout)
+
+    async def _rollout(self, request: Request) -> Response:
+        report = await self._rollout_report(request)
+        return self._showing.page(
+            "rollout.html",
+            row=RolloutRow.of(report),
+            groups=groups_of(report),
+            decisions=report.to_dict()["decisions"][-MOST_DECISIONS:],
+        )
+
+    async def rollout_file(self, request: Request) -> Response:
+        """Send the report of a rollout, as `localpuppet rollout report --json` prints it."""
+        return JSONResponse((await self._rollout_report(request)).to_dict())
+
+    async def _rollout_report(self, request: Request) -> RolloutReport:
+        rollout = RolloutId.parse(request.path_params["rollout"])
+        rollouts = self._parts.rollouts
+        try:
+            return await asyncio.to_thread(rollouts.report, rollout)
+        except InvalidInputError as error:
+            raise NotThereError(error.what) from error
 
     async def kicks(self, request: Request) -> Response:
         """Show who makes whom run."""

@@ -40,6 +40,7 @@ async def serve_page(
         StateError: The port is taken, or the memory cannot be read.
     """
     check_libraries()
+    from localpuppet.orchestrator.rollout.journal import Journals
     from localpuppet.releases.staged_records import StagedRecords
     from localpuppet.web.app import application
     from localpuppet.web.asking import Inventory, Reports
@@ -49,6 +50,7 @@ async def serve_page(
     from localpuppet.web.live import Live
     from localpuppet.web.memory import FILE, Memory
     from localpuppet.web.pages import Parts
+    from localpuppet.web.rollouts import Rollouts
     from localpuppet.web.serving import Place, bound, serve
     from localpuppet.web.sessions import Sessions
 
@@ -76,6 +78,7 @@ async def serve_page(
         agent_is_there=inventory.agent_is_there,
         log=log,
     )
+    rollouts = Rollouts(Journals(node.settings.state / "rollouts"))
     leave = asyncio.Event()
     feeding = Feeding(rows, memory, feed)
     with bound(place) as listening:
@@ -87,6 +90,7 @@ async def serve_page(
             memory=memory,
             inventory=Inventory(view, inventory.ask),
             staged=StagedRecords(node.settings.state).all,
+            rollouts=rollouts,
             reports=Reports(_report_of(fleet, name, feeding.store)),
             live=Live(rows, leave),
             doors=doors,
@@ -95,6 +99,7 @@ async def serve_page(
         opened(doors.url, f"{doors.url[:-1]}{ENTER}?key={doors.sessions.link()}")
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(rollouts.watch(rows.stir, leave))
                 group.create_task(feeding.run(leave))
                 group.create_task(serve(application(parts), listening, leave))
         finally:

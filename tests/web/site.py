@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import Found, InventoryReader, must_ask
+from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.releases.staged import Staged
 from localpuppet.web.app import application
 from localpuppet.web.asking import Inventory, Reports
@@ -28,6 +29,7 @@ from localpuppet.web.fleet import Fleet
 from localpuppet.web.live import Live
 from localpuppet.web.memory import Memory
 from localpuppet.web.pages import Parts
+from localpuppet.web.rollouts import Rollouts
 from localpuppet.web.serving import Place, bound, serve
 from localpuppet.web.sessions import Sessions
 from tests.doubles.inventory import MemoryInventory
@@ -143,6 +145,7 @@ class Site:
             memory=self.memory,
             inventory=Inventory(self.view, self.ask),
             staged=lambda: self.staged,
+            rollouts=Rollouts(Journals(self.directory / "rollouts")),
             reports=Reports(self._report),
             live=Live(self.fleet, leave),
             doors=Doors(address, self.port, Sessions(monotonic), monotonic),
@@ -183,7 +186,8 @@ class Served:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.loop.call_soon_threadsafe(self.leave.set)
+        with suppress(RuntimeError):  # a test may have ended it: its loop is closed
+            self.loop.call_soon_threadsafe(self.leave.set)
         self._thread.join(20)
 
     async def _serve(self) -> None:

@@ -9,6 +9,7 @@ import pytest
 from axe_selenium_python import Axe
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -117,6 +118,7 @@ def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
         "/nodes",
         "/failures",
         "/releases",
+        "/rollouts",
         f"/nodes/{node}",
         f"/nodes/{node}/runs/{run}",
         "/kicks",
@@ -236,6 +238,35 @@ def test_the_page_is_used_with_keys_and_times_in_either_zone(browser: Browser) -
     assert "08:59" in browser.text("#row-web01")
     browser.driver.find_element(By.ID, "zone").click()
     assert "13:59 UTC" in browser.text("#row-web01")
+
+
+def test_a_picture_is_dragged_and_changes_its_size(browser: Browser, site: Site) -> None:
+    asks = (AskedQuery(text='servers_with_role("web")', digest="x"),)
+    listed = [
+        entry("web01", at=site.now(), roles=("web",)),
+        entry("lb01", at=site.now(), roles=("lb",), queries=asks),
+    ]
+    browser.served.do(site.list_, *listed)
+    browser.wide(360)
+    browser.go("/kicks")
+    width = "return document.querySelector('.picture img').offsetWidth"
+    browser.until(f"{width} > 400")
+    whole = browser.script(width)
+    browser.driver.find_element(By.CSS_SELECTOR, "[data-zoom='1.25']").click()
+    assert browser.script(width) > whole
+    browser.driver.find_element(By.CSS_SELECTOR, ".picture").send_keys("-", "-")
+    assert browser.script(width) < whole
+    browser.driver.find_element(By.CSS_SELECTOR, "[data-zoom='1.25']").click()
+    at = "return document.querySelector('.picture').scrollLeft"
+    before = browser.script(at)
+    held = ActionChains(browser.driver).click_and_hold(
+        browser.driver.find_element(By.CSS_SELECTOR, ".picture")
+    )
+    held.move_by_offset(-60, 0).release().perform()
+    assert browser.script(at) > before
+    browser.driver.find_element(By.CSS_SELECTOR, "[data-zoom='0']").click()
+    assert browser.script(width) < 360
+    assert browser.problems() == []
 
 
 def test_another_site_gets_nothing_and_nor_does_who_has_no_session(browser: Browser) -> None:

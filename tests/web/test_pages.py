@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from localpuppet.formats.names import ReleasePath
+from localpuppet.formats.names import NodeName, ReleasePath, RolloutId
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import AskedQuery
+from localpuppet.orchestrator.rollout.events import Began, Ended, Event, Fate, Started, Turn
+from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.lock import Pin
 from localpuppet.releases.staged import Staged
@@ -174,6 +177,61 @@ def test_releases_say_who_runs_what_and_whose_bytes_differ(site: Site, visitor: 
     assert listed(text(visitor, "/releases?q=role%3Dweb")) == ["web/tags/r7"]
 
 
+AT = "2026-11-22T11:00:00.000000Z"
+ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
+NODES = tuple(NodeName.parse(f"web{number}.example.com") for number in range(4))
+
+
+def rolled_out(site: Site, *events: Event) -> None:
+    began = Began(
+        id=ROLLOUT,
+        caller="choria=alice",
+        groups=(NODES[:2], NODES[2:]),
+        options=RolloutOptions(),
+        title=f"shop {EVIL}",
+    )
+    journal = Journals(site.directory / "rollouts").begin(began, at=AT)
+    for event in events:
+        journal.append(event, at=AT)
+    journal.close()
+
+
+def test_a_rollout_is_shown_group_by_group(site: Site, visitor: TestClient) -> None:
+    assert "Nothing was rolled out" in text(visitor, "/rollouts")
+    first, second = Turn(1, NODES[0]), Turn(1, NODES[1])
+    run = str(run_id(site.now()))
+    rolled_out(
+        site,
+        Started(turns=(first, second)),
+        Ended(turn=first, fate=Fate.FAILED, outcome="failed", run=run, reason=EVIL),
+    )
+    site.clock.advance(2)
+    page = text(visitor, "/rollouts")
+    assert listed(page) == [ROLLOUT]
+    assert "interrupted" in page  # no process goes on with it
+    page = text(visitor, f"/rollouts/{ROLLOUT}")
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+    assert "Group 1 1 of 2 ended, 1 went wrong" in words
+    assert "Group 2 0 of 2 ended waits" in words
+    assert f'href="/nodes/{NODES[0]}/runs/{run}"' in page
+    for one in (page, text(visitor, "/rollouts")):
+        assert "<script>alert" not in one
+    told = json.loads(text(visitor, f"/rollouts/{ROLLOUT}.json"))
+    assert [run["outcome"] for run in told["groups"][0]["runs"]] == ["failed", None]
+    assert text(visitor, "/rollouts.txt?name=alice") == f"{ROLLOUT}\n"
+    assert text(visitor, "/rollouts.txt?name=bob") == ""
+    assert "there is no rollout" in text(visitor, "/rollouts/20261122T110000Z-00ab", 404)
+
+
+def test_a_journal_that_is_damaged_hides_no_other(site: Site, visitor: TestClient) -> None:
+    rolled_out(site)
+    (site.directory / "rollouts" / "20261122T120000Z-00aa.sqlite").write_bytes(b"no database" * 99)
+    page = text(visitor, "/rollouts")
+    assert listed(page) == [ROLLOUT, "20261122T120000Z-00aa"]
+    assert "damaged" in page
+    assert "move it away" in text(visitor, "/rollouts/20261122T120000Z-00aa", 503)
+
+
 @pytest.mark.parametrize(
     ("words", "leads"),
     [
@@ -268,6 +326,7 @@ def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> 
         "/nodes",
         "/failures",
         "/releases",
+        "/rollouts",
         "/nodes/evil",
         f"/nodes/evil/runs/{run_id(site.now())}",
         "/kicks",
@@ -322,6 +381,7 @@ def test_no_page_has_inline_script_style_or_another_origin(site: Site, visitor: 
         "/nodes",
         "/failures",
         "/releases",
+        "/rollouts",
         "/nodes/lb01",
         run,
         "/kicks",

@@ -60,7 +60,13 @@ RELEASES = Form(
     usual="-nodes",
     filters=frozenset({"q", "name"}),
 )
-LISTS = (NODES.path, FAILURES.path, RELEASES.path)
+ROLLOUTS = Form(
+    path="/rollouts",
+    orders=("began", "state", "title", "nodes"),
+    usual="-began",
+    filters=frozenset({"name"}),
+)
+LISTS = (NODES.path, FAILURES.path, RELEASES.path, ROLLOUTS.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

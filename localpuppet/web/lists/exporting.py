@@ -14,6 +14,7 @@ from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.web.lists.failures import Failure
 from localpuppet.web.lists.releases import ReleaseRow
+from localpuppet.web.lists.rollouts import RolloutRow
 from localpuppet.web.row import Row
 
 # What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
@@ -28,7 +29,7 @@ class Table:
         name: Of what.
         columns: Their names.
         records: By the columns' names; `None` is an empty cell, an array one with spaces.
-        names: The nodes that the list is about.
+        names: What the list is about: nodes, rollouts.
     """
 
     name: str
@@ -107,6 +108,29 @@ def releases_table(releases: Sequence[ReleaseRow]) -> Table:
             for one in releases
         ],
         names=sorted({name for one in releases for name in one.nodes}),
+    )
+
+
+def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
+    """Return rollouts as a table; the names are their ids."""
+    return Table(
+        name="rollouts",
+        columns=("id", "state", "title", "caller", "began", "ended", "nodes", "counts", "why"),
+        records=[
+            {
+                "id": one.id,
+                "state": one.state,
+                "title": one.title,
+                "caller": one.caller,
+                "began": shown(one.began),
+                "ended": shown(one.ended),
+                "nodes": one.nodes,
+                "counts": [f"{fate}={count}" for fate, count in one.counts],
+                "why": one.why,
+            }
+            for one in rollouts
+        ],
+        names=[one.id for one in rollouts],
     )
 
 

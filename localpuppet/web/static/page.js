@@ -143,3 +143,41 @@ if (parts.length) {
   if (!document.hidden) listen();
   setInterval(() => document.hidden || soon(), MINUTE);
 }
+
+// Pictures: the mouse drags them, Ctrl and its wheel, + and -, and the buttons change their size.
+const picture = document.querySelector(".picture");
+
+function size(width) {
+  const image = picture.querySelector("img");
+  const before = image.offsetWidth;
+  const now = Math.min(8 * image.naturalWidth, Math.max(100, width));
+  const [x, y] = [picture.clientWidth / 2, picture.clientHeight / 2];
+  image.style.width = `${now}px`; // what is in the middle stays there
+  picture.scrollLeft = ((picture.scrollLeft + x) * now) / before - x;
+  picture.scrollTop = ((picture.scrollTop + y) * now) / before - y;
+}
+
+function zoom(factor) {
+  size(factor ? picture.querySelector("img").offsetWidth * factor : picture.clientWidth - 20);
+}
+
+if (picture) {
+  document.getElementById("zooms").hidden = false;
+  for (const button of document.querySelectorAll("[data-zoom]")) {
+    button.addEventListener("click", () => zoom(Number(button.dataset.zoom)));
+  }
+  picture.addEventListener("keydown", (event) => {
+    if (event.key === "+") zoom(1.25);
+    if (event.key === "-") zoom(0.8);
+  });
+  picture.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1);
+  }, { passive: false });
+  picture.addEventListener("pointermove", (event) => {
+    const drags = event.pointerType === "mouse" && event.buttons === 1;
+    picture.classList.toggle("drag", drags);
+    if (drags) picture.scrollBy(-event.movementX, -event.movementY);
+  });
+}

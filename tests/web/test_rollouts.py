@@ -1,0 +1,42 @@
+"""Rollouts of this machine, as the page hears of them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from localpuppet.formats.names import RolloutId
+from localpuppet.orchestrator.rollout.events import Began, Ending, Over
+from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.options import RolloutOptions
+from localpuppet.web import rollouts as module
+from localpuppet.web.rollouts import Rollouts
+
+ID = RolloutId.parse("20261122T110000Z-00aa")
+AT = "2026-11-22T11:00:00.000000Z"
+
+
+async def test_a_change_of_a_journal_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK", 0.01)
+    journals = Journals(tmp_path)
+    leave, told = asyncio.Event(), asyncio.Event()
+    rollouts = Rollouts(journals)
+    watching = asyncio.create_task(rollouts.watch(told.set, leave))
+    async with asyncio.timeout(20):
+        await told.wait()
+    told.clear()
+    began = Began(id=ID, caller="a", groups=(), options=RolloutOptions(), title="")
+    journal = journals.begin(began, at=AT)
+    async with asyncio.timeout(20):
+        await told.wait()
+    assert [row.state for row in rollouts.rows()] == ["running"]  # this process has it
+    told.clear()
+    journal.append(Over(ending=Ending.DONE, why="", left={}), at=AT)
+    async with asyncio.timeout(20):
+        await told.wait()
+    assert [row.state for row in rollouts.rows()] == ["done"]
+    leave.set()
+    await watching
+    journal.close()
