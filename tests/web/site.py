@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -36,6 +37,7 @@ from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock
 
 MAX_STALE = 900.0
+EVIL = "<script>alert(1)</script>\"'><svg onload=alert(2)>\u202e"
 
 
 def run_id(at: float) -> RunId:
@@ -215,3 +217,13 @@ class Served:
 def names(count: int) -> Sequence[str]:
     """Return names of nodes, sorted."""
     return [f"node{number:04}.example.com" for number in range(count)]
+
+
+def text(client: TestClient, url: str, code: int = 200) -> str:
+    answer = client.get(url)
+    assert answer.status_code == code, answer.text
+    return answer.text
+
+
+def listed(page: str) -> list[str]:
+    return re.findall(r'<tr id="row-([^"]+)"', page)
