@@ -14,7 +14,8 @@ refused. Refuses to know: which entries count (the inventory), what is taken (`c
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from localpuppet.bus.key_value import KeyValue
@@ -43,9 +44,10 @@ AT_ONCE = 16
 MAX_TOGETHER = 256
 # Of the latter, as JSON: beside the one that is unpacked there is not more in memory.
 MAX_WAITING = 4 * 1024 * 1024
-# So often what a node's entry names is looked for before it is left until the entry is another: a
-# server of several may be behind. Whoever begins to follow looks at all of them again.
+# So often what a node's entry names is looked for with each look at the bus, as a server of several
+# may be behind; from then on once in so many seconds, as a bus that has lost it gets it again.
 MAX_TRIES = 5
+SELDOM = 3600.0
 
 
 class ExportsBaggage:
@@ -131,6 +133,7 @@ class ExportsFollower:
         at_once: Of how many nodes exports are fetched at the same time.
         together: Of how many nodes they are held in one transaction: a view that begins with
             nothing does not wait for the disk once a node.
+        seconds: The time, from whatever moment on.
     """
 
     def __init__(
@@ -141,21 +144,24 @@ class ExportsFollower:
         log: Log,
         at_once: int = AT_ONCE,
         together: int = MAX_TOGETHER,
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._view = view
         self._held = held
         self._log = log
         self._at_once = at_once
         self._together = together
+        self._seconds = seconds
         self._turn = asyncio.Lock()
         self._said: dict[str, str] = {}
-        self._begun = False
+        self._looked: dict[str, float] = {}
         # Dropped since the round began: what was on its way then is not held.
         self._gone: set[str] = set()
 
     def drop(self, node: str) -> None:
         """Hold nothing of a node any more; see `Companion`."""
         self._said.pop(node, None)
+        self._looked.pop(node, None)
         self._gone.add(node)
         self._held.drop(node)
 
@@ -198,9 +204,11 @@ class ExportsFollower:
         for node, digest in wanted.items():
             before = refused.get(node)
             tried = before.tries if before is not None and before.digest == digest else 0
-            if held.get(node) != digest and (tried < MAX_TRIES or not self._begun):
+            looked = self._looked.get(node)
+            due = tried < MAX_TRIES or looked is None or self._seconds() - looked >= SELDOM
+            if held.get(node) != digest and due:
+                self._looked[node] = self._seconds()
                 found.append((node, digest))
-        self._begun = bool(wanted)
         return found, not held.keys() <= wanted.keys()
 
     def _hold(self, waiting: list[NodeExports], fetched: Iterable[_Fetched], *, last: bool) -> bool:
