@@ -19,7 +19,6 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
@@ -27,6 +26,7 @@ from localpuppet.formats.names import ClassName, Environment, NodeName, RunId
 from localpuppet.formats.strict_json import loads_again, parse_object
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.values import Json
+from localpuppet.inventory.component import MAX_COMPONENTS, Component
 from localpuppet.inventory.server import MAX_SERVERS, ExportedServer
 
 # What a signature is over; base64 and the signature make up to 512 KiB of it on the bus.
@@ -35,8 +35,6 @@ MAX_INFLATED = 4 * 1024 * 1024
 MAX_VALUES = 100_000
 MAX_ROLES = 64
 MAX_CLASSES = 10_000
-MAX_COMPONENTS = 256
-MAX_CAPABILITIES = 64
 MAX_KICKS = 256
 MAX_QUERIES = 256
 MAX_PATHS = 32
@@ -48,21 +46,6 @@ MAX_STEPS = 18
 _WHERE = "inventory entry"
 # Not part of what an entry says, or its very digest.
 _NOT_DIGESTED = ("at", "run", "paths", "digest")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
-    """A part of an application on the node.
-
-    Attributes:
-        name: Its reference: `Lamp::Mysql[app1]`.
-        produces: The capabilities that others may consume.
-        consumes: The capabilities that it needs.
-    """
-
-    name: str
-    produces: tuple[str, ...]
-    consumes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +155,7 @@ class InventoryEntry:
                 facts=raw["facts"],
                 roles=tuple(raw["roles"]),
                 classes=tuple(map(ClassName, raw["classes"])),
-                components=tuple(_component_again(one) for one in raw["components"]),
+                components=tuple(Component.parse_again(one) for one in raw["components"]),
                 kicks=tuple(raw["kicks"]),
                 queries=tuple(
                     AskedQuery(text=one["text"], digest=one["digest"]) for one in raw["queries"]
@@ -212,7 +195,8 @@ class InventoryEntry:
             roles=fields.parsed_list("roles", parse_role, maximum=MAX_ROLES),
             classes=fields.parsed_list("classes", _class_name, maximum=MAX_CLASSES),
             components=tuple(
-                _component(one) for one in fields.inner_list("components", maximum=MAX_COMPONENTS)
+                Component.parse(one)
+                for one in fields.inner_list("components", maximum=MAX_COMPONENTS)
             ),
             kicks=fields.parsed_list("kicks", _text, maximum=MAX_KICKS),
             queries=tuple(
@@ -244,10 +228,7 @@ class InventoryEntry:
             "facts": dict(self.facts),
             "roles": list(self.roles),
             "classes": [str(name) for name in self.classes],
-            "components": [
-                {"name": one.name, "produces": list(one.produces), "consumes": list(one.consumes)}
-                for one in self.components
-            ],
+            "components": [one.to_dict() for one in self.components],
             "kicks": list(self.kicks),
             "queries": [{"text": one.text, "digest": one.digest} for one in self.queries],
             "exports": {
@@ -350,16 +331,3 @@ def _environment(fields: Fields) -> Environment | None:
 
 def _environment_again(name: str | None) -> Environment | None:
     return None if name is None else Environment(name)
-
-
-def _component_again(raw: Mapping[str, Any]) -> Component:
-    produces, consumes = raw["produces"], raw["consumes"]
-    return Component(name=raw["name"], produces=tuple(produces), consumes=tuple(consumes))
-
-
-def _component(fields: Fields) -> Component:
-    return Component(
-        name=fields.text("name"),
-        produces=fields.parsed_list("produces", _text, maximum=MAX_CAPABILITIES),
-        consumes=fields.parsed_list("consumes", _text, maximum=MAX_CAPABILITIES),
-    )

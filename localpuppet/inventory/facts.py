@@ -21,6 +21,7 @@ from functools import lru_cache
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ClassName, Environment, NodeName, RunId, is_class_name
 from localpuppet.formats.values import Json
+from localpuppet.inventory.component import Component
 from localpuppet.inventory.entry import (
     MAX_CLASSES,
     MAX_KICKS,
@@ -218,6 +219,7 @@ class GoodRun:
         paths: The chains of nodes that led to it.
         queries: What its catalog asked.
         kicks: The queries that find whom its catalog kicks.
+        components: The parts of applications in its catalog.
         tagged_at: When the release's tag says that it was made, in seconds since 1970; `None` where
             that is not known.
         exports: What its catalog exports.
@@ -236,6 +238,7 @@ class GoodRun:
     paths: tuple[tuple[NodeName, ...], ...]
     queries: tuple[AskedQuery, ...] = ()
     kicks: tuple[str, ...] = ()
+    components: tuple[Component, ...] = ()
     tagged_at: int | None = None
     exports: ExportsSummary = NO_EXPORTS
     servers: tuple[ExportedServer, ...] = ()
@@ -263,6 +266,7 @@ def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
         facts=with_roles(named_for(facts, run.node), roles),
         roles=roles,
         classes=tuple(map(ClassName, classes[:MAX_CLASSES])),
+        components=run.components,
         kicks=run.kicks[:MAX_KICKS],
         queries=run.queries[:MAX_QUERIES],
         exports=run.exports,

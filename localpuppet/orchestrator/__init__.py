@@ -1,6 +1,7 @@
 """In which order the nodes of a site run, from what it says of its applications; who kicks whom.
 
-decides: `check`, `graph`, `levels`, `site`, `plan`, `picture`, `dot`, `svg`, `svg_parts`.
+decides: `check`, `derived`, `graph`, `levels`, `site`, `plan`, `picture`, `dot`, `svg`,
+    `svg_parts`.
 acts: `site_file`.
 inner rooms: `roles`, `rollout`.
 """

@@ -28,9 +28,11 @@ def good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Good
     from localpuppet.formats.json_file import read_json
     from localpuppet.formats.names import Environment, NodeName, ReleasePath
     from localpuppet.formats.times import parse_time
+    from localpuppet.inventory.component import read_components
     from localpuppet.inventory.entry import AskedQuery
     from localpuppet.inventory.facts import GoodRun
     from localpuppet.puppet.facts import read_classes, read_facts
+    from localpuppet.puppet.noted import COMPONENTS, read_noted
     from localpuppet.releases.tag_memory import TagMemory
     from localpuppet.runs.query_record import read_queries
 
@@ -48,6 +50,7 @@ def good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Good
         classes=read_classes(run.public),
         paths=tuple(tuple(map(NodeName, path)) for path in paths),
         kicks=kick_texts(run.public),
+        components=read_components(read_noted(run.public, COMPONENTS)),
         tagged_at=TagMemory(fleet.node.settings.state).tagged_at(ReleasePath(status.app)),
         queries=(
             *(

@@ -47,9 +47,9 @@ def kick_texts(public: Path) -> tuple[str, ...]:
         StateError: What was noted cannot be read.
         InvalidInputError: It is not a kick.
     """
-    from localpuppet.puppet.kicks import read_kicks
+    from localpuppet.puppet.noted import KICKS, read_noted
 
-    kicks = read_kicks(public)
+    kicks = read_noted(public, KICKS)
     if not kicks:
         return ()
     from localpuppet.triggers.kick import Kick

@@ -10,12 +10,12 @@ import pytest
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ClassName, Environment, NodeName, RunId
+from localpuppet.inventory.component import Component
 from localpuppet.inventory.entry import (
     MAX_INFLATED,
     MAX_PACKED,
     MAX_VALUES,
     AskedQuery,
-    Component,
     ExportsSummary,
     InventoryEntry,
     inflate,
@@ -32,7 +32,9 @@ ENTRY = InventoryEntry(
     facts={"os": {"family": "Debian"}, "networking": {"ip": "10.0.0.1"}, "text": "grüße\u2028"},
     roles=("web", "cache"),
     classes=(ClassName.parse("nginx::vhost", where=""),),
-    components=(Component(name="Lamp::Web[a]", produces=("Http[a]",), consumes=()),),
+    components=(
+        Component(name="Lamp::Web[a]", application="Lamp[b]", produces=("Http[a]",), consumes=()),
+    ),
     kicks=("haproxy",),
     queries=(AskedQuery(text="role=db", digest="00"),),
     exports=ExportsSummary(count=2, digest="ff"),

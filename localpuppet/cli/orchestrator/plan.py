@@ -1,6 +1,6 @@
 """`localpuppet plan`: in which order the nodes of a site run."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     short_help="Show in which order the nodes of a site run.",
     epilog="""\b
 Examples:
+  localpuppet plan
+  localpuppet plan --role web --role haproxy
   localpuppet plan --site site.yaml
   localpuppet plan --site environment.json --instance 'Lamp[app1]'
   localpuppet plan --site site.yaml --nodes db01.example.com,lb01.example.com
@@ -30,29 +32,25 @@ site.yaml:
       database: {node: db01.example.com, produces: [sql/shop]}
       web: {node: web01.example.com, consumes: [sql/shop]}
 
-Exit codes: 0 there is a plan, 2 the site is refused, has no order, or the selection
-matches no node.
+Exit codes: 0 there is a plan; 2 the site is refused, has no order, or the selection
+matches no node; 69 the inventory could not be asked.
 """,
 )
-@site_options(required=True)
+@site_options
 @click.option("--json", "form", flag_value="json", help="Print the plan as JSON.")
 @click.option("--svg", "form", flag_value="svg", help="Print a picture.")
 @click.option("--dot", "form", flag_value="dot", help="Print the picture for Graphviz.")
 @click.option("--text", "form", flag_value="text", help="Print choria's text, as a pipe gets it.")
 @click.pass_obj
-def plan_command(
-    node: NodeWiring,
-    source: str,
-    instances: tuple[str, ...],
-    nodes: tuple[str, ...],
-    form: str | None,
-) -> None:
+def plan_command(node: NodeWiring, /, form: str | None, **given: Any) -> None:  # noqa: ANN401
     """Show in which order the nodes of a site run: groups of nodes that are free to run together.
 
-    Every node that consumes something runs after all nodes that produce it. Nothing is run.
+    Every node that consumes something runs after all nodes that produce it. Without --site the
+    order is that of the inventory: of the components that nodes' catalogs declare, and of what they
+    collect from each other, ask about each other and kick. Nothing is run.
     """
     with without_collector():
-        _show(read_plan(node, source, instances, nodes), form)
+        _show(read_plan(node, given), form)
 
 
 def _show(plan: "Plan", form: str | None) -> None:

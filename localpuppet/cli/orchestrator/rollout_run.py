@@ -33,6 +33,8 @@ Exit codes: 0 every node succeeded, 1 not every node did, 2 the selection matche
     short_help="Run the nodes of a plan, in its order.",
     epilog=f"""\b
 Examples:
+  localpuppet rollout run
+  localpuppet rollout run --role web --window 5
   localpuppet rollout run --site site.yaml
   localpuppet rollout run --site site.yaml --batch 25% --max-failures 2
   localpuppet rollout run --site site.yaml --check 'http://%{{node}}/health'
@@ -52,6 +54,8 @@ Twice: without waiting for those that run.
 @click.pass_obj
 def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noqa: ANN401
     """Run Puppet on the nodes of a plan: groups one after the other.
+
+    The plan is that of 'localpuppet plan' with the same options: of the inventory, or of --site.
 
     All nodes are asked first whether they are ready; then all are held, and nothing but this
     rollout makes them run until it is over. A node that does not tell how its run ended has failed.

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localpuppet.cli import render
+from localpuppet.cli.orchestrator.inventory_site import answer, with_roles
 from localpuppet.cli.orchestrator.site_options import names_in, read_plan, site_options
-from localpuppet.errors import UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.wiring.node import NodeWiring
 
@@ -14,14 +13,12 @@ if TYPE_CHECKING:
     from localpuppet.orchestrator.rollout.selecting import Selected
 
 _WHAT = (
-    site_options(required=False),
-    click.option("--query", metavar="QUERY", help="The nodes that this finds in the inventory."),
     click.option(
         "--order",
         type=click.Choice(["site", "none"]),
         default="site",
         show_default=True,
-        help="none: without a site, the nodes of --query and --nodes are one group.",
+        help="none: the nodes of --query, --role and --nodes are one group.",
     ),
     click.option(
         "--failed-of",
@@ -36,7 +33,7 @@ def what_options(command: Any) -> Any:  # noqa: ANN401
     """Add the options to a command."""
     for option in reversed(_WHAT):
         command = option(command)
-    return command
+    return site_options(command)
 
 
 def selected(
@@ -55,45 +52,28 @@ def selected(
     """
     from localpuppet.orchestrator.rollout import selecting
 
-    source, query = given["source"], given["query"]
     if given["order"] == "none":
-        if source is not None or given["instances"]:
-            raise click.UsageError("--order none does not go with --site and --instance")
-        if query is None and not given["nodes"] and again is None:
-            raise click.UsageError("--order none needs --query or --nodes")
-        nodes = _found(node, query, given["nodes"], again)
-        title = f"the answer to {query}" if query else "nodes without an order"
-        return selecting.one_group(nodes, title=title)
-    if source is None:
-        raise click.UsageError("say --site FILE, or --order none with --query or --nodes")
-    if query is not None:
-        raise click.UsageError("--query goes with --order none")
-    found = selecting.of_plan(read_plan(node, source, given["instances"], given["nodes"]))
+        return _one_group(node, given, again)
+    found = selecting.of_plan(read_plan(node, given))
     return found if again is None else selecting.only(found, again)
 
 
-def _found(
-    node: NodeWiring, query: str | None, nodes: tuple[str, ...], again: "frozenset[NodeName] | None"
-) -> "frozenset[NodeName]":
-    """Return the nodes that all of these name."""
-    found = again
+def _one_group(
+    node: NodeWiring, given: dict[str, Any], again: frozenset[NodeName] | None
+) -> "Selected":
+    from localpuppet.orchestrator.rollout.selecting import one_group
+
+    query, roles, nodes = given["query"], given["roles"], given["nodes"]
+    if given["source"] is not None or given["instances"]:
+        raise click.UsageError("--order none does not go with --site and --instance")
+    if query is None and not roles and not nodes and again is None:
+        raise click.UsageError("--order none needs --query, --role or --nodes")
+    found = [] if again is None else [again]
     if query is not None:
-        answer = frozenset(_answer(node, query))
-        found = answer if found is None else found & answer
+        found.append(answer(node, query))
+    if roles:
+        found.append(with_roles(node, roles))
     if nodes:
-        named = frozenset(names_in(nodes))
-        found = named if found is None else found & named
-    return found or frozenset()
-
-
-def _answer(node: NodeWiring, query: str) -> "list[NodeName]":
-    from localpuppet.inventory.query.functions import Question
-    from localpuppet.inventory.reading import CouldNotAsk
-    from localpuppet.wiring.inventory import InventoryWiring
-    from localpuppet.wiring.run_async import run
-
-    calls = InventoryWiring(node).calls(render.Silent().note)
-    found = run(calls.ask(Question.of("query", [query])))
-    if isinstance(found, CouldNotAsk):
-        raise UnavailableError(f"could not be asked: {found.reason}", where="inventory")
-    return [NodeName.parse(name) for name in found.answer.names]
+        found.append(frozenset(names_in(nodes)))
+    title = f"the answer to {query}" if query else f"role {', '.join(roles)}" if roles else ""
+    return one_group(frozenset.intersection(*found), title=title or "nodes without an order")

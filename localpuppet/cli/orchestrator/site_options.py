@@ -1,7 +1,7 @@
 """The options of verbs that take a site: which one, and what of it."""
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,41 +13,43 @@ from localpuppet.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.orchestrator.plan import Plan
 
-Decorator = Callable[[Any], Any]
+_OPTIONS = (
+    click.option(
+        "--site",
+        "source",
+        metavar="FILE",
+        help="The site: a file of ours, or Puppet's environment graph (JSON); "
+        "'-' for standard input.  [default: the inventory]",
+    ),
+    click.option(
+        "--instance",
+        "instances",
+        multiple=True,
+        metavar="NAME",
+        help="Only this application instance; again for more.",
+    ),
+    click.option(
+        "--nodes",
+        multiple=True,
+        metavar="NODE,…",
+        help="Only these nodes; what others produce is taken as it stands.",
+    ),
+    click.option(
+        "--role",
+        "roles",
+        multiple=True,
+        metavar="ROLE",
+        help="Only nodes of the inventory that have this role; again for more.",
+    ),
+    click.option("--query", metavar="QUERY", help="Only nodes that this finds in the inventory."),
+)
 
 
-def site_options(*, required: bool) -> Decorator:
-    """Return the options `--site`, `--instance` and `--nodes`."""
-    options = (
-        click.option(
-            "--site",
-            "source",
-            required=required,
-            metavar="FILE",
-            help="The site: a file of ours, or Puppet's environment graph (JSON); "
-            "'-' for standard input.",
-        ),
-        click.option(
-            "--instance",
-            "instances",
-            multiple=True,
-            metavar="NAME",
-            help="Only this application instance; again for more.",
-        ),
-        click.option(
-            "--nodes",
-            multiple=True,
-            metavar="NODE,…",
-            help="Only these nodes; what others produce is taken as it stands.",
-        ),
-    )
-
-    def decorate(command: Any) -> Any:  # noqa: ANN401
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+def site_options(command: Any) -> Any:  # noqa: ANN401
+    """Add the options that say which site, and what of it."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
 
 def names_in(nodes: Sequence[str]) -> tuple[NodeName, ...]:
@@ -60,18 +62,30 @@ def names_in(nodes: Sequence[str]) -> tuple[NodeName, ...]:
     return tuple(NodeName.parse(name) for name in dict.fromkeys(words))
 
 
-def read_plan(
-    node: NodeWiring, source: str, instances: Sequence[str], nodes: Sequence[str]
-) -> "Plan":
-    """Return the plan of a site, narrowed by the options.
+def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
+    """Return the plan of a site, or of the inventory, narrowed by the options.
+
+    Args:
+        node: The parts of the node.
+        given: The options.
 
     Raises:
         InvalidInputError: The site is refused, has no order, or the selection matches no node.
+        UnavailableError: The inventory could not be asked.
     """
     from localpuppet.orchestrator.plan import Selection, make_plan
     from localpuppet.orchestrator.site_file import place, read_site
 
-    selection = Selection(instances=tuple(dict.fromkeys(instances)), nodes=names_in(nodes))
+    source, instances, named = given["source"], given["instances"], names_in(given["nodes"])
+    if source is None:
+        from localpuppet.cli.orchestrator.inventory_site import inventory_plan
+
+        return inventory_plan(
+            node, instances=instances, named=named, roles=given["roles"], query=given["query"]
+        )
+    if given["roles"] or given["query"] is not None:
+        raise click.UsageError("--role and --query are for the inventory, without --site")
+    selection = Selection(instances=tuple(dict.fromkeys(instances)), nodes=named)
     return make_plan(read_site(source, node.documents), selection, where=place(source))
 
 

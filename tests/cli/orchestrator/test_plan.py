@@ -104,7 +104,7 @@ def test_a_site_comes_by_standard_input_too(node: Node) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Missing option '--site'"),
+        (["--site", LAMP, "--role", "web"], "--role and --query are for the inventory"),
         (["--site", "/nowhere.json"], "/nowhere.json: cannot be read"),
         (["--site", "https://me:pw@puppet:8140/x"], "https://puppet:8140/x: is not a file (fetch"),
         (["--site", LAMP, "--instance", "Lamp[app9]"], "unknown application instance 'Lamp[app9]'"),

@@ -26,9 +26,9 @@ SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "say --site FILE, or --order none with --query or --nodes"),
-        (["--order", "none"], "--order none needs --query or --nodes"),
-        (["--site", "@SITE@", "--query", "x"], "--query goes with --order none"),
+        ([], "the selection matches no node"),
+        (["--order", "none"], "--order none needs --query, --role or --nodes"),
+        (["--site", "@SITE@", "--query", "x"], "are for the inventory, without --site"),
         (["--site", "@SITE@", "--window", "2", "--batch", "3"], "do not go together"),
         (["--site", "@SITE@", "--check", "probe"], "--check: is neither an http or https URL"),
         (["--site", "@SITE@", "--check", "http://a/", "--noop"], "where nothing changes"),

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-require 'json'
 require_relative 'agent'
+require_relative 'noted'
 require_relative 'sent'
 
 module PuppetX
@@ -31,14 +31,10 @@ module PuppetX
         log.notice(Program.line("kicks #{sent.join(', ')}") + (answer['held'] ? ' after this run' : ''))
       end
 
-      # Write down for the supervisor what this catalog kicks; without one nobody reads it.
+      # Write down what this catalog kicks.
       # @param kick [Hash] `roles` and `query`
       def self.note(kick)
-        return unless Agent.run
-
-        File.open(File.join(Puppet[:publicdir], FILE), 'a', 0o600) { |file| file.puts(JSON.generate(kick)) }
-      rescue SystemCallError => e
-        Puppet.warning("the inventory does not hear of a kick: #{e.class.new.message}")
+        Noted.note(FILE, 'a kick', kick)
       end
 
       # @param title [String] the title of a Notify
