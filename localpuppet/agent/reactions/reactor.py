@@ -29,7 +29,6 @@ from localpuppet.formats.names import NodeName
 from localpuppet.machine.ports import Clock, LineKind, Log
 from localpuppet.triggers.change import Change
 
-# Seconds before it is tried again when the disk refused, or nothing could be asked.
 AGAIN = 30.0
 
 
@@ -61,6 +60,7 @@ class Reactor:
         clock: Time.
         log: What it says.
         new_id: Makes a UUID.
+        again: Seconds before it is tried again when the disk refused, or nothing could be asked.
     """
 
     def __init__(
@@ -71,12 +71,14 @@ class Reactor:
         clock: Clock,
         log: Log,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        again: float = AGAIN,
     ) -> None:
         self._world = world
         self._memory = memory
         self._clock = clock
         self._log = log
         self._new_id = new_id
+        self._again = again
         self._sources = {source.name: source for source in world.sources}
         self._state: State | None = None
         self._said = ""
@@ -115,14 +117,14 @@ class Reactor:
             if news:
                 pace.changed(begun)
             if busy or pace.wait(begun) > 0:
-                return AGAIN if busy else pace.wait(begun)
+                return self._again if busy else pace.wait(begun)
             seen = await asyncio.to_thread(self.look)
             pace.looked(begun=begun, ended=self._clock.monotonic())
             # A run may have begun meanwhile: then it is looked again when it is over.
             wait = 0.0 if self.catch_up()[1] else self.act(seen)
         except LocalpuppetError as error:
             self._say_once(f"no reactions for now: {error}")
-            return AGAIN
+            return self._again
         now = self._clock.monotonic()
         if wait is not None:
             pace.look_at(now + wait)
