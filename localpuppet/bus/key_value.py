@@ -8,7 +8,8 @@ neither looks like "there is nothing".
 
 Invariants that every adapter keeps:
 
-- A revision is a positive integer that grows with every write to the store, whatever the key.
+- A revision is a positive integer of 63 bits that grows with every write to the store, whatever the
+  key. A server, or a forger, that tells of a larger one is not believed.
 - `ttl` promises "gone no earlier than": a value is there for at least so many seconds, and
   disappears for readers some time after. No watcher takes an expiry for a write.
 - A write that returned survives the server's clean restart, and its kill -9.
@@ -24,11 +25,24 @@ from localpuppet.errors import InvalidInputError, UnavailableError
 
 MAX_KEY = 512
 MAX_VALUE = 512 * 1024
+MAX_REVISION = 2**63 - 1
 MAX_VALUE_TTL = 10 * 365 * 86400.0
 # What a listing that is taken whole may hold, keys and values, and a part of one that is not.
 MAX_LISTING = 64 * 1024 * 1024
 PART = 1024 * 1024
 _KEY = re.compile(r"(?:/[A-Za-z0-9_@=+:-][A-Za-z0-9_.@=+:-]*)+")
+
+
+def parse_revision(number: int | str) -> int:
+    """Return a revision that somebody else told of; 0 for none.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    found = int(number)
+    if not 0 <= found <= MAX_REVISION:
+        raise ValueError("not a revision")
+    return found
 
 
 class RefusedError(UnavailableError):

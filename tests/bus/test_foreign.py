@@ -10,7 +10,7 @@ from localpuppet.bus.etcd import messages
 from localpuppet.bus.etcd.connection import EtcdConnection
 from localpuppet.bus.etcd.protobuf import encode
 from localpuppet.bus.etcd.store import open_etcd
-from localpuppet.bus.key_value import MAX_VALUE, KeyValue
+from localpuppet.bus.key_value import MAX_REVISION, MAX_VALUE, KeyValue, Put
 from localpuppet.bus.nats.store import open_nats
 from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at
@@ -37,6 +37,10 @@ FOREIGN: dict[str, tuple[bytes, ...]] = {
     "a reason that is no text": (b"lp.a.!", b"NATS/1.0 503 \xff\xff\r\n\r\n"),
     "the status of an empty batch": (b"lp.a.!", b"NATS/1.0 404 No Messages\r\n\r\n"),
     "the status of an error": (b"lp.a.!", b"NATS/1.0\r\nStatus: 500\r\n\r\n"),
+    "a sequence of 64 bits, as if the server had repeated it": (
+        b"lp-live.a.good",
+        b"NATS/1.0\r\nNats-Sequence: 9223372036854775808\r\nNats-Subject: lp.a.good\r\n\r\n",
+    ),
     "sequence and subject of another": (
         b"lp.a.!",
         b"NATS/1.0\r\nNats-Sequence: 1\r\nNats-Subject: lp.a.good\r\n\r\n",
@@ -85,6 +89,8 @@ async def check(store: KeyValue, follower: Follower) -> None:
     ]
     found = await store.get("/a/good")
     assert found is not None and found.value == b"2"
+    told = [one.entry.revision for one in follower.changes if isinstance(one, Put)]
+    assert all(revision <= MAX_REVISION for revision in told)
 
 
 @pytest.mark.parametrize("what", FOREIGN)

@@ -7,7 +7,7 @@ travel. Unknown fields are passed over; a message that is none raises ValueError
 from dataclasses import dataclass
 
 from localpuppet.bus.etcd.protobuf import Fields, blob, blobs, decode, encode, number
-from localpuppet.bus.key_value import Entry
+from localpuppet.bus.key_value import Entry, parse_revision
 
 RANGE = "/etcdserverpb.KV/Range"
 PUT = "/etcdserverpb.KV/Put"
@@ -106,7 +106,7 @@ def read_page(data: bytes, *, limit: int) -> Page:
     return Page(
         entries=tuple(_entry(one) for one in entries),
         more=bool(number(fields, 3)),
-        revision=number(header, 3),
+        revision=parse_revision(number(header, 3)),
         cluster=number(header, 1),
     )
 
@@ -118,7 +118,7 @@ def put_request(key: str, value: bytes, lease: int) -> bytes:
 
 def read_revision(data: bytes) -> int:
     """Read the store's revision from the header of any response."""
-    return number(decode(blob(decode(data), 1)), 3)
+    return parse_revision(number(decode(blob(decode(data), 1)), 3))
 
 
 def put_if_request(key: str, value: bytes, lease: int, revision: int) -> bytes:
@@ -208,5 +208,5 @@ def _entry(data: bytes) -> Entry:
         # Others may have written any bytes, and what comes after them is asked for by this key.
         key=blob(fields, 1).decode("utf-8", "surrogateescape"),
         value=blob(fields, 5),
-        revision=number(fields, 3),
+        revision=parse_revision(number(fields, 3)),
     )

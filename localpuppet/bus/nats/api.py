@@ -7,8 +7,9 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
+from localpuppet.bus.key_value import MAX_REVISION, parse_revision
 from localpuppet.bus.nats.connection import NatsConnection
-from localpuppet.bus.nats.link import Msg
+from localpuppet.bus.nats.link import Msg, NatsError
 from localpuppet.bus.nats.message import server_version
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import one_line
@@ -71,6 +72,10 @@ class JetStream:
         subject = f"{self._connection.api}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         link = await self._connection.link()
         async for message in link.batches(subject, body, size=size):
+            try:
+                parse_revision(message.metadata.sequence.stream)
+            except (ValueError, NatsError) as error:
+                raise self._connection.problem("does not answer as JetStream does") from error
             yield message
 
     def result(self, answer: Msg, accept: tuple[int, ...]) -> dict[str, Any] | None:
@@ -113,6 +118,6 @@ def _read(data: bytes) -> dict[str, Any]:
         raw.get("num_pending", 0),
         raw.get("state", {}).get("last_seq", 0),
     )
-    if not all(type(number) is int for number in numbers):
+    if not all(type(number) is int and 0 <= number <= MAX_REVISION for number in numbers):
         raise ValueError("a number that is none")
     return raw

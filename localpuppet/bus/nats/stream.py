@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 
 from localpuppet.bus.backoff import Backoff
 from localpuppet.bus.deadline import end_of_step, in_time
-from localpuppet.bus.key_value import is_key, is_ours
+from localpuppet.bus.key_value import is_key, is_ours, parse_revision
 from localpuppet.bus.nats import stream_config
 from localpuppet.bus.nats.api import BATCH, CAREFUL, JetStream
 from localpuppet.bus.nats.connection import NatsConnection
@@ -165,7 +165,9 @@ class NatsStream:
             raise self.connection.problem(f"cannot be read: {said}")
         try:
             stored = seconds(headers["Nats-Time-Stamp"])
-            return unpacked(key, answer.data, revision=int(headers["Nats-Sequence"]), stored=stored)
+            return unpacked(
+                key, answer.data, revision=parse_revision(headers["Nats-Sequence"]), stored=stored
+            )
         except (KeyError, ValueError) as error:
             raise self.connection.problem("does not answer as NATS does") from error
 
@@ -352,7 +354,7 @@ class NatsStream:
         """Read a message that the server repeated; what is none raises ValueError."""
         headers = message.headers or {}
         try:
-            subject, revision = headers["Nats-Subject"], int(headers["Nats-Sequence"])
+            subject, revision = headers["Nats-Subject"], parse_revision(headers["Nats-Sequence"])
         except KeyError as error:
             raise ValueError("no message of the stream") from error
         # It has just been stored: whatever its ttl is, it has not expired.

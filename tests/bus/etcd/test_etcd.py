@@ -233,6 +233,12 @@ def test_the_wire_format_comes_back(number: int, blob: bytes) -> None:
     assert protobuf.blob(fields, 64) == blob
 
 
+def test_a_revision_below_nothing_is_not_believed() -> None:
+    header = protobuf.encode((1, protobuf.encode((3, -1))))
+    with pytest.raises(ValueError, match="not a revision"):
+        messages.read_revision(header)
+
+
 @given(st.binary(max_size=60))
 def test_rubbish_is_refused_or_read_and_nothing_else(data: bytes) -> None:
     try:
