@@ -87,7 +87,9 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
         }
     ]
     for verb in ("why", "report"):
-        assert f"1 resource of {a.name}" in b.run(verb).out
+        told = b.run(verb).out
+        assert f"1 resource of {a.name}" in told
+        assert "    guarded, does not count of them: path\n" in told
     assert b.run("exports", "--policy").out == ""
 
     a.node.app("notify { 'nothing to offer': }")

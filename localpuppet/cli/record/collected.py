@@ -10,6 +10,8 @@ from localpuppet.formats.text import one_line
 from localpuppet.formats.times import show_duration
 
 SHOWN = 5
+# Tags are for collectors, which have heard them.
+HEARD = "tag"
 
 
 def lines(collected: Sequence[Collected], exported: int) -> str:
@@ -36,6 +38,10 @@ def collectors(collected: Sequence[Collected]) -> list[str]:
     for one in collected:
         shown.append(f"  {one_line(one.text)}")
         shown.append(render.hanging("    ", _answer(one)))
+        dropped = sorted({name for got in one.resources for name in got.dropped} - {HEARD})
+        if dropped:
+            said = f"guarded, does not count of them: {', '.join(dropped)}"
+            shown.append(render.hanging("    ", said))
         shown += [
             render.hanging("    ", f"left out: {one_line(left.ref)} of {left.node}: {left.reason}")
             for left in one.left_out[:SHOWN]
