@@ -46,6 +46,7 @@ GUARDED = (
     "provider",
     "source",
     "command",
+    "command_line",
     "onlyif",
     "unless",
     "refresh",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.errors import InvalidInputError, StateError, UnavailableError
 from localpuppet.exports.choosing import Choice, choose
 from localpuppet.exports.policy import DEFAULT, CollectPolicy
 from localpuppet.exports.recording import Collected, answered
@@ -61,9 +61,6 @@ class Collecting:
 
         Args:
             before: The collectors, as the run's record has them.
-
-        Raises:
-            StateError: What is held cannot be read.
         """
         return [self._again(one) for one in before]
 
@@ -71,7 +68,7 @@ class Collecting:
         asked = Collected(type=before.type, filter=before.filter, at=before.at)
         try:
             return answered(asked, self.collect(asked.type, Search.parse(asked.filter)))
-        except (InvalidInputError, UnavailableError) as error:
+        except (InvalidInputError, StateError, UnavailableError) as error:
             return replace(asked, reason=one_line(str(error)))
 
     def warnings(self, choice: Choice) -> list[str]:

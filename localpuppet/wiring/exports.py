@@ -113,7 +113,7 @@ class ExportsWiring:
 
         Raises:
             InvalidInputError: The policy is refused.
-            StateError: The record is damaged, or what is held of other nodes.
+            StateError: The record is damaged.
         """
         from localpuppet.exports.recording import read_collected
 

@@ -162,6 +162,7 @@ def test_a_guarded_parameter_may_hold_anything_for_it_does_not_count() -> None:
         ("Service", "start"),
         ("Package", "install_options"),
         ("Exec", "environment"),
+        ("Nagios_command", "command_line"),
     ],
 )
 def test_guarded_resources_run_no_program_of_their_exporter(kind: str, name: str) -> None:
