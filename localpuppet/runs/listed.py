@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 from localpuppet.errors import StateError
 from localpuppet.formats.json_file import read_json
-from localpuppet.machine.files import write_json
+from localpuppet.formats.json_text import compact
+from localpuppet.machine.files import write_durably
 
 SCHEMA = 1
 
@@ -59,4 +60,6 @@ def write_listed(path: Path, name: str, listed: Sequence[Notable]) -> None:
     Raises:
         StateError: The disk refused.
     """
-    write_json(path, {"schema": SCHEMA, name: [one.to_dict() for one in listed]})
+    # In one line: of ten thousand nodes each is another line, and written ten times as slowly.
+    text = compact({"schema": SCHEMA, name: [one.to_dict() for one in listed]})
+    write_durably(path, f"{text}\n".encode())

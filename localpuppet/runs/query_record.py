@@ -6,10 +6,12 @@ what questions mean.
 - A question that is asked again in the same run stands there once, with its newest answer.
 - A question without an answer stands there, too, with the reason: the catalog did not compile.
 - An answer does not count as given before it is on the disk.
+- What was told of which node only explains a later change: of `MAX_PARTS` nodes in all answers
+  together it is kept, and nothing of those of further answers.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from localpuppet.errors import InvalidInputError, StateError
@@ -18,6 +20,7 @@ from localpuppet.runs.listed import read_listed, write_listed
 from localpuppet.runs.records import RunDirectory
 
 MAX_QUERIES = 256
+MAX_PARTS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +78,12 @@ class RecordedQuery:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        raw = asdict(self)
-        return {**raw, "arguments": list(self.arguments), "names": list(self.names)}
+        return {
+            **{key: getattr(self, key) for key in ("function", "text", "at", "digest", "reason")},
+            **{key: getattr(self, key) for key in ("revision", "age", "parts")},
+            "arguments": list(self.arguments),
+            "names": list(self.names),
+        }
 
 
 def read_queries(run: RunDirectory) -> list[RecordedQuery]:
@@ -102,4 +109,6 @@ def note_query(run: RunDirectory, query: RecordedQuery) -> None:
             where=query.text[:80],
             hint="ask once for all nodes, and choose among them in Puppet",
         )
+    if sum(len(one.parts) for one in (*before, query)) > MAX_PARTS:
+        query = replace(query, parts={})
     write_listed(run.queries, "queries", [*before, query])

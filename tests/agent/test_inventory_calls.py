@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,13 @@ from localpuppet.formats.json_text import members
 from localpuppet.formats.names import RunId
 from localpuppet.formats.values import Json
 from localpuppet.inventory.reading import InventoryReader
-from localpuppet.runs.query_record import MAX_QUERIES, RecordedQuery, note_query, read_queries
+from localpuppet.runs.query_record import (
+    MAX_PARTS,
+    MAX_QUERIES,
+    RecordedQuery,
+    note_query,
+    read_queries,
+)
 from localpuppet.runs.records import Records, RunDirectory
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeProcesses
@@ -168,6 +175,18 @@ def test_a_run_asks_so_many_questions_at_the_most(rig: Rig) -> None:
     note_query(run, query(0))
     with pytest.raises(InvalidInputError, match="more than 256 different queries"):
         note_query(run, query(MAX_QUERIES))
+
+
+def test_what_explains_answers_is_kept_of_so_many_nodes(rig: Rig) -> None:
+    run = rig.begin(FIRST)
+    half = {f"n{number}.example.com": {"": "1f3a"} for number in range(MAX_PARTS // 2)}
+    for number in range(3):
+        query = RecordedQuery(
+            function="query_nodes", arguments=(number,), text="q", at="t", parts=half
+        )
+        note_query(run, replace(query, names=tuple(half)))
+    assert [len(one.parts) for one in read_queries(run)] == [len(half), len(half), 0]
+    assert {one.names for one in read_queries(run)} == {tuple(half)}
 
 
 def test_a_damaged_record_is_said_to_be_damaged(rig: Rig) -> None:
