@@ -70,6 +70,7 @@ class ExportsReader(Protocol):
             kind: Of this type; `None` for any.
 
         Raises:
+            UnavailableError: What a node exports was never read from the bus.
             StateError: It cannot be read.
         """
         ...
@@ -82,6 +83,7 @@ class ExportsReader(Protocol):
             kind: Only of this type; `None` for all.
 
         Raises:
+            UnavailableError: What the node exports was never read from the bus.
             StateError: It cannot be read.
         """
         ...
