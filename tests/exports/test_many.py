@@ -1,22 +1,28 @@
-"""5,000 resources of one node, from a real Puppet to a real Puppet."""
+"""5,000 resources of one node, from a real Puppet to a real Puppet that takes a part of them."""
 
-from tests.exports.test_runs import applied, exports, recorded
+from tests.exports.test_runs import applied, recorded
 from tests.rigs.fleet import Fleet
 
 MANY = 5000
+TAKEN = 1000
+EXPORTING = f"""
+Integer[1, {MANY}].each |$n| {{
+  $tag = $n ? {{ Integer[1, {TAKEN}] => 'first', default => 'other' }}
+  @@app::known {{ "k${{n}}": port => $n, tag => $tag }}
+}}
+"""
 
 
 def test_thousands_of_resources_of_one_node(fleet: Fleet) -> None:
     a, b = fleet.add("a", "b", puppet=True)
-    a.node.app(f"Integer[1, {MANY}].each |$n| {{ @@schedule {{ \"s${{n}}\": tag => 'all' }} }}")
+    for member, code in ((a, EXPORTING), (b, "App::Known <<| tag == 'first' |>> { on => 'b' }")):
+        member.node.app(code)
+        known = "define app::known(Integer $port, $on = undef) { }"
+        member.node.write("modules/app/trunk/app/manifests/known.pp", known)
+    b.node.write("policies/collect.policy", f"{a.name}\tApp::Known\tk*\n")
     applied(a)
-    assert len(exports(b)) == MANY
-    # A schedule is only declared: what takes the time is ours, and the compiler's.
-    b.node.app("Schedule <<| tag == 'all' |>> { period => hourly }")
-    b.node.write("policies/collect.policy", f"{a.name}\tSchedule\ts*\n")
+    assert len(recorded(a, "exports.json")["resources"]) == MANY
     applied(b)
     (collected,) = recorded(b, "collected.json")["collectors"]
-    assert len(collected["resources"]) == MANY
-    assert {tuple(one["dropped"]) for one in collected["resources"]} == {("tag",)}
-    catalog = (b.node.state / "runs" / b.node.runs()[-1] / "report.json").read_text()
-    assert catalog.count('"resource_type":"Schedule"') >= MANY
+    refs = {one["ref"] for one in collected["resources"]}
+    assert refs == {f"App::Known[k{number}]" for number in range(1, TAKEN + 1)}
