@@ -16,6 +16,7 @@ Examples:
   localpuppet web                        prints a link, good once
   localpuppet web --open                 and opens it
   localpuppet web --listen 127.0.0.1:0   a port that is free
+  localpuppet web --actions              and nodes can be asked to do something
   ssh -L 8141:127.0.0.1:8141 HOST        another machine's page
 
 Needs 'localpuppet[web]'. docs/web.md shows the page.
@@ -28,12 +29,18 @@ Needs 'localpuppet[web]'. docs/web.md shows the page.
     show_default=True,
     help="An address of this machine's loopback, and a port.",
 )
+@click.option(
+    "--actions",
+    is_flag=True,
+    help="Have nodes do something from the page, in your name: trigger, noop run, hold, enable.",
+)
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.pass_obj
-def web_command(node: NodeWiring, listen: str, opens: bool) -> None:
+def web_command(node: NodeWiring, listen: str, actions: bool, opens: bool) -> None:
     """Show the fleet in a browser, live, until ^C: nodes, runs, holds, facts, who kicks whom.
 
-    The page only shows. It hears of the fleet as 'localpuppet nodes --watch' does, and remembers
+    The page only shows, unless --actions is given: then nodes are asked in your name, and their
+    policies decide. It hears of the fleet as 'localpuppet nodes --watch' does, and remembers
     ends of runs for 90 days; while the bus is away it says as of when it knows.
     """
     from localpuppet.agent.log import AgentLog
@@ -50,4 +57,4 @@ def web_command(node: NodeWiring, listen: str, opens: bool) -> None:
             if opens and not open_(link):
                 render.say("# no browser was found: open the link by hand", err=True)
 
-        run(serve_page(fleet, log, listen, opened))
+        run(serve_page(fleet, log, listen, opened, actions=actions))

@@ -1,11 +1,11 @@
-"""The page: the fleet in a browser, to look at.
+"""The page: the fleet in a browser, to look at, and to have nodes do something.
 
 It is given ports and plain values, as the agent is, and does not know where settings are from.
 Templates and what browsers load stand in `templates/` and `static/`.
 
-decides: `doors`, `ended`, `facts_tree`, `kinds`, `problems`, `report`, `row`.
-acts: `app`, `asking`, `feeding`, `fleet`, `listing`, `live`, `pages`, `pictures`, `rollouts`,
-    `sessions`, `showing`, `together`.
+decides: `deeds`, `doors`, `ended`, `facts_tree`, `kinds`, `problems`, `report`, `row`.
+acts: `acting`, `app`, `asking`, `feeding`, `fleet`, `listing`, `live`, `pages`, `pictures`,
+    `rollouts`, `sessions`, `showing`, `together`.
 touches the world: `memory`, `serving`.
 inner rooms: `lists`.
 """

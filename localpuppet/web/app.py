@@ -34,11 +34,15 @@ def application(parts: Parts) -> ASGIApp:
         return pages.missing()
 
     node = "/nodes/{node}"
+    acts = []
+    if pages.acting is not None:
+        acts.append(Route(f"{node}/do/{{action}}", pages.acting.view, methods=["GET", "POST"]))
     shown = Starlette(
         routes=[
             Route("/", pages.overview),
             Route(node, pages.node),
             Route(node + "/runs/{run}", pages.run),
+            *acts,
             Route("/rollouts/{rollout}.json", pages.rollout_file),
             Route("/rollouts/{rollout}", pages.rollout),
             Route("/find", pages.find),

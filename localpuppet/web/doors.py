@@ -5,28 +5,34 @@ Owns: the order of these questions, and the headers of every answer. Refuses to 
 Invariants:
 
 - Nothing but the style sheet, the script and the door itself is told to who has no session.
+- Something is done only for a POST to an address of `ACT`, and only with our own Origin.
 - A name that leads here is not enough (DNS rebinding): the Host must be the one that we listen on.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 
-from localpuppet.web.sessions import Sessions
+from localpuppet.web.sessions import Sessions, Tokens
 
 METHODS = ("GET", "HEAD")
+ACT = re.compile(r"/nodes/[^/]+/do/[a-z]+")
 ENTER = "/enter"
 STATIC = "/static/"
 # Requests a second, and at once: of those with a session together, and of all others.
 RATE, BURST = 500.0, 1000.0
 STRANGERS_RATE, STRANGERS_BURST = 10.0, 60.0
+# Things that are done: fewer than the log has lines of a kind.
+DEEDS_RATE, DEEDS_BURST = 1.0, 20.0
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src"
     " 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
+    # Not "no-referrer": a form's Origin would be "null" then.
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
@@ -49,7 +55,7 @@ class Refusal:
     hint: str
 
 
-_METHOD = Refusal(code=405, what="This page only shows.", hint="Use GET.")
+_METHOD = Refusal(code=405, what="Nothing can be done here.", hint="Use GET.")
 _HOST = Refusal(
     code=403,
     what="The request names another host than the one that this page listens on.",
@@ -103,16 +109,26 @@ class Doors:
         port: The port.
         sessions: Who may look.
         monotonic: Seconds that only go forward.
+        acts: Whether something can be done here.
     """
 
     def __init__(
-        self, address: str, port: int, sessions: Sessions, monotonic: Callable[[], float]
+        self,
+        address: str,
+        port: int,
+        sessions: Sessions,
+        monotonic: Callable[[], float],
+        *,
+        acts: bool = False,
     ) -> None:
         shown = f"[{address}]" if ":" in address else address
         self.hosts = (f"{shown}:{port}", f"localhost:{port}")
         # Cookies of all ports of a host are in one jar.
         self.cookie = f"localpuppet_{port}"
         self.sessions = sessions
+        self.tokens = Tokens(monotonic)
+        self._acts = acts
+        self._deeds = Bucket(DEEDS_RATE, DEEDS_BURST, monotonic)
         self._known = Bucket(RATE, BURST, monotonic)
         self._strangers = Bucket(STRANGERS_RATE, STRANGERS_BURST, monotonic)
 
@@ -141,7 +157,12 @@ class Doors:
         cross = headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
         if cross and headers.get("sec-fetch-mode") != "navigate":
             return _ORIGIN
-        if method not in METHODS:
+        if method == "POST" and self._acts and ACT.fullmatch(path):
+            if origin is None:
+                return _ORIGIN
+            if known and not self._deeds.take():
+                return _RATE
+        elif method not in METHODS:
             return _METHOD
         if known or path == ENTER or path.startswith(STATIC):
             return None

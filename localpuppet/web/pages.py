@@ -18,12 +18,13 @@ from starlette.responses import (
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import NodeName, RolloutId, RunId
-from localpuppet.machine.ports import Clock
+from localpuppet.machine.ports import Clock, Log
 from localpuppet.orchestrator.roles.drawing import draw
 from localpuppet.orchestrator.roles.links import Links
 from localpuppet.orchestrator.roles.relations import relations
 from localpuppet.orchestrator.rollout.report import Report as RolloutReport
 from localpuppet.releases.staged import Staged
+from localpuppet.web.acting import Acting, Actor
 from localpuppet.web.asking import Inventory, Reports
 from localpuppet.web.doors import Doors, Refusal
 from localpuppet.web.ended import HOUR, HOURS, Ended, strip
@@ -67,6 +68,8 @@ class Parts:
         live: Tells of changes.
         doors: Who may look.
         clock: Time.
+        log: Gets a line for each thing that is done.
+        actor: Has nodes do something; `None` where the page only shows.
     """
 
     fleet: Fleet
@@ -78,6 +81,8 @@ class Parts:
     live: Live
     doors: Doors
     clock: Clock
+    log: Log
+    actor: Actor | None = None
 
 
 class Pages:
@@ -89,7 +94,13 @@ class Pages:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._showing = Showing(parts.fleet, parts.clock)
+        me = "" if parts.actor is None else parts.actor.name
+        self._showing = Showing(parts.fleet, parts.clock, me)
+        self.acting = None
+        if parts.actor is not None:
+            self.acting = Acting(
+                parts.actor, parts.fleet, parts.doors, showing=self._showing, log=parts.log
+            )
         self._together = Together(parts.fleet, parts.clock)
         kept = Kept(
             fleet=parts.fleet,

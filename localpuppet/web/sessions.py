@@ -2,7 +2,8 @@
 
 Owns: how long each lives, and how many there are. Refuses to know: HTTP.
 
-Invariants: no secret is kept, only its SHA-256; a link is used up by its first use, right or late.
+Invariants: no secret is kept, only its SHA-256; a link is used up by its first use, right or late;
+a token is good once, for what it was given for.
 """
 
 import hashlib
@@ -13,6 +14,8 @@ LINK_LIFE = 600.0
 SESSION_LIFE = 12 * 3600.0
 # The oldest is forgotten for a new one.
 MAX_SESSIONS = 32
+TOKEN_LIFE = 600.0
+MAX_TOKENS = 256
 BYTES = 32
 
 
@@ -53,6 +56,35 @@ class Sessions:
         """Return whether a cookie is one of ours, and its time is not over."""
         # By its digest: how long the look-up takes says nothing of the cookie.
         return self._ends.get(_digest(cookie), 0.0) > self._monotonic()
+
+
+class Tokens:
+    """Tokens that a page of ours gives for one thing to be done.
+
+    Args:
+        monotonic: Seconds that only go forward.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._given: dict[bytes, float] = {}
+
+    def give(self, subject: str) -> str:
+        """Return a new token.
+
+        Args:
+            subject: What it is for: the session, and what is to be done.
+        """
+        while len(self._given) >= MAX_TOKENS:
+            del self._given[next(iter(self._given))]
+        token = secrets.token_urlsafe(BYTES)
+        self._given[_digest(f"{token} {subject}")] = self._monotonic() + TOKEN_LIFE
+        return token
+
+    def take(self, token: str, subject: str) -> bool:
+        """Return whether a token is good for something; it is not any more then."""
+        ends = self._given.pop(_digest(f"{token} {subject}"), 0.0)
+        return ends > self._monotonic()
 
 
 def _digest(secret: str) -> bytes:

@@ -19,6 +19,7 @@ from localpuppet import __version__
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import show_duration
 from localpuppet.machine.ports import Clock
+from localpuppet.web.deeds import Action
 from localpuppet.web.fleet import Fleet
 
 HERE = Path(__file__).parent
@@ -33,9 +34,10 @@ class Showing:
     Args:
         fleet: Says when the bus last answered.
         clock: Time.
+        me: In whose name nodes are asked to do something; empty where the page only shows.
     """
 
-    def __init__(self, fleet: Fleet, clock: Clock) -> None:
+    def __init__(self, fleet: Fleet, clock: Clock, me: str = "") -> None:
         self._fleet = fleet
         self._clock = clock
         self._templates = Environment(
@@ -48,7 +50,7 @@ class Showing:
             finalize=_line,
         )
         self._templates.filters.update(when=self._when, ago=self._ago, duration=show_duration)
-        self._templates.globals["version"] = __version__
+        self._templates.globals.update(version=__version__, acts_as=me, actions=tuple(Action))
 
     def page(self, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
         """Return a page.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from localpuppet.formats.names import NodeName, RunId
     from localpuppet.formats.values import Json
     from localpuppet.machine.ports import Log
+    from localpuppet.web.rollouts import Rollouts
 
     Store = Callable[[], Awaitable[KeyValue]]
 
@@ -25,7 +26,12 @@ LIBRARIES = ("jinja2", "starlette", "uvicorn")
 
 
 async def serve_page(
-    fleet: FleetWiring, log: "Log", listen: str, opened: Callable[[str, str], None]
+    fleet: FleetWiring,
+    log: "Log",
+    listen: str,
+    opened: Callable[[str, str], None],
+    *,
+    actions: bool = False,
 ) -> None:
     """Serve the page until a signal ends it.
 
@@ -34,13 +40,13 @@ async def serve_page(
         log: What is said.
         listen: Where: an address of loopback and a port.
         opened: Called with the page's address, and with the link that is good once.
+        actions: Whether nodes can be asked to do something, in the signer's name.
 
     Raises:
         InvalidInputError: The extra `web` is not installed, or the address is refused.
         StateError: The port is taken, or the memory cannot be read.
     """
     check_libraries()
-    from localpuppet.orchestrator.rollout.journal import Journals
     from localpuppet.releases.staged_records import StagedRecords
     from localpuppet.web.app import application
     from localpuppet.web.asking import Inventory, Reports
@@ -50,9 +56,9 @@ async def serve_page(
     from localpuppet.web.live import Live
     from localpuppet.web.memory import FILE, Memory
     from localpuppet.web.pages import Parts
-    from localpuppet.web.rollouts import Rollouts
     from localpuppet.web.serving import Place, bound, serve
     from localpuppet.web.sessions import Sessions
+    from localpuppet.wiring.web_actions import SigningActor
 
     node = fleet.node
     clock = node.clock
@@ -78,13 +84,12 @@ async def serve_page(
         agent_is_there=inventory.agent_is_there,
         log=log,
     )
-    rollouts = Rollouts(Journals(node.settings.state / "rollouts"))
+    rollouts = _rollouts(node)
     leave = asyncio.Event()
     feeding = Feeding(rows, memory, feed)
     with bound(place) as listening:
-        doors = Doors(
-            place.address, listening.getsockname()[1], Sessions(clock.monotonic), clock.monotonic
-        )
+        port, sessions = listening.getsockname()[1], Sessions(clock.monotonic)
+        doors = Doors(place.address, port, sessions, clock.monotonic, acts=actions)
         parts = Parts(
             fleet=rows,
             memory=memory,
@@ -95,6 +100,8 @@ async def serve_page(
             live=Live(rows, leave),
             doors=doors,
             clock=clock,
+            log=log,
+            actor=SigningActor(fleet, feeding.store) if actions else None,
         )
         opened(doors.url, f"{doors.url[:-1]}{ENTER}?key={doors.sessions.link()}")
         try:
@@ -104,6 +111,14 @@ async def serve_page(
                 group.create_task(serve(application(parts), listening, leave))
         finally:
             view.close()
+
+
+def _rollouts(node: NodeWiring) -> "Rollouts":
+    """Return the rollouts of this machine."""
+    from localpuppet.orchestrator.rollout.journal import Journals
+    from localpuppet.web.rollouts import Rollouts
+
+    return Rollouts(Journals(node.settings.state / "rollouts"))
 
 
 @contextmanager

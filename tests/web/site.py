@@ -23,8 +23,10 @@ from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import Found, InventoryReader, must_ask
 from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.releases.staged import Staged
+from localpuppet.web.acting import Actor
 from localpuppet.web.app import application
 from localpuppet.web.asking import Inventory, Reports
+from localpuppet.web.deeds import Deed
 from localpuppet.web.doors import ENTER, Doors
 from localpuppet.web.fleet import Fleet
 from localpuppet.web.live import Live
@@ -34,7 +36,7 @@ from localpuppet.web.rollouts import Rollouts
 from localpuppet.web.serving import Place, bound, serve
 from localpuppet.web.sessions import Sessions
 from tests.doubles.inventory import MemoryInventory
-from tests.doubles.ports import FakeClock
+from tests.doubles.ports import FakeClock, FakeLog
 
 MAX_STALE = 900.0
 EVIL = "<script>alert(1)</script>\"'><svg onload=alert(2)>\u202e"
@@ -71,6 +73,22 @@ def status(node: str, at: float, **more: Any) -> dict[str, Any]:
     }
 
 
+class PlayedActor:
+    """Does what it is asked for, unless the node refuses."""
+
+    name = "choria=alice"
+
+    def __init__(self) -> None:
+        self.deeds: list[Deed] = []
+        self.refuses = ""
+
+    async def act(self, deed: Deed) -> str:
+        self.deeds.append(deed)
+        if self.refuses:
+            raise LocalpuppetError(self.refuses, where=str(deed.node))
+        return f"{deed.node} accepted"
+
+
 @dataclass
 class Site:
     """A page."""
@@ -80,6 +98,7 @@ class Site:
     entries: list[InventoryEntry] = field(default_factory=list)
     reports: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     staged: list[Staged] = field(default_factory=list)
+    actor: Actor | None = None
     port: int = 80
     revision: int = 0
 
@@ -88,6 +107,7 @@ class Site:
         self.memory = Memory(self.directory / "web" / "fleet.sqlite", now=self.now)
         self.fleet = Fleet([], as_of=None, believe=lambda _, token: json.loads(token), now=self.now)
         self.asked: list[str] = []
+        self.log = FakeLog()
 
     def now(self) -> float:
         return self.clock.now().timestamp()
@@ -150,8 +170,16 @@ class Site:
             rollouts=Rollouts(Journals(self.directory / "rollouts")),
             reports=Reports(self._report),
             live=Live(self.fleet, leave),
-            doors=Doors(address, self.port, Sessions(monotonic), monotonic),
+            doors=Doors(
+                address,
+                self.port,
+                Sessions(monotonic),
+                monotonic,
+                acts=self.actor is not None,
+            ),
             clock=self.clock,
+            log=self.log,
+            actor=self.actor,
         )
 
     @contextmanager

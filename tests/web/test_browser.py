@@ -17,7 +17,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import AskedQuery
 from tests.inventory.entries import entry
-from tests.web.site import Served, Site, run_id, status
+from tests.web.site import PlayedActor, Served, Site, run_id, status
 
 PATIENCE = 20
 EVIL = "<img src=x onerror=pwned=1><script>pwned=1</script><svg onload=pwned=1>\u202e\u2066"
@@ -267,6 +267,32 @@ def test_a_picture_is_dragged_and_changes_its_size(browser: Browser, site: Site)
     browser.driver.find_element(By.CSS_SELECTOR, "[data-zoom='0']").click()
     assert browser.script(width) < 360
     assert browser.problems() == []
+
+
+def test_a_deed_is_confirmed_and_a_refusal_is_shown(driver: webdriver.Chrome, site: Site) -> None:
+    actor = site.actor = PlayedActor()
+    with Served(site) as served:
+        browser = Browser(driver, served)
+        browser.problems()
+        browser.wide(360)
+        for refuses, words in (("", "web01 accepted"), ("policy says no", "policy says no")):
+            actor.refuses = refuses
+            browser.go("/nodes/web01")
+            driver.find_element(By.LINK_TEXT, "Put on hold").click()
+            assert "No run starts there" in browser.text("main")
+            axe = Axe(driver)
+            axe.inject()
+            assert axe.run()["violations"] == []
+            driver.find_element(By.ID, "message").send_keys("disk")
+            driver.find_element(By.CSS_SELECTOR, "button.do").click()
+            browser.until(f"return document.body.innerText.includes({json.dumps(words)})")
+            assert browser.script("return document.documentElement.scrollWidth <= innerWidth")
+        assert [str(deed) for deed in actor.deeds] == ["hold (for 2h: disk)"] * 2
+        # A reload does nothing again: its token was used.
+        driver.refresh()
+        browser.until("return document.body.innerText.includes('Nothing was done')")
+        assert len(actor.deeds) == 2
+        driver.get("about:blank")
 
 
 def test_another_site_gets_nothing_and_nor_does_who_has_no_session(browser: Browser) -> None:

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from http.cookies import SimpleCookie
+from urllib.parse import urlencode
 
 import pytest
 
@@ -21,9 +22,11 @@ from tests.rigs.waiting import wait_until
 class Page:
     """A `localpuppet web` that runs, and a visitor who has used its link."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Member, *options: str) -> None:
         self.member = member
-        self.process: subprocess.Popen[str] = member.node.start("web", "--listen", "127.0.0.1:0")
+        self.process: subprocess.Popen[str] = member.node.start(
+            "web", "--listen", "127.0.0.1:0", *options
+        )
         read_line(self.process)
         found = re.fullmatch(r"http://(.*?)(/enter\?key=.*)\n", read_line(self.process))
         assert found
@@ -32,12 +35,23 @@ class Page:
         self.get(self.link)
 
     def get(self, path: str) -> str:
-        connection = HTTPConnection(self.host, timeout=20)
+        return self.ask("GET", path)
+
+    def do(self, path: str, *, code: int = 200, **form: str) -> str:
+        """Confirm something that the page shows."""
+        (token,) = re.findall('name="token" value="(.*?)"', self.get(path))
+        return self.ask("POST", path, urlencode({"token": token, **form}), code=code)
+
+    def ask(self, method: str, path: str, body: str | None = None, *, code: int = 200) -> str:
+        connection = HTTPConnection(self.host, timeout=30)
+        headers = {"Cookie": self.cookie, "Origin": f"http://{self.host}"}
+        if body is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
         try:
-            connection.request("GET", path, headers={"Cookie": self.cookie})
+            connection.request(method, path, body=body, headers=headers)
             answer = connection.getresponse()
             text = answer.read().decode()
-            assert answer.status == 200, text
+            assert answer.status == code, text
             for name, morsel in SimpleCookie(answer.headers.get("set-cookie", "")).items():
                 self.cookie = f"{name}={morsel.value}"
             return text
@@ -101,6 +115,29 @@ def test_without_an_agent_on_this_machine_the_page_follows_by_itself(nats_fleet:
     view = a.node.state / "inventory" / "view.sqlite"
     wait_until(lambda: view.exists(), str)
     assert page.end(signal.SIGTERM) == 0
+
+
+def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) -> None:
+    a, b = nats_fleet.add("a", "b")
+    rules = "".join(f"allow\t*\t{action}\t*\t*\n" for action in ("disable", "trigger"))
+    b.node.write("policies/puppet.policy", f"policy default deny\n{rules}")
+    nats_fleet.start()
+    page = Page(a, "--actions")
+    page.until(a="idle", b="idle")
+    url = f"/nodes/{b.name}/do/"
+    assert "is on hold" in page.do(f"{url}hold", message="disk is full", length="1h")
+    (hold,) = b.run("status", "--json").json["holds"]
+    assert (hold["reason"], hold["owner"]) == ("disk is full", f"choria={a.name}")
+    refused = page.do(f"{url}noop", code=409)
+    assert "This did not happen" in refused
+    assert "policy" in refused
+    assert "was sent a trigger" in page.do(f"{url}trigger")
+    assert "does not trigger itself" in page.do(f"/nodes/{a.name}/do/trigger", code=409)
+    page.process.send_signal(signal.SIGTERM)
+    done = a.node.finish(page.process)
+    assert (
+        f"choria={a.name}: {b.name}: hold (for 1h: disk is full): {b.name} is on hold." in done.err
+    )
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from localpuppet.web.doors import ENTER, STRANGERS_BURST, Bucket, Doors
+from localpuppet.web.doors import DEEDS_BURST, ENTER, STRANGERS_BURST, Bucket, Doors
 from localpuppet.web.sessions import Sessions
 from tests.doubles.ports import FakeClock
 
@@ -10,10 +10,10 @@ HOST = {"host": "127.0.0.1:8141"}
 
 
 class Made:
-    def __init__(self, address: str = "127.0.0.1") -> None:
+    def __init__(self, address: str = "127.0.0.1", *, acts: bool = False) -> None:
         self.clock = FakeClock()
         sessions = Sessions(self.clock.monotonic)
-        self.doors = Doors(address, 8141, sessions, self.clock.monotonic)
+        self.doors = Doors(address, 8141, sessions, self.clock.monotonic, acts=acts)
         self.cookie = {"cookie": f"{self.doors.cookie}={sessions.enter(sessions.link())}"}
 
     def code(self, method: str = "GET", path: str = "/", **headers: str) -> int:
@@ -60,6 +60,31 @@ def test_without_a_session_only_the_door_and_the_style_are_there(cookie: str) ->
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 def test_nothing_is_done(method: str) -> None:
     assert Made().code(method) == 405
+
+
+ACT = "/nodes/web01/do/trigger"
+OURS = "http://127.0.0.1:8141"
+
+
+def test_something_is_done_only_where_it_was_allowed_and_from_a_page_of_ours() -> None:
+    made = Made(acts=True)
+    assert made.code("POST", ACT, origin=OURS) == 200
+    for path in ("/", "/nodes/web01", "/nodes/web01/do/trigger/x", "/enter", f"/x{ACT}"):
+        assert made.code("POST", path, origin=OURS) == 405
+    assert made.code("POST", ACT) == 403
+    for origin in ("null", "http://evil.example", "http://127.0.0.1:80"):
+        assert made.code("POST", ACT, origin=origin) == 403
+    assert made.code("POST", ACT, origin=OURS, sec_fetch_site="cross-site") == 403
+    assert made.code("POST", ACT, origin=OURS, cookie="") == 403
+    assert made.code("DELETE", ACT, origin=OURS) == 405
+    assert Made().code("POST", ACT, origin=OURS) == 405
+
+
+def test_so_much_is_done_and_no_more() -> None:
+    made = Made(acts=True)
+    codes = [made.code("POST", ACT, origin=OURS) for _ in range(int(DEEDS_BURST) + 1)]
+    assert (codes[-2], codes[-1]) == (200, 429)
+    assert made.code() == 200
 
 
 def test_strangers_do_not_take_the_turns_of_those_with_a_session() -> None:

@@ -1,0 +1,119 @@
+"""Having nodes do something: confirmed once, on a page of ours, and in the log."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from localpuppet.web.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
+from tests.doubles.ports import FakeClock
+from tests.web.site import EVIL, PlayedActor, Site, text
+
+NOOP = "/nodes/web01/do/noop"
+
+
+@pytest.fixture
+def actor(site: Site) -> PlayedActor:
+    actor = PlayedActor()
+    site.actor = actor
+    return actor
+
+
+@pytest.fixture
+def visitor(site: Site, actor: PlayedActor) -> Iterator[TestClient]:
+    with site.visitor() as client:
+        client.headers["origin"] = f"http://127.0.0.1:{site.port}"
+        yield client
+
+
+def token(client: TestClient, url: str = NOOP) -> str:
+    (found,) = re.findall(r'name="token" value="([^"]+)"', text(client, url))
+    return str(found)
+
+
+def sent(client: TestClient, url: str = NOOP, **form: Any) -> str:
+    answer = client.post(url, data=form)
+    return f"{answer.status_code} {answer.text}"
+
+
+def test_nothing_is_done_before_it_is_confirmed(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    page = text(visitor, "/nodes/web01")
+    for action in ("trigger", "noop", "hold", "enable"):
+        assert f'href="/nodes/web01/do/{action}"' in page
+        assert "policy decides" in text(visitor, f"/nodes/web01/do/{action}")
+    assert "choria=alice" in text(visitor, NOOP)
+    assert actor.deeds == []
+    assert sent(visitor, token=token(visitor)).startswith("200")
+    assert [str(deed) for deed in actor.deeds] == ["noop"]
+    assert site.log.lines == [("info", "choria=alice: web01: noop: web01 accepted")]
+
+
+def test_a_token_is_good_once_for_what_it_was_given_for(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    given = token(visitor)
+    assert sent(visitor, "/nodes/web01/do/trigger", token=given).startswith("403")
+    assert sent(visitor, "/nodes/web02/do/noop", token=given).startswith("403")
+    assert sent(visitor, message="x").startswith("403")
+    assert sent(visitor, token="guess").startswith("403")
+    assert sent(visitor, token=given).startswith("200")
+    assert "confirmed before" in sent(visitor, token=given)
+    late = token(visitor)
+    site.clock.advance(TOKEN_LIFE)
+    assert sent(visitor, token=late).startswith("403")
+    assert len(actor.deeds) == 1
+
+
+def test_a_token_of_another_session_is_not_good(site: Site, visitor: TestClient) -> None:
+    tokens = Tokens(FakeClock().monotonic)
+    given = tokens.give("alice /x")
+    assert not tokens.take(given, "bob /x")
+    assert tokens.take(given, "alice /x")
+    first = tokens.give("a")
+    for _ in range(MAX_TOKENS):
+        tokens.give("a")
+    assert not tokens.take(first, "a")
+
+
+def test_a_refusal_is_shown_and_in_the_log(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    actor.refuses = f"the policy denies noop {EVIL}"
+    page = sent(visitor, token=token(visitor))
+    assert page.startswith("409")
+    assert "This did not happen" in page
+    assert "web01: the policy denies noop" in page
+    assert "<script>alert" not in page
+    assert "policy denies" in site.log.lines[0][1]
+
+
+def test_a_hold_has_a_reason_or_is_not_asked_for(visitor: TestClient, actor: PlayedActor) -> None:
+    url = "/nodes/web01/do/hold"
+    assert sent(visitor, url, token=token(visitor, url), message="").startswith("400")
+    assert actor.deeds == []
+    sent(visitor, url, token=token(visitor, url), message="disk", length="2h")
+    assert (actor.deeds[0].message, actor.deeds[0].length) == ("disk", "2h")
+
+
+def test_what_is_no_form_of_ours_is_refused(visitor: TestClient, actor: PlayedActor) -> None:
+    large = {"token": "x" * 10_000}
+    many = {str(number): "x" for number in range(20)}
+    assert visitor.post(NOOP, json={"token": "x"}).status_code == 400
+    assert visitor.post(NOOP, data=large).status_code == 400
+    assert visitor.post(NOOP, data=many).status_code == 400
+    assert visitor.get("/nodes/web01/do/reboot").status_code == 400
+    assert visitor.get("/nodes/nobody.example.com/do/noop").status_code == 404
+    assert actor.deeds == []
+
+
+def test_without_actions_there_are_none(site: Site) -> None:
+    with site.visitor() as client:
+        page = text(client, "/nodes/web01")
+        assert "/do/" not in page
+        assert "this page only shows" in page
+        assert client.get(NOOP).status_code == 404
+        assert client.post(NOOP, headers={"origin": "http://127.0.0.1:80"}).status_code == 405
