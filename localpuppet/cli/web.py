@@ -16,7 +16,7 @@ Examples:
   localpuppet web                        prints a link, good once
   localpuppet web --open                 and opens it
   localpuppet web --listen 127.0.0.1:0   a port that is free
-  localpuppet web --actions              and nodes can be asked to do something
+  localpuppet web --actions              nodes can be asked
   ssh -L 8141:127.0.0.1:8141 HOST        another machine's page
 
 Needs 'localpuppet[web]'. docs/web.md shows the page.
