@@ -8,6 +8,7 @@ import click
 from localpuppet.cli import render
 from localpuppet.cli.render_node import cells
 from localpuppet.formats.text import one_line
+from localpuppet.formats.times import show_duration
 from localpuppet.inventory.presence import believe
 from localpuppet.wiring.node import NodeWiring
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from localpuppet.bus.key_value import KeyValue
     from localpuppet.inventory.entry import InventoryEntry
+    from localpuppet.inventory.reading import Found
     from localpuppet.trust.signing import Verifier
     from localpuppet.wiring.inventory import InventoryWiring
 
@@ -75,7 +77,8 @@ def _show_roles(node: NodeWiring, roles: tuple[str, ...], *, as_json: bool) -> N
     from localpuppet.wiring.inventory import InventoryWiring
     from localpuppet.wiring.run_async import run
 
-    entries = run(_with_roles(InventoryWiring(node), roles))
+    found = run(_with_roles(InventoryWiring(node), roles))
+    entries = found.answer
     if as_json:
         nodes = [
             {
@@ -87,7 +90,8 @@ def _show_roles(node: NodeWiring, roles: tuple[str, ...], *, as_json: bool) -> N
             }
             for entry in entries
         ]
-        render.emit_json({"schema": 1, "nodes": nodes})
+        told = {"revision": found.revision, "age": found.age}
+        render.emit_json({"schema": 1, **told, "nodes": nodes})
     elif entries:
         rows = []
         for entry in entries:
@@ -96,19 +100,21 @@ def _show_roles(node: NodeWiring, roles: tuple[str, ...], *, as_json: bool) -> N
             names = ",".join(map(one_line, entry.roles))
             rows.append((str(entry.node), names, said, one_line(entry.release or "")))
         render.emit(render.table(("NODE", "ROLES", "SAID", "RELEASE"), rows, spare=("SAID",)))
+        if found.age >= 1:
+            render.emit(f"as the inventory was {show_duration(found.age)} ago")
     else:
         render.emit("no node is for that; 'localpuppet facts --summary role' lists the roles")
 
 
 async def _with_roles(
     inventory: "InventoryWiring", roles: tuple[str, ...]
-) -> "list[InventoryEntry]":
+) -> "Found[list[InventoryEntry]]":
     from localpuppet.inventory.summary import with_roles
 
     async with inventory.reader(render.Silent().note) as view:
         return inventory.ask(
             view, lambda reader: with_roles(reader.entries({"role": roles}), roles)
-        ).answer
+        )
 
 
 async def _nodes(

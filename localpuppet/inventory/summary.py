@@ -8,26 +8,32 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from localpuppet.formats.values import Json
+from localpuppet.inventory.brief import KnownNode
 from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.index import ROLE, at_path
+from localpuppet.inventory.index import ROLE
+from localpuppet.inventory.query.node_facts import NodeFacts
+from localpuppet.inventory.query.tree import parse_step
 
 # Said by nodes that have no such fact.
 NOTHING = "-"
 
 
-def counts(entries: Iterable[InventoryEntry], path: str) -> list[tuple[str, int]]:
+def counts(nodes: Iterable[KnownNode], path: str) -> list[tuple[str, int]]:
     """Return each value of a fact and how many nodes say it, the most frequent first.
 
     Args:
-        entries: What the nodes say.
-        path: A dotted path of facts, or `role`: a node counts for each of its roles.
+        nodes: The nodes.
+        path: A dotted path of facts, older names included, as in queries; or `role`: a node counts
+            for each of its roles.
     """
+    first, *rest = path.split(".")
+    steps = (first, *map(parse_step, rest))
     found: Counter[str] = Counter()
-    for entry in entries:
+    for known in nodes:
         if path == ROLE:
-            found.update(entry.roles or (NOTHING,))
+            found.update(known.roles or (NOTHING,))
         else:
-            found[text_of(at_path(entry.facts, path))] += 1
+            found[text_of(NodeFacts(known).at(steps))] += 1
     return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
 
 

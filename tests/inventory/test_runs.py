@@ -53,7 +53,9 @@ def test_a_good_whole_run_tells_the_others_and_no_other_run_does(node: Node) -> 
     node.wait_until(Outbox(node.state).is_published)
     said = node.run("facts", "web01.example.com", "--json")
     assert said.json["entry"] == entry, said.err
-    listed = node.run("nodes", "--role", "cache", "--json").json["nodes"]
+    shown = node.run("nodes", "--role", "cache", "--json").json
+    listed = shown["nodes"]
+    assert (shown["revision"], shown["age"]) > (0, 0)
     assert [one["node"] for one in listed] == ["web01.example.com"]
     counted = node.run("facts", "--summary", "role", "--json").json["values"]
     assert counted == [{"value": "cache", "nodes": 1}, {"value": "web", "nodes": 1}]

@@ -1,6 +1,7 @@
 """What the nodes say, for people: counted, and as lines."""
 
 from localpuppet.formats.values import Json
+from localpuppet.inventory.brief import WholeNode
 from localpuppet.inventory.summary import counts, lines, with_roles
 from tests.inventory.entries import entry
 
@@ -12,9 +13,11 @@ NODES = [
 
 
 def test_values_are_counted_and_who_says_nothing_counts_too() -> None:
-    assert counts(NODES, "os.family") == [("Debian", 2), ("-", 1)]
-    assert counts(NODES, "n") == [("-", 2), ("1", 1)]
-    assert counts(NODES, "role") == [("web", 2), ("-", 1), ("db", 1)]
+    nodes = [WholeNode(entry) for entry in NODES]
+    assert counts(nodes, "os.family") == [("Debian", 2), ("-", 1)]
+    assert counts(nodes, "n") == [("-", 2), ("1", 1)]
+    assert counts(nodes, "role") == [("web", 2), ("-", 1), ("db", 1)]
+    assert counts(nodes, "osfamily") == [("Debian", 2), ("-", 1)]
     assert counts([], "role") == []
 
 

@@ -108,7 +108,7 @@ async def _counts(inventory: "InventoryWiring", path: str) -> "Found[list[tuple[
     from localpuppet.inventory.summary import counts
 
     async with inventory.reader(render.Silent().note) as view:
-        return inventory.ask(view, lambda reader: counts(reader.entries(), path))
+        return inventory.ask(view, lambda reader: counts(reader.nodes(), path))
 
 
 def _freshness(found: "Found[T]") -> dict[str, int | float]:
