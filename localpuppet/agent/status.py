@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from localpuppet.runs.records import Records
 from localpuppet.runs.run import State, Status
 from localpuppet.runs.telling import told_log, told_report
 from localpuppet.trust.signing import MessageKind, Signer
+
+DURATIONS = 5  # of good runs, that a rollout is told
+LOOKED_AT = 50  # runs that are looked at for these
 
 
 class Describer:
@@ -113,6 +117,12 @@ class Describer:
         """
         last = self._last()
         return {} if last is None else published(last).to_dict()
+
+    def durations(self) -> list[Json]:
+        """Return how many seconds the last good whole runs took, the newest first."""
+        newest = islice(self._records.history(), LOOKED_AT)
+        good = (one.seconds for one in newest if one.good and one.seconds is not None)
+        return [*islice(good, DURATIONS)]
 
     def report(self, run: RunId | None) -> Mapping[str, Json]:
         """Return what a run did to which resource, as it may leave the node; see `told_report`.

@@ -32,6 +32,7 @@ class Actions:
 
     Attributes:
         status: Returns how it is.
+        durations: Returns how many seconds the last good runs took, the newest first.
         last_run: Returns the record of the last finished run; empty before the first.
         report: Returns what a run did, or the newest for `None`; blocks, and may raise.
         log: Returns what Puppet said during it; as `report`.
@@ -44,6 +45,7 @@ class Actions:
     """
 
     status: Callable[[], Mapping[str, Json]]
+    durations: Callable[[], list[Json]]
     last_run: Callable[[], Mapping[str, Json]]
     report: Callable[[RunId | None], Mapping[str, Json]]
     log: Callable[[RunId | None], Mapping[str, Json]]
@@ -161,14 +163,17 @@ class RequestHandler:
         return {"ended": ended_now, "holds": others}
 
     def _denied(self, request: Request) -> Mapping[str, Json]:
-        """Return which of the actions that the caller asks about the policy denies, and why."""
+        """Return which of the actions that the caller asks about the policy denies, and why.
+
+        Whoever asks that is about to have the node run, and wants to know how long that takes.
+        """
         if not isinstance(request.args, StatusRequest) or not request.args.may:
             return {}
         denied: dict[str, Json] = {}
         for action in request.args.may:
             if reason := self._reception.refusal(request.caller, action):
                 denied[action] = reason
-        return {"denied": denied}
+        return {"denied": denied, "durations": self._actions.durations()}
 
     def _hold(self, owner: str, args: Disable) -> Hold:
         now = self._clock.now()

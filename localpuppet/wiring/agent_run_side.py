@@ -221,6 +221,7 @@ def _actions(
 
     return Actions(
         status=describer.status,
+        durations=describer.durations,
         last_run=describer.last_run,
         report=describer.report,
         log=describer.log,

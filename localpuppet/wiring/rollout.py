@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -154,6 +155,10 @@ class Timed:
     def append(self, event: Event) -> None:
         """Write an event down; see `executing.Notes`."""
         self._journal.append(event, at=show_time(self._clock.now()))
+
+    def now(self) -> datetime:
+        """Return the time; see `executing.Notes`."""
+        return self._clock.now()
 
     def said(self, after: int) -> list[tuple[int, Word, str]]:
         """Return what was said; see `executing.Notes`."""

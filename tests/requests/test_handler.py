@@ -87,6 +87,7 @@ class Site:
             holds=lambda: self.holds,
             actions=Actions(
                 status=lambda: {"state": "idle"},
+                durations=lambda: [12.5, 10.0],
                 last_run=lambda: {"id": "1"},
                 report=self.tell,
                 log=self.tell,
@@ -234,6 +235,10 @@ async def test_a_rollout_has_a_hold_of_its_own_whose_owner_the_node_sets(site: S
 
 async def test_a_caller_can_ask_what_is_allowed(site: Site) -> None:
     asked = StatusRequest(may=("status", "enable", "log"))
-    assert await site.ask("status", asked) == {"state": "idle", "denied": {}}
+    assert await site.ask("status", asked) == {
+        "state": "idle",
+        "denied": {},
+        "durations": [12.5, 10.0],
+    }
     found = await site.ask("status", asked, who="bob")
     assert "denied by policy" in found, "status itself"

@@ -1,5 +1,7 @@
 """The options of `localpuppet rollout run` that say how: what they are, and what they come to."""
 
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +94,12 @@ _HOW = (
         metavar="TIME",
         help="Keep nodes that failed on hold for so long after the end, up to 1d.",
     ),
+    click.option(
+        "--until",
+        metavar="TIME",
+        help="Start no run that would end later, as the node's last good run took: "
+        "'06:00 Europe/Berlin', 2026-11-22T06:00+01:00.",
+    ),
     click.option("--noop", is_flag=True, help="Change nothing; show what would change."),
     click.option(
         "--tag", "tags", multiple=True, metavar="TAG", help="Apply only what has this tag."
@@ -143,8 +151,15 @@ def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
         pause=tuple(map(PauseAfter, dict.fromkeys(given["pause"]))),
         pause_at_most=_seconds(given, "pause_at_most") or PAUSE_AT_MOST,
         investigate=_seconds(given, "investigate"),
+        until=_until(node, given["until"]),
         delivery=_delivery(node, given),
     )
+
+
+def _until(node: NodeWiring, text: str | None) -> "datetime | None":
+    from localpuppet.orchestrator.rollout.until import parse_until
+
+    return None if text is None else parse_until(text, now=node.clock.now(), where="--until")
 
 
 def _delivery(node: NodeWiring, given: dict[str, Any]) -> "Delivery | None":
@@ -176,7 +191,7 @@ def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":
 
 
 def options_of_parent(
-    wiring: "RolloutWiring", given: dict[str, Any]
+    node: NodeWiring, wiring: "RolloutWiring", given: dict[str, Any]
 ) -> "tuple[RolloutOptions, RolloutId, frozenset[NodeName]]":
     """Return how the rollout of `--failed-of` was done, its id, and which nodes did not succeed.
 
@@ -200,4 +215,5 @@ def options_of_parent(
     nodes = frozenset(node for node, fate in report.state.fates().items() if fate in again)
     if not nodes:
         raise InvalidInputError("no node failed: nothing is to be done again", where=str(parent))
-    return report.state.began.options, parent, nodes
+    options = replace(report.state.began.options, until=_until(node, given["until"]))
+    return options, parent, nodes

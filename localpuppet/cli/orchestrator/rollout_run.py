@@ -71,7 +71,7 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
     if given["parent"] is None:
         options = new_options(node, given)
     else:
-        options, parent, nodes = options_of_parent(wiring, given)
+        options, parent, nodes = options_of_parent(node, wiring, given)
     with without_collector():
         found = selected(node, given, nodes)
     began = Began(

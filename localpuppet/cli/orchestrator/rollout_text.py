@@ -6,6 +6,7 @@ import click
 
 from localpuppet.cli import render, render_run
 from localpuppet.formats.times import show_duration
+from localpuppet.orchestrator.rollout.estimating import seconds_left
 from localpuppet.orchestrator.rollout.events import (
     Began,
     Checked,
@@ -167,6 +168,9 @@ def how_far(state: State) -> str:
         parts.append(f"{len(state.unchecked)} to be checked")
     if state.failed:
         parts.append(f"{len(state.failed)} failed")
+    if state.over is None and state.stopped is None and state.paused is None:
+        left = seconds_left(state)
+        parts.append("time left unknown" if left is None else f"about {show_duration(left)} left")
     return ", ".join(parts)
 
 

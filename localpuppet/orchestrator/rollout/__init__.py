@@ -1,7 +1,7 @@
 """One execution of a plan: which nodes run when, what is written down of it, and how it goes on.
 
-decides: `amount`, `deciding`, `delivery`, `events`, `options`, `report`, `selecting`, `state`,
-    `words`.
+decides: `amount`, `deciding`, `delivery`, `estimating`, `events`, `options`, `report`, `selecting`,
+    `state`, `unready`, `until`, `words`.
 acts: `checking`, `deliveries`, `executing`, `fleet`, `journal`.
 touches the world: `probing`.
 ports: `nodes`, `notes`.

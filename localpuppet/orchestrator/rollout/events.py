@@ -81,6 +81,13 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lasted:
+    """How many seconds the last good runs of these nodes took, the newest first."""
+
+    durations: Mapping[NodeName, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
     """These nodes were not ready, and are left out: node → why."""
 
@@ -196,6 +203,7 @@ class Over:
 Event = (
     Began
     | Resumed
+    | Lasted
     | Skipped
     | Staged
     | Started
@@ -226,6 +234,8 @@ def to_dict(event: Event) -> dict[str, Any]:
                 for turn, checks in event.checks.items()
             ],
         }
+    if isinstance(event, Lasted):
+        return {**kind, "durations": {node: [*found] for node, found in event.durations.items()}}
     if isinstance(event, Skipped):
         return {**kind, "reasons": dict(event.reasons)}
     if isinstance(event, Staged):
@@ -329,6 +339,12 @@ def _turn(raw: Sequence[Any]) -> Turn:
 _READERS = {
     "began": _began,
     "resumed": lambda _: Resumed(),
+    "lasted": lambda raw: Lasted(
+        durations={
+            NodeName.parse(node): tuple(map(float, seconds))
+            for node, seconds in raw["durations"].items()
+        }
+    ),
     "skipped": lambda raw: Skipped(reasons=_named(raw["reasons"])),
     "staged": lambda raw: Staged(serial=int(raw["serial"])),
     "started": lambda raw: Started(turns=tuple(map(_turn, raw["turns"]))),

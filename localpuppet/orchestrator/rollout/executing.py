@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.names import NodeName
-from localpuppet.formats.text import shown_names
 from localpuppet.formats.times import show_duration
 from localpuppet.orchestrator.rollout.checking import Checking
 from localpuppet.orchestrator.rollout.deciding import Next, decide
@@ -26,6 +25,7 @@ from localpuppet.orchestrator.rollout.events import (
     Ending,
     Event,
     Fate,
+    Lasted,
     Over,
     Resumed,
     Skipped,
@@ -36,8 +36,9 @@ from localpuppet.orchestrator.rollout.events import (
 )
 from localpuppet.orchestrator.rollout.nodes import Nodes, Problems
 from localpuppet.orchestrator.rollout.notes import Notes
-from localpuppet.orchestrator.rollout.selecting import needed
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.unready import can_do_without, why_not_ready
+from localpuppet.orchestrator.rollout.until import late
 from localpuppet.orchestrator.rollout.words import Word
 
 # Holds are renewed so often; they last five times as long (`fleet.HOLD`). In seconds.
@@ -175,6 +176,8 @@ class Execution:
         left = [node for node, fate in self.state.fates().items() if fate is None]
         self._holding = resume
         problems = await self._ready(left, resume=resume)
+        if lasted := self._nodes.durations():
+            self._note(Lasted(durations=dict(sorted(lasted.items()))))
         if not self._skip(problems):
             return await self._refuse(problems, resume=resume, held=resume)
         self._holding = True
@@ -196,27 +199,14 @@ class Execution:
         """Leave out what is not ready, if that is wanted and can be; return whether to go on."""
         if not problems:
             return True
-        begun = {turn.node for turn in self.state.started}
-        if (
-            not self.state.began.options.skip_unready
-            or begun & problems.keys()
-            or self._needed(problems)
-        ):
+        if not can_do_without(self.state, problems):
             return False
         self._note(Skipped(reasons=dict(sorted(problems.items()))))
         return True
 
-    def _needed(self, problems: Collection[NodeName]) -> list[str]:
-        pairs = needed({*problems, *self.state.skipped}, self.state.began.consumers)
-        return [f"{other} consumes what {node} produces" for node, other in pairs]
-
     async def _refuse(self, problems: Mapping[NodeName, str], *, resume: bool, held: bool) -> Over:
-        shown = "; ".join(f"{node}: {why}" for node, why in sorted(problems.items())[:3])
-        more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-        if self.state.began.options.skip_unready and (pairs := self._needed(problems)):
-            more += f"; not left out, because {shown_names(pairs)}"
         ending = Ending.STOPPED if resume else Ending.NOT_READY
-        why = f"{'not ready: ' if resume else ''}{shown}{more}"
+        why = f"{'not ready: ' if resume else ''}{why_not_ready(self.state, problems)}"
         if held:
             return await self._let_go(ending, why)
         over = Over(ending=ending, why=why, left={})
@@ -255,17 +245,23 @@ class Execution:
             while not self._heard.empty():
                 self._hear(self._heard.get_nowait())
             now = decide(self.state)
-            if now.pause is not None:
-                self._note(now.pause)
-                continue
             self._be_patient(group)
-            if now.stop:
-                self._note(Stopped(ending=Ending.FAILURES, why=now.stop))
+            if (decision := self._decision(now)) is not None:
+                self._note(decision)
                 continue
             self._act(group, now)
             if now.over:
                 return
             self._hear(await self._heard.get())
+
+    def _decision(self, now: Next) -> Event | None:
+        """Return what is to be written down of the whole rollout, before anything is done."""
+        if now.stop:
+            return Stopped(ending=Ending.FAILURES, why=now.stop)
+        ends = self.state.stopped is not None or self.state.goes_back
+        if not ends and (why := late(self.state, now.start, self._notes.now())):
+            return Stopped(ending=Ending.STOPPED, why=why)
+        return now.pause
 
     def _act(self, group: asyncio.TaskGroup, now: Next) -> None:
         """Have nodes take their turns, and have those checked that took them."""

@@ -36,6 +36,8 @@ AGAIN = 0.5  # how soon the bus is asked again after an outage
 HOLD = "10m"  # how long a hold lasts that is not renewed
 NEEDED = ("disable", "enable", "runonce")
 MAX_REASON = 300
+MAX_DURATIONS = 5
+LONGEST = 7 * 86400.0  # seconds: no run takes longer
 
 
 class FleetNodes:
@@ -60,6 +62,7 @@ class FleetNodes:
         self._steps = {
             step_uuid(self._owner, step): step for step in range(1, len(began.groups) + 2)
         }
+        self._durations: dict[NodeName, tuple[float, ...]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
         delivery = began.options.delivery
         self._deliveries = (
@@ -75,12 +78,17 @@ class FleetNodes:
         found = await self._client.ask_all(
             list(nodes), "status", StatusRequest(may=NEEDED), patience=PATIENCE
         )
+        self._durations |= {node: _durations(found[str(node)]) for node in nodes}
         problems = {node: self._unready(found[str(node)]) for node in nodes}
         problems = {node: why for node, why in problems.items() if why}
         if self._deliveries is not None:
             able = [node for node in nodes if node not in problems]
             problems |= await self._deliveries.unready(able)
         return problems
+
+    def durations(self) -> Mapping["NodeName", tuple[float, ...]]:
+        """Return how long the last good runs of nodes took; see `Nodes`."""
+        return {node: seconds for node, seconds in self._durations.items() if seconds}
 
     def _unready(self, answer: "Answer") -> str:
         if answer.reply is None or not answer.ok:
@@ -208,6 +216,17 @@ def _end(turn: Turn, step: Json) -> Ended | None:
         run=_line(run) if isinstance(run, str) else None,
         reason="" if succeeded(outcome) else _line(told.get("reason") or outcome),
     )
+
+
+def _durations(answer: "Answer") -> tuple[float, ...]:
+    """Return what a node says of the durations of its runs; nothing where it says nonsense."""
+    told = answer.reply.result.get("durations") if answer.reply is not None and answer.ok else None
+    found = [
+        float(one)
+        for one in (told if isinstance(told, list) else [])
+        if isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one <= LONGEST
+    ]
+    return tuple(found[:MAX_DURATIONS])
 
 
 def _problem(answer: "Answer") -> str:

@@ -52,6 +52,13 @@ class Nodes(Protocol):
         """Return why nodes could not take part; nothing changes. Those that could are left out."""
         ...
 
+    def durations(self) -> Mapping[NodeName, tuple[float, ...]]:
+        """Return how many seconds the last good runs took of nodes that were asked for readiness.
+
+        The newest first, up to five; a node that has none, or does not tell, is left out.
+        """
+        ...
+
     async def hold(
         self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None
     ) -> Problems:

@@ -3,6 +3,7 @@
 Implementation: `wiring.rollout.Timed`, over `orchestrator.rollout.journal`.
 """
 
+from datetime import datetime
 from typing import Protocol
 
 from localpuppet.orchestrator.rollout.events import Event
@@ -14,6 +15,10 @@ class Notes(Protocol):
 
     def append(self, event: Event) -> None:
         """Write an event down; it is on the disk afterwards, or this raises."""
+        ...
+
+    def now(self) -> datetime:
+        """Return the time, UTC, by the clock that events are written down with."""
         ...
 
     def said(self, after: int) -> list[tuple[int, Word, str]]:

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.times import show_duration
+from localpuppet.formats.times import parse_time, show_duration, show_time
 from localpuppet.orchestrator.check import Check, parse_check, to_json
 from localpuppet.orchestrator.rollout.amount import Amount
 from localpuppet.orchestrator.rollout.delivery import Delivery
@@ -56,6 +57,7 @@ class RolloutOptions:
         pause_at_most: Seconds after which a rollout that waits for somebody's word is stopped.
         investigate: Seconds for which the nodes that failed stay held after the end; `None` to give
             them back as well.
+        until: The moment, in UTC, before which all runs are to have ended; `None` for any time.
         delivery: The release that the nodes take before they run; `None` to run what they have.
     """
 
@@ -72,6 +74,7 @@ class RolloutOptions:
     pause: tuple[PauseAfter, ...] = ()
     pause_at_most: float = PAUSE_AT_MOST
     investigate: float | None = None
+    until: datetime | None = None
     delivery: Delivery | None = None
 
     def __post_init__(self) -> None:
@@ -117,6 +120,7 @@ class RolloutOptions:
             pause=tuple(map(PauseAfter, raw.get("pause", ()))),
             pause_at_most=float(raw.get("pause_at_most", PAUSE_AT_MOST)),
             investigate=_seconds(raw.get("investigate")),
+            until=parse_time(raw["until"]) if raw.get("until") else None,
             delivery=None if raw.get("delivery") is None else Delivery.from_dict(raw["delivery"]),
         )
 
@@ -136,6 +140,7 @@ class RolloutOptions:
             "pause": [str(after) for after in self.pause],
             "pause_at_most": self.pause_at_most,
             "investigate": self.investigate,
+            "until": None if self.until is None else show_time(self.until),
             "delivery": None if self.delivery is None else self.delivery.to_dict(),
         }
 

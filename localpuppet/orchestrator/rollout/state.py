@@ -21,6 +21,7 @@ from localpuppet.orchestrator.rollout.events import (
     Ending,
     Event,
     Fate,
+    Lasted,
     Over,
     Paused,
     Resumed,
@@ -44,6 +45,8 @@ class State:
         self.began = began
         self.epoch = 1
         self.skipped: dict[NodeName, str] = {}
+        self.durations: dict[NodeName, tuple[float, ...]] = {}  # of its last good runs
+        self.until = began.options.until
         self.serial = 0  # of the release's assignment; 0 before it is on all nodes
         self.started: set[Turn] = set()
         self.ends: dict[Turn, Ended] = {}
@@ -167,11 +170,16 @@ class State:
             self.stopped = event
         elif isinstance(event, Over):
             self.over = event
+        elif isinstance(event, Lasted):
+            self.durations.update(event.durations)
 
     def _take_resumed(self) -> None:
         self.epoch += 1
+        # Whoever resumes what was over has decided: not so who goes on after a kill.
         if self.over is not None and self.paused is not None:
-            self._go_on()  # whoever resumes what was over has decided
+            self._go_on()
+        if self.over is not None:
+            self.until = None
         self.over = self.stopped = None
 
     def _go_on(self) -> None:

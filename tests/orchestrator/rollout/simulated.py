@@ -7,6 +7,7 @@ is killed; what is not held for a rollout does not run for it.
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from localpuppet.formats.names import NodeName, RolloutId
 from localpuppet.orchestrator.check import Check
@@ -20,6 +21,10 @@ from localpuppet.orchestrator.rollout.words import Word
 
 SERIAL = 7
 ID = RolloutId("20261122T110000Z-0123")
+
+
+# Two hours before clocks in Berlin are set back.
+BEGINNING = datetime(2026, 10, 24, 23, tzinfo=UTC)
 
 
 class Killed(BaseException):
@@ -67,6 +72,10 @@ class Notes:
             self.killed = True
             raise Killed
 
+    def now(self) -> datetime:
+        """Return the time: that of the loop, after the beginning."""
+        return BEGINNING + timedelta(seconds=asyncio.get_running_loop().time())
+
     def said(self, after: int) -> list[tuple[int, Word, str]]:
         if self.always_continue:
             return [(after + 1, Word.CONTINUE, "bob")]
@@ -102,6 +111,7 @@ class SimulatedNodes:
     back: int = 0
     stuck: set[NodeName] = field(default_factory=set)
     untaken: set[NodeName] = field(default_factory=set)
+    lasted: dict[NodeName, tuple[float, ...]] = field(default_factory=dict)
     kept: dict[NodeName, float] = field(default_factory=dict)
     holds: int = 0
     ran: dict[Turn, tuple[float, float]] = field(default_factory=dict)
@@ -119,6 +129,9 @@ class SimulatedNodes:
         self._live()
         silent = {one: "did not answer" for one in nodes if one in self.silent}
         return silent | {one: why for one, why in self.unready.items() if one in nodes}
+
+    def durations(self) -> dict[NodeName, tuple[float, ...]]:
+        return self.lasted
 
     async def hold(
         self, nodes: Collection[NodeName], *, epoch: int, seconds: float | None = None

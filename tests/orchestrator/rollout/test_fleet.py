@@ -94,6 +94,24 @@ async def test_who_is_ready(answer: Answer, why: str | None, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("told", "durations"),
+    [
+        ([12, 9.5], (12.0, 9.5)),
+        ([1, 2, 3, 4, 5, 6], (1.0, 2.0, 3.0, 4.0, 5.0)),
+        ([-1, "5", None, True, 1e9, 7], (7.0,)),
+        ("12", None),
+        (None, None),
+    ],
+)
+async def test_how_long_runs_took(
+    told: Json, durations: tuple[float, ...] | None, tmp_path: Path
+) -> None:
+    nodes, _ = fleet(replied({"denied": {}, "holds": [], "durations": told}), tmp_path)
+    await nodes.ready([node(1)])
+    assert nodes.durations() == ({} if durations is None else {node(1): durations})
+
+
+@pytest.mark.parametrize(
     ("answer", "end"),
     [
         (replied({"step": {"state": "waiting"}}), None),

@@ -1,0 +1,34 @@
+"""Nodes that are not ready: whether the rollout can do without them, and what is said of them."""
+
+from collections.abc import Collection, Mapping
+
+from localpuppet.formats.names import NodeName
+from localpuppet.formats.text import shown_names
+from localpuppet.orchestrator.rollout.selecting import needed
+from localpuppet.orchestrator.rollout.state import State
+
+SHOWN = 3  # nodes, in a message
+
+
+def can_do_without(state: State, problems: Collection[NodeName]) -> bool:
+    """Return whether nodes may be left out: wanted, not begun yet, and needed by no other."""
+    begun = {turn.node for turn in state.started}
+    return (
+        state.began.options.skip_unready
+        and begun.isdisjoint(problems)
+        and not _needed(state, problems)
+    )
+
+
+def why_not_ready(state: State, problems: Mapping[NodeName, str]) -> str:
+    """Return what is wrong with nodes, one line."""
+    found = [f"{node}: {why}" for node, why in sorted(problems.items())]
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    if state.began.options.skip_unready and (pairs := _needed(state, problems)):
+        more += f"; not left out, because {shown_names(pairs)}"
+    return "; ".join(found[:SHOWN]) + more
+
+
+def _needed(state: State, problems: Collection[NodeName]) -> list[str]:
+    pairs = needed({*problems, *state.skipped}, state.began.consumers)
+    return [f"{other} consumes what {node} produces" for node, other in pairs]
