@@ -69,7 +69,7 @@ class PuppetCalls:
             reply = await self._answer(fields, process)
         except LocalpuppetError as error:
             reply = {"ok": False, "error": one_line(str(error))}
-        return members(reply).encode() + b"\n"
+        return members(reply, end="\n").encode()
 
     async def _answer(self, fields: Fields, process: ProcessId | None) -> dict[str, Any]:
         verb = fields.text("verb")

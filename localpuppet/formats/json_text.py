@@ -24,13 +24,18 @@ class JsonText:
     text: str
 
 
-def members(values: Mapping[str, object]) -> str:
+def members(values: Mapping[str, object], *, end: str = "") -> str:
     """Return an object as JSON.
 
     Args:
         values: Its members; those that are a `JsonText` stand as they are.
+        end: What stands behind the object: a newline, say.
     """
-    return "{" + ",".join(f"{compact(key)}:{_text(value)}" for key, value in values.items()) + "}"
+    pieces: list[str] = []
+    for key, value in values.items():
+        pieces += ("," if pieces else "{", compact(key), ":", _text(value))
+    # In one go: to copy a large text takes as long as to write it.
+    return "".join([*(pieces or "{"), "}", end])
 
 
 def elements(texts: Iterable[str]) -> str:
@@ -39,7 +44,10 @@ def elements(texts: Iterable[str]) -> str:
     Args:
         texts: The elements, each as JSON.
     """
-    return f"[{','.join(texts)}]"
+    pieces: list[str] = []
+    for text in texts:
+        pieces += ("," if pieces else "[", text)
+    return "".join([*(pieces or "["), "]"])
 
 
 def _text(value: object) -> str:

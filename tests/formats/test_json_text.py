@@ -13,4 +13,4 @@ def test_text_stands_as_it_is_among_values() -> None:
 
 
 def test_nothing_is_an_empty_object_or_list() -> None:
-    assert (members({}), elements([])) == ("{}", "[]")
+    assert (members({}, end="\n"), elements([])) == ("{}\n", "[]")
