@@ -11,6 +11,7 @@ over these keys stand in `triggers`, `requests`, `inventory` and `leases`.
     /localpuppet/leases/NAME                      who has a lease
     /localpuppet/requests/NODE/CALLER/ID          a request to a node
     /localpuppet/replies/CALLER/NODE/ID           what it answered
+    /localpuppet/rollouts/CALLER/ID               the head of a rollout's journal
 
 The receiver stands before the sender, so that a store's permissions can give each node its own.
 """
@@ -64,6 +65,11 @@ def replies_to(caller: str) -> str:
 def replies_of(node: NodeName, caller: str) -> str:
     """Return the prefix of a node's replies to a caller."""
     return f"{replies_to(caller)}{node}/"
+
+
+def rollouts_of(caller: str) -> str:
+    """Return the prefix of the heads of a caller's rollouts."""
+    return f"{BASE}/rollouts/{caller}/"
 
 
 def parse_lease_name(text: str) -> str:

@@ -114,7 +114,8 @@ class Roster:
         if entry.forgets:
             writes.append(layout.FORGOTTEN)
         if entry.asks:
-            reads.append(layout.replies_to(entry.name))
+            reads += [layout.replies_to(entry.name), layout.rollouts_of(entry.name)]
+            writes.append(layout.rollouts_of(entry.name))
         if entry.node:
             me = NodeName(entry.name)
             reads += [layout.triggers_for(me, self.keyprefix), layout.requests_for(me)]

@@ -56,7 +56,7 @@ def working(answer: Answer) -> bool:
 
 
 async def next_serial(
-    client: "RequestClient", nodes: "Sequence[NodeName]", *, patience: float
+    client: "RequestClient", nodes: "Sequence[NodeName]", *, patience: float, rollout: str = ""
 ) -> tuple[int, dict[str, Answer]]:
     """Return a serial that is newer than those of nodes, and why some nodes did not tell theirs.
 
@@ -64,18 +64,23 @@ async def next_serial(
         client: Asks.
         nodes: Whom.
         patience: Seconds for a reply.
+        rollout: The rollout that wants it: what nodes have taken of it already stays in force.
 
     Raises:
         UnavailableError: The bus cannot be asked.
     """
     answers = await client.ask_all(nodes, "status", StatusRequest(), patience=patience)
-    serials, problems = [0], {}
+    serials, ours, problems = [0], [0], {}
     for node, answer in answers.items():
         try:
-            serials.append(_serial(answer))
+            serial = _serial(answer)
         except InvalidInputError as error:
             problems[node] = _refused(answer, error.what)
-    return max(serials) + 1, problems
+            continue
+        assignment = answer.reply.result.get("assignment") if answer.reply else None
+        is_ours = isinstance(assignment, dict) and rollout and assignment.get("rollout") == rollout
+        (ours if is_ours else serials).append(serial)
+    return max(ours) or max(serials) + 1, problems
 
 
 async def deploy_to(

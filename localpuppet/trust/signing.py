@@ -67,6 +67,7 @@ class MessageKind(StrEnum):
     PRESENCE = "lp-presence"
     INVENTORY = "lp-inventory"
     FORGOTTEN = "lp-forgotten"
+    ROLLOUT = "lp-rollout"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

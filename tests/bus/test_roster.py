@@ -27,10 +27,10 @@ def read(data: bytes) -> Roster:
 
 
 def rights(roster: Roster, name: str) -> dict[str, bool]:
-    """Return key → whether it may be written."""
+    """Return key → whether it may be written, besides being read or not."""
     (member,) = [one for one in roster.members() if one.name == name]
     found = {grant.key: grant.write for grant in member.grants}
-    assert len(found) == len(member.grants), "a key twice"
+    assert len({*member.grants}) == len(member.grants), "a right twice"
     return found
 
 
@@ -47,6 +47,7 @@ def test_the_short_roster_of_the_documentation() -> None:
     text = re.search(r"```yaml\n(.*?)```", GUIDE, re.DOTALL)
     assert text is not None
     assert rights(read(text[1].encode()), "alice")[f"/localpuppet/requests/{WEB01}/alice/"] is True
+    assert rights(read(text[1].encode()), "alice")["/localpuppet/rollouts/alice/"] is True
 
 
 def test_the_documentation_names_the_calls_of_nats() -> None:
@@ -164,6 +165,7 @@ def test_nobody_gets_what_the_file_does_not_give(raw: dict[str, Any]) -> None:
             *(f"/puppet_trigger/events/hosts/{to}/{name}" for to in body.get("triggers", [])),
             *(f"/localpuppet/requests/{to}/{name}/" for to in body.get("asks", [])),
             *(f"/localpuppet/replies/{caller}/{name}/" for caller in asked_by),
+            *([f"/localpuppet/rollouts/{name}/"] if body.get("asks") else []),
         }
         private = {key for key in found if "/hosts/" in key or "/replies/" in key} - writes
         assert all(name in key.split("/") for key in private)

@@ -1,7 +1,8 @@
 """Rollouts over real agents, by the command line."""
 
+import shutil
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import yaml
@@ -35,6 +36,13 @@ class Shop:
             member.node.write("policies/puppet.policy", POLICY)
         self.site = str(self.operator.node.write("site.yaml", site_of([self.db], self.webs)))
         fleet.start()
+
+    def elsewhere(self) -> Member:
+        """Return another machine with the operator's key."""
+        machine = self.fleet.add_one("laptop", identity={"name": str(self.operator.name)})
+        key = machine.root / "var" / "keys" / "node.pem"
+        shutil.copy2(self.operator.root / "var" / "keys" / "node.pem", key)
+        return machine
 
     def run(self, *options: str) -> tuple[int, dict[str, str]]:
         """Roll out; return the exit code, and how each node's part ended."""
@@ -70,7 +78,7 @@ DONE = {"db": "succeeded", "web1": "succeeded", "web2": "succeeded"}
 def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
     """Killed while the database runs; a trigger that comes meanwhile waits, whatever its ttl.
 
-    Then the bus is away while the web servers run.
+    Then the bus is away while the web servers run; that is on another machine.
     """
     shop.db.behave(gate=True)
     checked = shop.operator.node.root / "checked"
@@ -90,7 +98,8 @@ def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
     shop.db.wait_log("history .*ended")
     for web in shop.webs:
         web.behave(gate=True)
-    process = shop.operator.node.start("rollout", "resume", "--json")
+    laptop = shop.elsewhere()
+    process = laptop.node.start("rollout", "resume", "--json")
     for web in shop.webs:
         web.wait_log("history .*started")
     shop.fleet.bus.server.kill()
@@ -99,7 +108,7 @@ def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
         web.wait_log("history .*ended")
         web.behave()
     shop.fleet.bus.server.start()
-    resumed = shop.operator.node.finish(process)
+    resumed = laptop.node.finish(process)
     assert resumed.code == 0, resumed.err
     assert (resumed.json["epoch"], resumed.json["counts"]) == (2, {"succeeded": 3})
     shop.webs[0].wait_log("history .*started .*trigger from a.example.com|trigger from a")
@@ -111,6 +120,29 @@ def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
     )
     begun = [one["started"] for group in resumed.json["groups"] for one in group["runs"]]
     assert begun == sorted(begun)
+
+
+@pytest.mark.parametrize(("bus", "end"), [("sqlite", signal.SIGKILL), ("etcd", signal.SIGSTOP)])
+def test_another_machine_goes_on_with_what_a_kill_left(
+    lent_fleet: Callable[[str], Fleet], bus: str, end: signal.Signals
+) -> None:
+    """One that was frozen, and wakes up, is heard by nobody and ends."""
+    shop = Shop(lent_fleet(bus))
+    shop.db.behave(gate=True)
+    process = shop.operator.node.start("rollout", "run", "--site", shop.site)
+    shop.db.wait_log("history .*started")
+    process.send_signal(end)
+    shop.db.open_gate()
+    laptop = shop.elsewhere()
+    resumed = laptop.run("rollout", "resume", "--json")
+    assert resumed.code == 0, resumed.err
+    assert (resumed.json["epoch"], resumed.json["counts"]) == (2, {"succeeded": 3})
+    process.send_signal(signal.SIGCONT)
+    ended = shop.operator.node.finish(process)
+    if end is signal.SIGSTOP:
+        assert (ended.code, "was resumed elsewhere (epoch 2, this is 1)" in ended.err) == (75, True)
+    assert shop.runs() == [1, 1, 1]
+    assert shop.free()
 
 
 def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:

@@ -102,17 +102,14 @@ Examples:
 def resume_command(node: NodeWiring, rollout: str | None, as_json: bool) -> int:
     """Go on with the rollout ID, or the newest that can: with what it was begun with.
 
-    A run that was started is not started again: its node is asked how it ended.
+    A run that was started is not started again: its node is asked how it ended. On another machine
+    with your key too: the bus has what it needs. A process that still goes on with it there ends.
     """
     from localpuppet.wiring.rollout import RolloutWiring
     from localpuppet.wiring.run_async import run
 
-    wiring = RolloutWiring(node)
-    if rollout is None:
-        journal = wiring.journals.newest(lambda state: state.resumable, what="can go on")
-    else:
-        journal = wiring.journals.open(RolloutId.parse(rollout))
-    return run(_resume(wiring, journal, as_json=as_json))
+    wanted = None if rollout is None else RolloutId.parse(rollout)
+    return run(_resume(RolloutWiring(node), wanted, as_json=as_json))
 
 
 async def _begin(wiring: "RolloutWiring", began: "Began", *, as_json: bool) -> int:
@@ -125,15 +122,14 @@ async def _begin(wiring: "RolloutWiring", began: "Began", *, as_json: bool) -> i
     return told(journal, as_json=as_json)
 
 
-async def _resume(wiring: "RolloutWiring", journal: "Journal", *, as_json: bool) -> int:
+async def _resume(wiring: "RolloutWiring", rollout: "RolloutId | None", *, as_json: bool) -> int:
     from localpuppet.cli.orchestrator.rollout_text import Progress
     from localpuppet.cli.progress import shown
 
     observer = render.observer(quiet=as_json, title="asking whether all are ready")
     progress = Progress(observer, time.monotonic)
-    progress.replay([event for _, event in journal.events()])
     async with shown(observer):
-        await wiring.resume(journal, progress.take)
+        journal = await wiring.resume(rollout, progress.take, replay=progress.replay)
     return told(journal, as_json=as_json)
 
 

@@ -1,8 +1,8 @@
 """One execution of a plan: which nodes run when, what is written down of it, and how it goes on.
 
-decides: `amount`, `deciding`, `delivery`, `estimating`, `events`, `options`, `report`, `selecting`,
-    `state`, `unready`, `until`, `words`.
-acts: `checking`, `deliveries`, `executing`, `fleet`, `journal`.
+decides: `amount`, `deciding`, `delivery`, `estimating`, `events`, `head`, `options`, `report`,
+    `selecting`, `state`, `unready`, `until`, `words`.
+acts: `checking`, `deliveries`, `executing`, `fleet`, `heads`, `journal`, `resuming`.
 touches the world: `probing`.
 ports: `nodes`, `notes`.
 """

@@ -69,7 +69,9 @@ class Deliveries:
     async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> Staging:
         """Have the release on nodes; see `Nodes.stage`."""
         try:
-            serial, silent = await next_serial(self._client, list(nodes), patience=PATIENCE)
+            serial, silent = await next_serial(
+                self._client, list(nodes), patience=PATIENCE, rollout=self._began.id
+            )
         except UnavailableError as error:
             return Staging(serial=0, problems=dict.fromkeys(nodes, str(error)))
         problems = {node: problem_of(silent[node]) for node in nodes if node in silent}

@@ -77,7 +77,13 @@ class Began:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """The rollout goes on; its epoch is one more than before."""
+    """The rollout goes on.
+
+    Attributes:
+        epoch: Its epoch from now on; 0 for one more than before.
+    """
+
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +262,7 @@ def to_dict(event: Event) -> dict[str, Any]:
             "left": dict(event.left),
             "kept": list(event.kept),
         }
-    return {**kind}
+    return {**kind, "epoch": event.epoch}
 
 
 def _of_turns(event: Started | Ended | Checked) -> dict[str, Any]:
@@ -338,7 +344,7 @@ def _turn(raw: Sequence[Any]) -> Turn:
 
 _READERS = {
     "began": _began,
-    "resumed": lambda _: Resumed(),
+    "resumed": lambda raw: Resumed(epoch=int(raw.get("epoch", 0))),
     "lasted": lambda raw: Lasted(
         durations={
             NodeName.parse(node): tuple(map(float, seconds))

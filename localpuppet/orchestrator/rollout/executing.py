@@ -94,11 +94,12 @@ class Execution:
         self._interrupted = True
         self.stop(why)
 
-    async def run(self, *, resume: bool) -> Over:
+    async def run(self, *, resume: bool, epoch: int = 0) -> Over:
         """Carry the rollout out, and return how it ended.
 
         Args:
             resume: Whether an earlier process began; it may have been killed at any point.
+            epoch: Which epoch begins with that; 0 for one more than the journal knows.
 
         Raises:
             UnavailableError: The bus could not be asked whether the nodes are ready; nothing
@@ -106,7 +107,7 @@ class Execution:
             StateError: The journal cannot be written; the holds end by themselves.
         """
         try:
-            return await self._run(resume=resume)
+            return await self._run(resume=resume, epoch=epoch)
         except BaseException:
             if self._holding:  # also where nothing can be written down any more
                 await self._nodes.release(self._held, epoch=self.state.epoch)
@@ -139,9 +140,9 @@ class Execution:
         self._note(over)
         return over
 
-    async def _run(self, *, resume: bool) -> Over:
+    async def _run(self, *, resume: bool, epoch: int) -> Over:
         if resume:
-            self._note(Resumed())
+            self._note(Resumed(epoch=epoch))
         if (over := await self._prepare(resume=resume)) is not None:
             return over
         async with asyncio.TaskGroup() as group:

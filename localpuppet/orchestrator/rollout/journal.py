@@ -121,6 +121,17 @@ class Journal:
         except StateError as error:
             raise (error if error.where else error.at(str(self.path))) from error
 
+    def replace(self, events: Sequence[tuple[str, Event]]) -> None:
+        """Take over what happened elsewhere, in place of what this journal holds.
+
+        Raises:
+            StateError: It is not on the disk, and what was there still is.
+        """
+        rows = [(at, json.dumps(to_dict(event))) for at, event in events]
+        with self._database.transaction() as connection:
+            connection.execute("DELETE FROM events")
+            connection.executemany("INSERT INTO events (at, event) VALUES (?, ?)", rows)
+
     def say(self, word: Word, caller: str) -> None:
         """Say something to the process that goes on with the rollout.
 
@@ -251,6 +262,10 @@ class Journals:
                 hint=did_you_mean(wanted, [*known[:50]]),
             )
         return Journal(self._directory / f"{wanted}{_SUFFIX}")
+
+    def place(self, rollout: RolloutId) -> Journal:
+        """Return the journal of a rollout, whether it is there or not: see `Journal.replace`."""
+        return Journal(self._directory / f"{rollout}{_SUFFIX}")
 
     def newest(self, wanted: Callable[[State], bool], *, what: str) -> Journal:
         """Return the journal of the newest rollout of a kind.

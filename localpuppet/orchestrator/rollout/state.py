@@ -143,7 +143,7 @@ class State:
     def take(self, event: Event) -> None:
         """Take an event that is in the journal."""
         if isinstance(event, Resumed):
-            self._take_resumed()
+            self._take_resumed(event)
         elif isinstance(event, Skipped):
             self.skipped.update(event.reasons)
         elif isinstance(event, Staged):
@@ -173,8 +173,8 @@ class State:
         elif isinstance(event, Lasted):
             self.durations.update(event.durations)
 
-    def _take_resumed(self) -> None:
-        self.epoch += 1
+    def _take_resumed(self, event: Resumed) -> None:
+        self.epoch = max(self.epoch + 1, event.epoch)
         # Whoever resumes what was over has decided: not so who goes on after a kill.
         if self.over is not None and self.paused is not None:
             self._go_on()

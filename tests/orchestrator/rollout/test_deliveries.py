@@ -91,6 +91,18 @@ def test_a_release_is_asked_for_until_nodes_have_it() -> None:
     assert refused.problems == {node(2): "no class shop"}
 
 
+def test_what_nodes_took_in_an_earlier_life_of_the_rollout_stays_in_force() -> None:
+    """Whoever goes on elsewhere may not know the serial yet."""
+
+    def status(name: NodeName, _: StatusRequest) -> Answer:
+        other: dict[str, Json] = {"assignment": {"serial": 3, "rollout": ""}}
+        return replied(OURS if name == node(1) else other)
+
+    client = Client(status, replied({"state": "done"}), replied({"state": "done"}))
+    staged = run_simulated(deliveries_of(client).stage([node(1), node(2)], epoch=2))
+    assert (staged.serial, staged.problems) == (5, {})
+
+
 def test_a_node_or_a_bus_that_is_away_is_asked_again_and_then_told() -> None:
     client = Client(replied({"assignment": None}), SILENCE, SILENCE, replied({"state": "done"}))
     assert run_simulated(deliveries_of(client).stage([node(1)], epoch=1)).problems == {}

@@ -1,0 +1,175 @@
+"""Heads of journals on the bus: read, claimed by whoever goes on, and kept up to date behind it.
+
+    /localpuppet/rollouts/CALLER/ID     the head of a rollout, signed by its caller
+
+Owns: that of two who go on with a rollout one has its next epoch, and that a process that was
+overtaken hears of it. Refuses to know: what events mean.
+
+Invariants: an epoch is claimed by the revision of the key, so by one process; a head is believed
+when the caller's own key has signed it; a bus that is away delays heads and stops nothing.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from localpuppet.bus import layout
+from localpuppet.bus.key_value import RefusedError
+from localpuppet.errors import BusyError, IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.formats.names import RolloutId
+from localpuppet.orchestrator.rollout.head import Head
+from localpuppet.trust.signing import MessageKind
+
+if TYPE_CHECKING:
+    from localpuppet.bus.key_value import KeyValue
+    from localpuppet.trust.signing import Signer, Verifier
+
+# As long as nodes remember the turns of a rollout, in seconds.
+TTL = 30 * 86400.0
+OVER_TTL = 86400.0  # so long a process that was overtaken can hear of it
+PACE = 1.0  # seconds between two writes, at least
+AGAIN = 5.0  # seconds until a bus that was away is written to again
+
+
+class Heads:
+    """The heads of one caller's rollouts.
+
+    Args:
+        kv: The store, connected.
+        signer: The caller.
+        verifier: Tells whose signatures hold.
+    """
+
+    def __init__(self, kv: "KeyValue", *, signer: "Signer", verifier: "Verifier") -> None:
+        self._kv = kv
+        self._signer = signer
+        self._verifier = verifier
+
+    async def read(self, rollout: RolloutId) -> tuple[Head, int] | None:
+        """Return the head of a rollout and its revision; `None` where there is none.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+            IntegrityError: What is there was not signed by the caller, or is of another rollout.
+            InvalidInputError: What is there is not a head.
+        """
+        entry = await self._kv.get(self._key(rollout))
+        if entry is None:
+            return None
+        signed = self._verifier.verify(entry.value, MessageKind.ROLLOUT)
+        if signed.signer != self._signer.name:
+            raise IntegrityError(
+                f"was signed by {signed.signer}, not by {self._signer.name}", where=entry.key
+            )
+        head = Head.parse(signed.payload, caller=self._signer.name.caller)
+        if head.rollout != rollout:
+            raise IntegrityError(f"is the head of rollout {head.rollout}", where=entry.key)
+        return head, entry.revision
+
+    async def newest(self) -> RolloutId | None:
+        """Return the newest rollout of the caller that has a head; `None` where none has.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        prefix = layout.rollouts_of(self._signer.name)
+        listing = await self._kv.list(prefix)
+        names = [entry.key.removeprefix(prefix) for entry in listing.entries]
+        return max((RolloutId(name) for name in names if RolloutId.like(name)), default=None)
+
+    async def write(self, head: Head, revision: int | None) -> int:
+        """Write a head over the one with a revision, or the first one; return its revision.
+
+        Raises:
+            UnavailableError: It is unknown whether it is there.
+            BusyError: Somebody else has written one.
+        """
+        token = self._signer.sign(head.to_payload(), MessageKind.ROLLOUT)
+        key = self._key(head.rollout)
+        ttl = OVER_TTL if head.over else TTL
+        if revision is None:
+            written = await self._kv.add_if_new(key, token, ttl=ttl)
+        else:
+            written = await self._kv.set_if_revision(key, token, revision, ttl=ttl)
+        if written is None:
+            raise BusyError(f"somebody else goes on with rollout {head.rollout}")
+        return written
+
+    def _key(self, rollout: RolloutId) -> str:
+        return layout.rollouts_of(self._signer.name) + rollout
+
+
+class HeadKeeper:
+    """Keeps the head of one rollout up to date, behind its journal.
+
+    Args:
+        heads: Where.
+        rollout: Which.
+        current: Returns the head that the journal comes to.
+        revision: That of the head which this process has written; `None` before the first.
+        note: Takes what a person should read.
+    """
+
+    def __init__(
+        self,
+        heads: Heads,
+        rollout: RolloutId,
+        *,
+        current: Callable[[], Head],
+        revision: int | None,
+        note: Callable[[str], None],
+    ) -> None:
+        self._heads = heads
+        self._rollout = rollout
+        self._current = current
+        self._revision = revision
+        self._note = note
+        self._changed = asyncio.Event()
+
+    def changed(self) -> None:
+        """Have the head written again, soon."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Write the head whenever it has changed, for as long as it may be written.
+
+        Raises:
+            BusyError: The rollout was resumed elsewhere: this process is to end.
+        """
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.write()
+            except (RefusedError, IntegrityError, InvalidInputError) as error:
+                self._note(f"warning: only this machine can resume the rollout: {error}")
+                return
+            except UnavailableError:
+                self._changed.set()
+                await asyncio.sleep(AGAIN)
+            await asyncio.sleep(PACE)
+
+    async def write(self) -> None:
+        """Write the head as it is now.
+
+        Raises:
+            UnavailableError: It is unknown whether that was done.
+            BusyError: The rollout was resumed elsewhere.
+            IntegrityError: Somebody else has written something there.
+            InvalidInputError: What is there is not a head.
+        """
+        head = self._current()
+        try:
+            self._revision = await self._heads.write(head, self._revision)
+        except BusyError:
+            await self._write_over(head)
+
+    async def _write_over(self, head: Head) -> None:
+        """Write over a head of our own: an answer was lost, or the key expired."""
+        found = await self._heads.read(self._rollout)
+        if found is not None and found[0].epoch > head.epoch:
+            raise BusyError(
+                f"rollout {self._rollout} was resumed elsewhere (epoch {found[0].epoch}, this is"
+                f" {head.epoch})"
+            )
+        self._revision = await self._heads.write(head, None if found is None else found[1])

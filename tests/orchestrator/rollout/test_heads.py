@@ -1,0 +1,257 @@
+"""Heads of journals on a bus: bounded, the caller's own, one who goes on, and who was overtaken."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.bus import layout
+from localpuppet.bus.key_value import RefusedError
+from localpuppet.errors import BusyError, IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.formats.names import RolloutId
+from localpuppet.orchestrator.rollout import head as heads_form
+from localpuppet.orchestrator.rollout.events import Ending, Event, Over, Resumed, Started, Turn
+from localpuppet.orchestrator.rollout.head import Head
+from localpuppet.orchestrator.rollout.heads import HeadKeeper, Heads
+from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.resuming import TakenUp, head_of, take_up
+from localpuppet.trust.signing import MessageKind
+from tests.doubles.identities import Person, person, verifier
+from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.simulated_loop import run_simulated
+from tests.orchestrator.rollout.simulated import ID, began, node
+
+AT = "2026-11-22T11:00:00.000000Z"
+FIRST = began([1, 2], [3])
+STARTED = Started(turns=(Turn(1, node(1)),))
+KEY = f"/localpuppet/rollouts/alice/{ID}"
+CALLER = "choria=alice"
+
+
+def head(*events: Event, epoch: int = 1) -> Head:
+    return Head(rollout=ID, epoch=epoch, events=tuple((AT, event) for event in (FIRST, *events)))
+
+
+class Store(MemoryKeyValue):
+    """A store that may refuse us, or be away."""
+
+    problem: UnavailableError | None = None
+
+    async def _reach(self) -> None:
+        if self.problem is not None:
+            raise self.problem
+
+
+class Site:
+    """A bus, Alice's key on two machines, and Bob."""
+
+    def __init__(self, directory: Path) -> None:
+        self.alice, self.bob = person("alice"), person("bob")
+        self.verifier = verifier(directory, self.alice, self.bob)
+        self.store = MemoryStore(now=lambda: 0.0)
+        self.kv = Store(self.store)
+        self.heads = self.heads_of(self.alice)
+        self.here, self.there = Journals(directory / "here"), Journals(directory / "there")
+        self.notes: list[str] = []
+
+    def heads_of(self, who: Person) -> Heads:
+        return Heads(self.kv, signer=who.signer, verifier=self.verifier)
+
+    def begin(self, *events: Event) -> None:
+        """Have a journal here that a killed process left."""
+        journal = self.here.begin(FIRST, at=AT)
+        for event in events:
+            journal.append(event, at=AT)
+        journal.close()
+
+    async def take_up(self, journals: Journals, rollout: RolloutId | None = ID) -> TakenUp:
+        found = await take_up(
+            rollout,
+            journals=journals,
+            heads=self.heads,
+            caller=CALLER,
+            note=self.notes.append,
+        )
+        found.journal.close()
+        return found
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_head_is_what_was_written_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = head(STARTED, Resumed(epoch=4), epoch=4)
+    assert Head.parse(whole.to_payload(), caller=CALLER) == whole
+    monkeypatch.setattr(heads_form, "MAX_PACKED", 200)
+    small = Head.parse(whole.to_payload(), caller=CALLER)
+    assert (small.epoch, small.events) == (4, ())
+    monkeypatch.setattr(heads_form, "MAX_INFLATED", 10)
+    with pytest.raises(InvalidInputError, match="not one whole zlib stream, or too large"):
+        Head.parse(small.to_payload(), caller=CALLER)
+
+
+@pytest.mark.parametrize("payload", [b"", b"x", b"{}", head().to_payload() + b"x"])
+def test_what_is_not_a_head_is_refused(payload: bytes) -> None:
+    with pytest.raises(InvalidInputError, match="head of a rollout"):
+        Head.parse(payload, caller=CALLER)
+    with pytest.raises(InvalidInputError, match="not of a rollout of choria=bob"):
+        Head.parse(head().to_payload(), caller="choria=bob")
+
+
+async def test_a_head_is_the_callers_own(site: Site) -> None:
+    assert await site.heads.read(ID) is None
+    revision = await site.heads.write(head(), None)
+    assert await site.heads.read(ID) == (head(), revision)
+    assert await site.heads.newest() == ID
+    for who, kind, what in (
+        (site.bob, MessageKind.ROLLOUT, "was signed by bob, not by alice"),
+        (site.alice, MessageKind.REQUEST, "typ"),
+    ):
+        site.store.write(KEY, who.signer.sign(head().to_payload(), kind), None)
+        with pytest.raises(IntegrityError, match=what):
+            await site.heads.read(ID)
+    other = Head(rollout=RolloutId("20261122T110000Z-ffff"), epoch=1, events=())
+    token = site.alice.signer.sign(other.to_payload(), MessageKind.ROLLOUT)
+    site.store.write(KEY, token, None)
+    with pytest.raises(IntegrityError, match="is the head of rollout 20261122T110000Z-ffff"):
+        await site.heads.read(ID)
+
+
+async def test_another_machine_goes_on_with_what_the_bus_has(site: Site) -> None:
+    site.begin(STARTED)
+    await site.heads.write(head(STARTED), None)
+    taken = await site.take_up(site.there, None)
+    assert (taken.epoch, taken.journal.path.parent.name) == (2, "there")
+    assert site.there.open(ID).state().started == {Turn(1, node(1))}
+    claimed = await site.heads.read(ID)
+    assert claimed == (head(STARTED, epoch=2), taken.revision)
+    # Where it began its own journal says more than the bus does, and it takes the epoch after that.
+    again = await site.take_up(site.here)
+    assert again.epoch == 3
+
+
+async def test_where_it_was_overtaken_it_goes_on_with_what_the_other_wrote(site: Site) -> None:
+    site.begin(STARTED)
+    later = (Resumed(epoch=2), Started(turns=(Turn(1, node(2)),)))
+    await site.heads.write(head(*later, epoch=2), None)
+    assert (await site.take_up(site.here)).epoch == 3
+    assert site.here.open(ID).state().started == {Turn(1, node(2))}
+
+
+async def test_of_two_who_take_it_up_one_does(site: Site) -> None:
+    site.begin()
+    revision = await site.heads.write(head(), None)
+    await site.heads.write(head(epoch=2), revision)
+    with pytest.raises(BusyError, match="somebody else goes on with rollout"):
+        await site.heads.write(head(epoch=2), revision)
+    with pytest.raises(BusyError):
+        await site.heads.write(head(), None)
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        (None, "neither this machine nor the bus knows"),
+        (Head(rollout=ID, epoch=3, events=()), "has a journal that is too large for the bus"),
+        (Head(rollout=ID, epoch=3, events=(), over=True), "is over: it went on elsewhere"),
+        (head(Over(ending=Ending.DONE, why="", left={})), "is over: done"),
+    ],
+)
+async def test_what_cannot_go_on_is_said(site: Site, there: Head | None, message: str) -> None:
+    if there is not None:
+        await site.heads.write(there, None)
+    with pytest.raises(InvalidInputError, match=message):
+        await site.take_up(site.there)
+
+
+async def test_without_rights_on_the_bus_it_goes_on_where_it_began(site: Site) -> None:
+    site.begin(STARTED)
+    site.kv.problem = RefusedError("not allowed", where="bus")
+    taken = await site.take_up(site.here, None)
+    assert (taken.epoch, taken.revision) == (2, None)
+    assert "whether it was resumed elsewhere is not known" in site.notes[0]
+    site.kv.problem = UnavailableError("away", where="bus")
+    with pytest.raises(UnavailableError):
+        await site.take_up(site.here)
+
+
+def keeper(site: Site, current: Any, revision: int | None = None) -> HeadKeeper:
+    return HeadKeeper(site.heads, ID, current=current, revision=revision, note=site.notes.append)
+
+
+def test_a_head_follows_its_journal_over_outages(site: Site) -> None:
+    events: list[Event] = []
+
+    async def work() -> None:
+        ours = keeper(site, lambda: head(*events))
+        keeping = asyncio.create_task(ours.run())
+        ours.changed()
+        await asyncio.sleep(5)
+        site.kv.problem = UnavailableError("away", where="bus")
+        events.append(STARTED)
+        ours.changed()
+        await asyncio.sleep(60)
+        site.kv.problem = None
+        await asyncio.sleep(60)
+        assert (await site.heads.read(ID) or [None])[0] == head(STARTED)
+        # An answer that was lost: the key has another revision than we know.
+        site.store.write(
+            KEY, site.alice.signer.sign(head().to_payload(), MessageKind.ROLLOUT), None
+        )
+        ours.changed()
+        await asyncio.sleep(60)
+        assert (await site.heads.read(ID) or [None])[0] == head(STARTED)
+        keeping.cancel()
+
+    run_simulated(work())
+
+
+def test_who_was_overtaken_hears_of_it(site: Site) -> None:
+    async def work() -> None:
+        ours = keeper(site, head)
+        await ours.write()
+        found = await site.heads.read(ID)
+        assert found is not None
+        await site.heads.write(head(epoch=2), found[1])
+        ours.changed()
+        with pytest.raises(BusyError, match=r"was resumed elsewhere \(epoch 2, this is 1\)"):
+            await ours.run()
+        assert (await site.heads.read(ID) or [None])[0] == head(epoch=2)
+
+    run_simulated(work())
+
+
+def test_who_may_not_write_heads_is_told_once(site: Site) -> None:
+    site.kv.problem = RefusedError("not allowed", where="bus")
+    ours = keeper(site, head)
+    ours.changed()
+    run_simulated(ours.run())
+    assert site.notes == ["warning: only this machine can resume the rollout: bus: not allowed"]
+
+
+def test_what_others_write_there_ends_heads_and_not_the_rollout(site: Site) -> None:
+    async def work() -> None:
+        ours = keeper(site, head)
+        await ours.write()
+        site.store.write(KEY, b"something", None)
+        ours.changed()
+        await ours.run()
+        assert "only this machine can resume the rollout" in site.notes[0]
+
+    run_simulated(work())
+
+
+def test_a_journal_has_a_head_as_long_as_somebody_may_go_on(site: Site) -> None:
+    site.begin(STARTED)
+    journal = site.here.open(ID)
+    assert head_of(journal) == head(STARTED)
+    journal.append(Over(ending=Ending.STOPPED, why="", left={}), at=AT)
+    assert not head_of(journal).over
+    journal.append(Resumed(epoch=5), at=AT)
+    journal.append(Over(ending=Ending.FAILURES, why="", left={}), at=AT)
+    assert head_of(journal) == Head(rollout=ID, epoch=5, events=(), over=True)
+    journal.close()
+    assert layout.rollouts_of("alice") + ID == KEY
