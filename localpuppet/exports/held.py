@@ -275,11 +275,7 @@ def _refuse_unread(connection: sqlite3.Connection, node: str | None) -> None:
         (node,),
     ).fetchone()
     if row is not None:
-        raise UnavailableError(
-            f"what {row[0]} exports was never read from the bus: {row[1]}",
-            where="exports",
-            hint="may this node read /localpuppet/exports/?",
-        )
+        raise UnavailableError(f"what {row[0]} exports was never read: {row[1]}")
 
 
 def _remove(connection: sqlite3.Connection, node: str) -> None:
