@@ -1,7 +1,7 @@
 """The site that the inventory comes to, and what of it the options of a verb take."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from localpuppet.cli import render
@@ -10,6 +10,7 @@ from localpuppet.formats.names import NodeName
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from localpuppet.formats.values import Json
     from localpuppet.inventory.reading import InventoryReader
     from localpuppet.orchestrator.derived import Derived
     from localpuppet.orchestrator.plan import Plan
@@ -73,6 +74,29 @@ def with_roles(node: NodeWiring, roles: Sequence[str]) -> frozenset[NodeName]:
         node,
         lambda reader: frozenset(one.node for one in reader.entries() if wanted & {*one.roles}),
     )
+
+
+def fact_of(node: NodeWiring, fact: str, nodes: Collection[NodeName]) -> "dict[NodeName, Json]":
+    """Return a fact of some nodes; `None` where a node has none, or is not in the inventory.
+
+    Args:
+        node: The parts of the node.
+        fact: Its dotted path: `datacenter`, `networking.network`.
+        nodes: Whose.
+
+    Raises:
+        UnavailableError: The inventory could not be asked.
+    """
+    from localpuppet.inventory.index import at_path
+
+    def ask(reader: "InventoryReader") -> "dict[NodeName, Json]":
+        entries = {name: reader.entry(name) for name in nodes}
+        return {
+            name: None if entry is None else at_path(entry.facts, fact)
+            for name, entry in entries.items()
+        }
+
+    return _read(node, ask)
 
 
 def answer(node: NodeWiring, query: str) -> frozenset[NodeName]:

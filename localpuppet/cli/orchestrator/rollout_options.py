@@ -34,6 +34,7 @@ _TAKEN = (
     "pause",
     "pause_at_most",
     "investigate",
+    "one_at_a_time_by",
     "release",
     "values",
     "older",
@@ -63,6 +64,11 @@ _HOW = (
     ),
     click.option(
         "--window", type=click.IntRange(min=1), metavar="N", help="So many of a group at a time."
+    ),
+    click.option(
+        "--one-at-a-time-by",
+        metavar="FACT",
+        help="Nodes with different values of this fact do not run together: zones, say.",
     ),
     click.option(
         "--check",
@@ -151,6 +157,7 @@ def new_options(node: NodeWiring, given: dict[str, Any]) -> "RolloutOptions":
         pause=tuple(map(PauseAfter, dict.fromkeys(given["pause"]))),
         pause_at_most=_seconds(given, "pause_at_most") or PAUSE_AT_MOST,
         investigate=_seconds(given, "investigate"),
+        one_at_a_time_by=given["one_at_a_time_by"],
         until=_until(node, given["until"]),
         delivery=_delivery(node, given),
     )

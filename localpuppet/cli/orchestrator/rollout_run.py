@@ -11,7 +11,7 @@ from localpuppet.cli.orchestrator.rollout_options import (
     new_options,
     options_of_parent,
 )
-from localpuppet.cli.orchestrator.rollout_selection import selected, what_options
+from localpuppet.cli.orchestrator.rollout_selection import places, selected, what_options
 from localpuppet.cli.orchestrator.site_options import without_collector
 from localpuppet.formats.names import RolloutId
 from localpuppet.wiring.node import NodeWiring
@@ -83,6 +83,7 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
         consumers=found.consumers,
         parent=parent,
         checks=found.checks,
+        places=places(node, options.one_at_a_time_by, found.groups),
     )
     return run(_begin(wiring, began, as_json=as_json))
 

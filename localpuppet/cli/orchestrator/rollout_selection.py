@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localpuppet.cli.orchestrator.inventory_site import answer, with_roles
+from localpuppet.cli.orchestrator.inventory_site import answer, fact_of, with_roles
 from localpuppet.cli.orchestrator.site_options import names_in, read_plan, site_options
 from localpuppet.formats.names import NodeName
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.orchestrator.rollout.selecting import Selected
+    from localpuppet.orchestrator.rollout.selecting import Groups, Selected
 
 _WHAT = (
     click.option(
@@ -56,6 +56,20 @@ def selected(
         return _one_group(node, given, again)
     found = selecting.of_plan(read_plan(node, given))
     return found if again is None else selecting.only(found, again)
+
+
+def places(node: NodeWiring, fact: str | None, groups: "Groups") -> "dict[NodeName, str]":
+    """Return where the nodes of some groups are, by a fact; nothing where no fact is named.
+
+    Raises:
+        InvalidInputError: A node has no such fact.
+        UnavailableError: The inventory could not be asked.
+    """
+    from localpuppet.orchestrator.rollout.selecting import places_of
+
+    if fact is None:
+        return {}
+    return places_of(fact_of(node, fact, {one for group in groups for one in group}), fact)
 
 
 def _one_group(

@@ -8,6 +8,8 @@ Rules:
 - Groups follow each other: a group starts when the one before it has no turn left.
 - The canaries of a group, its first nodes by name, are a closed batch before the others; where one
   does not succeed, the rollout ends.
+- Where nodes have places, a group goes through them one after the other, in the order of their
+  names: its canaries first, and then batches or a window within each.
 - A batch is closed: when all of it have ended, they are checked, and then the next one starts. A
   window moves on with each end, and with the checks that follow it.
 - Where failures are to pause the rollout, nothing more starts until somebody says that it goes on;
@@ -115,10 +117,19 @@ def _did(fate: str) -> str:
 
 def _due(state: State, turns: Sequence[Turn]) -> Next:
     """Return what is to be done in a group that is not over."""
+    canary = state.began.options.canary
+    for canaries in state.sections(turns[:canary]):
+        if not all(state.settled(turn) for turn in canaries):
+            return _closed(state, canaries)
+    for others in state.sections(turns[canary:]):
+        if not all(state.settled(turn) for turn in others):
+            return _some(state, others, total=len(turns))
+    return Next()
+
+
+def _some(state: State, others: Sequence[Turn], *, total: int) -> Next:
+    """Return what is to be done of turns that are free to run together, of a group of `total`."""
     options = state.began.options
-    canaries, others = turns[: options.canary], turns[options.canary :]
-    if not all(state.settled(turn) for turn in canaries):
-        return _closed(state, canaries)
     if options.window is not None:
         on = sum(turn in state.started and not state.settled(turn) for turn in others)
         waiting = [turn for turn in others if turn not in state.started]
@@ -128,8 +139,8 @@ def _due(state: State, turns: Sequence[Turn]) -> Next:
         )
     size = len(others)
     if options.batch is not None:
-        size = max(options.batch.of(len(turns)), 1)
-    for first in range(0, len(others), max(size, 1)):
+        size = max(options.batch.of(total), 1)
+    for first in range(0, len(others), size):
         batch = others[first : first + size]
         if not all(state.settled(turn) for turn in batch):
             return _closed(state, batch)

@@ -29,17 +29,29 @@ def seconds_left(state: State) -> float | None:
 
 def _group(state: State, step: int, left: Sequence[Turn]) -> float:
     """Return how long the rest of a group takes."""
+    turns = state.turns(step)
+    canaries = set(turns[: state.began.options.canary])
+    first = state.sections([turn for turn in left if turn in canaries])
+    others = state.sections([turn for turn in left if turn not in canaries])
+    return sum(_longest(state, part) for part in first) + sum(
+        _some(state, part, total=len(turns)) for part in others
+    )
+
+
+def _some(state: State, turns: Sequence[Turn], *, total: int) -> float:
+    """Return how long turns take that are free to run together, of a group of `total`."""
     options = state.began.options
-    takes = {turn: median(state.durations[turn.node]) for turn in left}
-    canaries = set(state.turns(step)[: options.canary])
-    first = max((takes[turn] for turn in left if turn in canaries), default=0.0)
-    others = [turn for turn in left if turn not in canaries]
     if options.window is not None:
-        longest = max((takes[turn] for turn in others), default=0.0)
-        return first + max(longest, sum(takes[turn] for turn in others) / options.window)
-    size = len(others)
-    if options.batch is not None:
-        size = options.batch.of(len(state.turns(step)))
-    size = max(size, 1)
-    batches = [others[start : start + size] for start in range(0, len(others), size)]
-    return first + sum(max(takes[turn] for turn in batch) for batch in batches)
+        work = sum(_seconds(state, turn) for turn in turns)
+        return max(_longest(state, turns), work / options.window)
+    size = len(turns) if options.batch is None else max(options.batch.of(total), 1)
+    batches = [turns[start : start + size] for start in range(0, len(turns), size)]
+    return sum(_longest(state, batch) for batch in batches)
+
+
+def _longest(state: State, turns: Sequence[Turn]) -> float:
+    return max(_seconds(state, turn) for turn in turns)
+
+
+def _seconds(state: State, turn: Turn) -> float:
+    return median(state.durations[turn.node])

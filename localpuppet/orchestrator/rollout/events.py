@@ -63,6 +63,8 @@ class Began:
         parent: The rollout whose failed nodes these are.
         checks: The checks that follow a turn, besides those of the options; without those that
             have none.
+        places: Of each node the value of the fact of which nodes with different values do not run
+            at the same time; empty where the options name none.
     """
 
     id: RolloutId
@@ -73,6 +75,7 @@ class Began:
     consumers: Mapping[NodeName, tuple[NodeName, ...]] = field(default_factory=dict)
     parent: RolloutId | None = None
     checks: Mapping[Turn, tuple[Check, ...]] = field(default_factory=dict)
+    places: Mapping[NodeName, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +242,7 @@ def to_dict(event: Event) -> dict[str, Any]:
                 [turn.step, turn.node, [to_json(check) for check in checks]]
                 for turn, checks in event.checks.items()
             ],
+            "places": dict(event.places),
         }
     if isinstance(event, Lasted):
         return {**kind, "durations": {node: [*found] for node, found in event.durations.items()}}
@@ -311,6 +315,7 @@ def _began(raw: Mapping[str, Any]) -> Event:
             _turn(turn): tuple(parse_check(check, "checks") for check in checks)
             for *turn, checks in raw.get("checks", ())
         },
+        places=_named(raw.get("places", {})),
     )
 
 

@@ -57,6 +57,7 @@ class RolloutOptions:
         pause_at_most: Seconds after which a rollout that waits for somebody's word is stopped.
         investigate: Seconds for which the nodes that failed stay held after the end; `None` to give
             them back as well.
+        one_at_a_time_by: A fact: nodes for which it has different values do not run together.
         until: The moment, in UTC, before which all runs are to have ended; `None` for any time.
         delivery: The release that the nodes take before they run; `None` to run what they have.
     """
@@ -74,6 +75,7 @@ class RolloutOptions:
     pause: tuple[PauseAfter, ...] = ()
     pause_at_most: float = PAUSE_AT_MOST
     investigate: float | None = None
+    one_at_a_time_by: str | None = None
     until: datetime | None = None
     delivery: Delivery | None = None
 
@@ -120,6 +122,7 @@ class RolloutOptions:
             pause=tuple(map(PauseAfter, raw.get("pause", ()))),
             pause_at_most=float(raw.get("pause_at_most", PAUSE_AT_MOST)),
             investigate=_seconds(raw.get("investigate")),
+            one_at_a_time_by=raw.get("one_at_a_time_by"),
             until=parse_time(raw["until"]) if raw.get("until") else None,
             delivery=None if raw.get("delivery") is None else Delivery.from_dict(raw["delivery"]),
         )
@@ -140,6 +143,7 @@ class RolloutOptions:
             "pause": [str(after) for after in self.pause],
             "pause_at_most": self.pause_at_most,
             "investigate": self.investigate,
+            "one_at_a_time_by": self.one_at_a_time_by,
             "until": None if self.until is None else show_time(self.until),
             "delivery": None if self.delivery is None else self.delivery.to_dict(),
         }

@@ -5,13 +5,15 @@ from dataclasses import dataclass, field, replace
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
-from localpuppet.formats.text import one_line
+from localpuppet.formats.text import one_line, shown_names
+from localpuppet.formats.values import Json
 from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.plan import Plan
 from localpuppet.orchestrator.rollout.events import Turn
 
 MAX_CHECKS = 100  # that follow one run
 MAX_TITLE = 100
+MAX_PLACE = 255
 
 Groups = tuple[tuple[NodeName, ...], ...]
 Consumers = Mapping[NodeName, tuple[NodeName, ...]]
@@ -49,6 +51,32 @@ def of_plan(plan: Plan) -> Selected:
         consumers=consumers_of(plan),
         checks=checks_of(plan),
     )
+
+
+def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:
+    """Return where nodes are, by a fact.
+
+    Args:
+        facts: Of each node the value of the fact; `None` where it has none.
+        fact: The fact's name.
+
+    Raises:
+        InvalidInputError: A node has no such fact, or it is not one value.
+    """
+    found: dict[NodeName, str] = {}
+    missing = []
+    for node, value in sorted(facts.items()):
+        if isinstance(value, str | int | float) and str(value):
+            found[node] = str(value)[:MAX_PLACE]
+        else:
+            missing.append(node)
+    if missing:
+        raise InvalidInputError(
+            f"the inventory knows no single value of the fact {fact!r} of {shown_names(missing)}",
+            where="--one-at-a-time-by",
+            hint="see 'localpuppet facts NODE'",
+        )
+    return found
 
 
 def one_group(nodes: Collection[NodeName], *, title: str) -> Selected:

@@ -7,7 +7,7 @@ as if it had never ended; a turn that was started once is never started again; a
 failed has failed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from localpuppet.errors import StateError
@@ -204,6 +204,13 @@ class State:
             if node not in self.skipped
             and (node not in self.failed or self.failed[node].turn.step >= step)
         ]
+
+    def sections(self, turns: Sequence[Turn]) -> list[list[Turn]]:
+        """Return turns in those sections that run one after the other, by the places of nodes."""
+        found: dict[str, list[Turn]] = {}
+        for turn in turns:
+            found.setdefault(self.began.places.get(turn.node, ""), []).append(turn)
+        return [found[place] for place in sorted(found)]
 
     def fates(self) -> dict[NodeName, Fate | None]:
         """Return how the part of each node ended; `None` where that is open."""

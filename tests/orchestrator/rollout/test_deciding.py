@@ -97,6 +97,23 @@ def test_a_window_moves_on_when_a_node_has_ended_and_its_checks_passed() -> None
     assert start(state) == turns(2)
 
 
+def test_nodes_of_different_places_do_not_run_together() -> None:
+    """Odd ones are in a, even ones in b: canaries of both, then a by its window, then b."""
+    first = began(range(1, 7), canary=2, window=2)
+    first = replace(first, places={node(n): "ba"[n % 2] for n in range(1, 7)})
+    state = State(first)
+    order = []
+    while not decide(state).over:
+        order.append(tuple(turn.node for turn in start(state)))
+        assert len({first.places[turn.node] for turn in state.running}) == 1
+        state.take(Ended(turn=state.running[0], fate=Fate.SUCCEEDED))
+    assert [[*map(node, some)] for some in ([1], [2], [3, 5], [], [4, 6], [])] == [
+        *map(list, order)
+    ]
+    batches = State(replace(first, options=RolloutOptions(batch=Amount.parse("2", what=""))))
+    assert start(batches) == turns(1, 3)
+
+
 def test_a_check_that_fails_is_a_failure_of_its_node_and_what_has_run_is_checked() -> None:
     state = State(began([1, 2, 3], [4], window=3, checks=CHECK))
     start(state)
@@ -203,6 +220,8 @@ class Counter:
         if now.start:
             self.begun += now.start
             state.take(Started(turns=now.start))
+        places = {state.began.places.get(turn.node) for turn in (*state.running, *now.check)}
+        assert len(places) <= 1 or state.stopped or not state.began.places
         if self.options.window is not None:
             members = state.turns(self.begun[-1].step)[self.options.canary :]
             on = {*state.running, *state.unchecked}
@@ -243,6 +262,8 @@ def test_every_rollout(data: st.DataObject, groups: list[set[int]], allowed: str
         on_failure=data.draw(st.sampled_from([OnFailure.STOP, OnFailure.PAUSE])),
         pause=data.draw(st.just(()) | st.just(tuple(PauseAfter))),
     )
+    places = data.draw(st.just({}) | st.just({node(n): str(n % 3) for n in range(12)}))
+    first = replace(first, places=places)
     state = State(first)
     total = len(set().union(*groups))
     counter = Counter(state, total * 30 // 100 if allowed == "30%" else int(allowed))

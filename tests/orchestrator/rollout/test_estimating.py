@@ -1,5 +1,7 @@
 """How long a rollout will take yet."""
 
+from dataclasses import replace
+
 import pytest
 
 from localpuppet.orchestrator.rollout.amount import Amount
@@ -38,6 +40,12 @@ def rollout(*groups: list[int], **options: object) -> State:
 )
 def test_the_medians_of_what_is_left(options: dict[str, object], seconds: float) -> None:
     assert seconds_left(rollout([1, 2, 3, 4], [5], **options)) == seconds
+
+
+def test_places_take_their_time_one_after_the_other() -> None:
+    state = State(replace(began([1, 2, 3, 4]), places={node(n): str(n % 2) for n in range(1, 5)}))
+    state.take(LASTED)
+    assert seconds_left(state) == 40 + 30
 
 
 def test_what_has_ended_takes_nothing_and_what_nobody_knows_is_unknown() -> None:

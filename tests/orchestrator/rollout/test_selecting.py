@@ -12,6 +12,7 @@ from localpuppet.orchestrator.rollout.selecting import (
     of_plan,
     one_group,
     only,
+    places_of,
 )
 from localpuppet.orchestrator.site import Component, Site
 from tests.orchestrator.rollout.simulated import node
@@ -70,6 +71,12 @@ def test_there_is_a_most_of_checks_that_follow_a_run() -> None:
                 of_plan(plan)
         else:
             assert len(of_plan(plan).checks[Turn(1, node(1))]) == count
+
+
+def test_where_nodes_are_and_who_does_not_say() -> None:
+    assert places_of({node(1): "ams", node(2): 3}, "zone") == {node(1): "ams", node(2): "3"}
+    with pytest.raises(InvalidInputError, match="no single value of the fact 'zone' of n01.*, n03"):
+        places_of({node(3): {"a": 1}, node(1): None, node(2): "ams"}, "zone")
 
 
 def test_what_matches_no_node_is_refused() -> None:
