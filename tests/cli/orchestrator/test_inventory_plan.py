@@ -37,6 +37,7 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     db.node.write("input.yaml", json.dumps({**raw, "parameters": {"role": "db"}}))
     applied = db.run("apply")
     assert applied.code == 0, applied.err
+    assert db.run("publish").code == 0  # a process of its own does it as well, and may be late
     found = web.run("plan", "--json")
     assert groups(found) == [["db"]]
     assert found.json["applications"] == ["Shop[a]"]
@@ -51,3 +52,5 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     assert groups(narrowed) == [["db"], ["lb"]]
     refused = web.run("rollout", "run", "--role", "nosuch")
     assert (refused.code, "inventory: the selection matches no node" in refused.err) == (2, True)
+    refused = web.run("rollout", "run", "--role", "lb", "--one-at-a-time-by", "datacenter")
+    assert (refused.code, "no single value of the fact 'datacenter'" in refused.err) == (2, True)

@@ -75,7 +75,9 @@ def test_there_is_a_most_of_checks_that_follow_a_run() -> None:
 
 def test_where_nodes_are_and_who_does_not_say() -> None:
     assert places_of({node(1): "ams", node(2): 3}, "zone") == {node(1): "ams", node(2): "3"}
-    with pytest.raises(InvalidInputError, match="no single value of the fact 'zone' of n01.*, n03"):
+    with pytest.raises(
+        InvalidInputError, match=r"no single value of the fact 'zone' of n01.*, n03"
+    ):
         places_of({node(3): {"a": 1}, node(1): None, node(2): "ams"}, "zone")
 
 
