@@ -180,7 +180,9 @@ class State:
             self._go_on()
         if self.over is not None:
             self.until = None
-        self.over = self.stopped = None
+        self.over = None
+        if not self.goes_back:  # else it goes on with that, and ends as it was to end
+            self.stopped = None
 
     def _go_on(self) -> None:
         self.paused = None

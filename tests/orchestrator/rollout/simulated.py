@@ -150,7 +150,7 @@ class SimulatedNodes:
 
     async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> Staging:
         self._live()
-        assert not self.ran, "no node has changed"
+        assert self.staged or not self.ran, "no node has changed"
         self.staged.append((set(nodes), epoch))
         await asyncio.sleep(self.staging)
         problems = {one: why for one, why in self.unstaged.items() if one in nodes}

@@ -150,6 +150,8 @@ def test_a_kill_at_every_write_of_a_rollback(*, written: bool) -> None:
             work = execution(state, nodes, notes)
             run_simulated(work.run(resume=True))
         assert words(state) == ["rolled back", "rolled back", "rolled back", "not reached"]
+        assert state.over is not None
+        assert state.over.ending is Ending.FAILURES
         started = [turn for one in notes.events if isinstance(one, Started) for turn in one.turns]
         assert len(started) == len(set(started)) == 6
         assert nodes.held == set()

@@ -1,0 +1,83 @@
+"""Rollouts that go on elsewhere, after a kill, with a head that lags behind the journal."""
+
+import asyncio
+
+import pytest
+
+from localpuppet.formats.names import ReleasePath
+from localpuppet.orchestrator.rollout.amount import Amount
+from localpuppet.orchestrator.rollout.delivery import Delivery
+from localpuppet.orchestrator.rollout.events import Began, Ending, Started
+from localpuppet.orchestrator.rollout.options import OnFailure
+from localpuppet.orchestrator.rollout.state import State
+from tests.doubles.simulated_loop import run_simulated
+from tests.orchestrator.rollout.simulated import (
+    Killed,
+    Notes,
+    SimulatedNodes,
+    began,
+    carry_out,
+    execution,
+    node,
+    words,
+)
+
+RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
+FIRSTS = {
+    "groups": began([1, 2], [2, 3], [4]),
+    "batches": began([1, 2, 3, 4], batch=Amount.parse("2", what=""), canary=1),
+    "release": began([1, 2], [3], delivery=RELEASE),
+    "rollback": began([1, 2], [3], [4], delivery=RELEASE, on_failure=OnFailure.ROLLBACK),
+}
+ENDS = {
+    "groups": ["succeeded"] * 4,
+    "batches": ["succeeded"] * 4,
+    "release": ["succeeded"] * 3,
+    "rollback": ["rolled back", "rolled back", "rolled back", "not reached"],
+}
+
+
+@pytest.mark.parametrize("lag", range(4))
+@pytest.mark.parametrize("name", FIRSTS)
+def test_whatever_the_head_does_not_say_yet_no_node_runs_twice(name: str, lag: int) -> None:
+    """Killed at each write; who goes on does not know of the last few."""
+    for kill_at in range(1, 100):
+        nodes = nodes_of(name)
+        notes = Notes(kill_at=kill_at, written=True)
+        nodes.notes = notes
+        if not killed(carry_out(FIRSTS[name], nodes, notes)):
+            assert kill_at > 5
+            return
+        known = Notes()
+        known.events = notes.events[: max(1, len(notes.events) - lag)]
+        nodes.notes, nodes.news = known, asyncio.Queue()
+        state = State.of(known.events)
+        if not state.resumable:
+            continue
+        ran = dict(nodes.ran)
+        run_simulated(execution(state, nodes, known).run(resume=True, epoch=7))
+        assert (words(state), state.epoch) == (ENDS[name], 7)
+        assert nodes.ran.items() >= ran.items(), "what has run is asked for, and not run again"
+        assert state.over is not None
+        ending = Ending.FAILURES if name == "rollback" else Ending.DONE
+        assert (state.over.ending, nodes.held) == (ending, set())
+        started = [turn for one in known.events if isinstance(one, Started) for turn in one.turns]
+        assert len(started) == len(set(started))
+    pytest.fail("it never comes to an end")
+
+
+def nodes_of(name: str) -> SimulatedNodes:
+    rollback = name == "rollback"
+    first: Began = FIRSTS[name]
+    return SimulatedNodes(bad={node(3)} if rollback else set(), back=len(first.groups) + 1)
+
+
+def killed(work: object) -> bool:
+    try:
+        run_simulated(work)  # type: ignore[arg-type]
+    except Killed:
+        return True
+    except BaseExceptionGroup as group:
+        assert group.subgroup(Killed) is not None
+        return True
+    return False
