@@ -13,17 +13,19 @@ from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
 from localpuppet.machine.files import state_problem
-from localpuppet.puppet.resources import Fate, ReportedResource, resources_of
+from localpuppet.puppet.resources import Fate, ReportedResource, resources_of, slowest
 from localpuppet.runs.log_end import End, LogEnd, weight
 from localpuppet.runs.reason import published
 from localpuppet.runs.records import RunDirectory
 from localpuppet.runs.run import Status
+from localpuppet.runs.told_context import fitting, told_context
 
 # Of a log the end, of a report what failed before what changed: bytes as JSON.
 MAX_TOLD = 256 * 1024
 # Bytes of a line, or of a message about a resource.
 MAX_LINE = 8 * 1024
 MAX_EVENTS = 20
+MAX_SLOWEST = 10
 # Bytes of a report that is read for others: the agent takes several times as much memory for it.
 MAX_REPORT = 32 * 1024 * 1024
 TOLD = (Fate.FAILED, Fate.CHANGED, Fate.WOULD_CHANGE, Fate.SKIPPED)
@@ -60,7 +62,8 @@ def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
     Returns:
         `run`: the status; `report`: whether Puppet left one; `failed`, `changed`, `would_change`
         and `skipped`: resources, each with `ref`, `file`, `line`, `seconds` and `events`; and
-        `left_out`: how many of them there is no room for.
+        `left_out`: how many of them there is no room for; `slowest`: those that took longest; and
+        what `told_context` tells.
 
     Raises:
         StateError: The report is damaged or too large, or cannot be read.
@@ -86,6 +89,11 @@ def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
             size += needed
             listed.append(one)
         told[fate.value] = listed
+    told["slowest"] = fitting(
+        {key: value for key, value in _resource(one).items() if key != "events"}
+        for one in slowest(resources or [], MAX_SLOWEST)
+    )
+    told |= told_context(run)
     return {**told, "report": resources is not None, "left_out": left_out}
 
 

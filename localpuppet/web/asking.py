@@ -33,8 +33,8 @@ ASKED_AT_ONCE = 4
 LOOK = 10.0
 REPORTS = 64
 
-# Returns what a node answers, or what this machine's own record says.
-ReportOf = Callable[[NodeName, RunId], Awaitable[Mapping[str, Json]]]
+# Returns what a node answers to `report` or `log`, or what this machine's own record says.
+Tell = Callable[[str, NodeName, RunId], Awaitable[Mapping[str, Json]]]
 
 
 class MustAsk(Protocol):
@@ -173,16 +173,16 @@ def _heard(looking: "asyncio.Task[Links]") -> None:
 
 
 class Reports:
-    """Asks nodes for the reports of their runs.
+    """Asks nodes for the reports of their runs, and what Puppet said during them.
 
     Args:
-        report_of: Asks one; raises what is wrong.
+        tell: Asks one; raises what is wrong.
     """
 
-    def __init__(self, report_of: ReportOf) -> None:
-        self._report_of = report_of
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
         self._slots = asyncio.Semaphore(ASKED_AT_ONCE)
-        self._known: OrderedDict[tuple[str, str], Mapping[str, Json]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, str], Mapping[str, Json]] = OrderedDict()
 
     async def report(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
         """Return what a run that is over did; see `runs.telling.told_report`.
@@ -190,15 +190,27 @@ class Reports:
         Raises:
             LocalpuppetError: The node refuses, is silent, or the bus is away.
         """
-        if (node, run) in self._known:
-            return self._known[node, run]
+        return await self._told("report", node, run)
+
+    async def log(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
+        """Return the end of what Puppet said during a run; see `runs.telling.told_log`.
+
+        Raises:
+            LocalpuppetError: As `report`.
+        """
+        return await self._told("log", node, run)
+
+    async def _told(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
+        key = action, node, run
+        if key in self._known:
+            return self._known[key]
         if self._slots.locked():
             raise InvalidInputError(
                 "as many reports are being asked for as may be", hint="try again in some seconds"
             )
         async with self._slots:
-            found = await self._report_of(node, run)
-        self._known[node, run] = found
+            found = await self._tell(action, node, run)
+        self._known[key] = found
         while len(self._known) > REPORTS:
             self._known.popitem(last=False)
         return found

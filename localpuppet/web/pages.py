@@ -39,7 +39,7 @@ from localpuppet.web.live import Live
 from localpuppet.web.memory import Memory
 from localpuppet.web.pictures import picture
 from localpuppet.web.problems import NotThereError
-from localpuppet.web.report import Report
+from localpuppet.web.report import Report, RunLog
 from localpuppet.web.rollouts import Rollouts
 from localpuppet.web.row import Row
 from localpuppet.web.showing import Showing
@@ -165,21 +165,24 @@ class Pages:
         )
 
     async def run(self, request: Request) -> Response:
-        """Show a run; with `report=1`, ask the node what it did."""
+        """Show a run; with `report=1` ask the node what it did, with `log=1` what Puppet said."""
         name = NodeName.parse(request.path_params["node"])
         run = RunId.parse(request.path_params["run"])
         known: Ended | None = await asyncio.to_thread(self._parts.memory.run, name, run)
         if known is None:
             raise NotThereError(f"no end of the run {run} of {name} was heard")
-        asks = request.query_params.get("report") == "1"
-        report, problem = None, ""
-        if asks:
-            try:
-                report = Report.read(await self._parts.reports.report(name, run))
-            except LocalpuppetError as error:
-                problem = str(error)
+        asks = next((one for one in ("report", "log") if request.query_params.get(one) == "1"), "")
+        reports = self._parts.reports
+        report, log, problem = None, None, ""
+        try:
+            if asks == "report":
+                report = Report.read(await reports.report(name, run))
+            elif asks == "log":
+                log = RunLog.read(await reports.log(name, run))
+        except LocalpuppetError as error:
+            problem = str(error)
         return self._showing.page(
-            "run.html", known=known, asks=asks, report=report, problem=problem
+            "run.html", known=known, asks=asks, report=report, log=log, problem=problem
         )
 
     async def rollout(self, request: Request) -> Response:

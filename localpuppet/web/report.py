@@ -13,6 +13,9 @@ from localpuppet.puppet.resources import Fate
 
 MOST = 200
 MAX_MESSAGES = 20
+# Causes, questions, names in an answer, and lines of a log.
+MOST_CAUSES, MOST_QUERIES, MOST_NAMES = 20, 50, 20
+MOST_LINES = 2000
 TITLES = {
     Fate.FAILED: "Failed",
     Fate.CHANGED: "Changed",
@@ -56,6 +59,39 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why a run began.
+
+    Attributes:
+        kind: `trigger`, `timer`, `request`…
+        path: The nodes along which it came, the first first; the sender alone where it came along
+            none.
+        tags: What it is about.
+    """
+
+    kind: str
+    path: tuple[str, ...]
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a run asked about other nodes, or collected of them.
+
+    Attributes:
+        text: As one would write it.
+        count: How many nodes or resources there are in the answer.
+        names: Some of the nodes.
+        reason: Why there is no answer; empty where there is one.
+    """
+
+    text: str
+    count: int
+    names: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What a run did.
 
@@ -63,11 +99,19 @@ class Report:
         there: Whether Puppet left a report.
         parts: By fate; those of none left out.
         left_out: How many resources the node had no room for.
+        slowest: The resources that took longest.
+        causes: Why the run began; nodes of an older version do not tell.
+        queries: What it asked.
+        collected: What it collected.
     """
 
     there: bool
     parts: tuple[Part, ...]
     left_out: int
+    slowest: tuple[Resource, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    queries: tuple[Question, ...] = ()
+    collected: tuple[Question, ...] = ()
 
     @classmethod
     def read(cls, told: Mapping[str, Json]) -> "Report":
@@ -90,7 +134,78 @@ class Report:
             there=told.get("report") is True,
             parts=tuple(parts),
             left_out=left_out if isinstance(left_out, int) else 0,
+            slowest=tuple(_resource(one) for one in _listed(told, "slowest", MOST)),
+            causes=tuple(_cause(one) for one in _listed(told, "causes", MOST_CAUSES)),
+            queries=tuple(_question(one) for one in _listed(told, "queries", MOST_QUERIES)),
+            collected=tuple(_question(one) for one in _listed(told, "collected", MOST_QUERIES)),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLog:
+    """The end of what Puppet said during a run.
+
+    Attributes:
+        lines: At most `MOST_LINES`, the last.
+        before: How many lines were before them.
+        left_out: How many lines of diffs are not told.
+    """
+
+    lines: tuple[str, ...]
+    before: int
+    left_out: int
+
+    @classmethod
+    def read(cls, told: Mapping[str, Json]) -> "RunLog":
+        """Return the log in an answer, see `runs.telling.told_log`.
+
+        Raises:
+            InvalidInputError: It is not one.
+        """
+        lines = _texts(told.get("lines", []))
+        kept = lines[-MOST_LINES:]
+        before = _number(told.get("before")) + len(lines) - len(kept)
+        return cls(lines=kept, before=before, left_out=_number(told.get("left_out")))
+
+
+def _listed(told: Mapping[str, Json], key: str, most: int) -> list[Json]:
+    listed = told.get(key, [])
+    if not isinstance(listed, list):
+        raise _bad(key)
+    return listed[:most]
+
+
+def _cause(told: Json) -> Cause:
+    if not isinstance(told, dict):
+        raise _bad("a cause")
+    path = _texts(told.get("path", []))[:MOST_NAMES]
+    sender = told.get("sender")
+    return Cause(
+        kind=str(told.get("kind", "")),
+        path=path or ((sender,) if isinstance(sender, str) and sender else ()),
+        tags=_texts(told.get("tags", []))[:MOST_NAMES],
+    )
+
+
+def _question(told: Json) -> Question:
+    if not isinstance(told, dict):
+        raise _bad("a question")
+    return Question(
+        text=str(told.get("text", "")),
+        count=_number(told.get("count")),
+        names=_texts(told.get("names", []))[:MOST_NAMES],
+        reason=str(told.get("reason") or ""),
+    )
+
+
+def _texts(value: Json) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise _bad("a list of texts")
+    return tuple(map(str, value))
+
+
+def _number(value: Json) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _resource(told: Json) -> Resource:

@@ -96,7 +96,7 @@ async def serve_page(
             inventory=Inventory(view, inventory.ask),
             staged=StagedRecords(node.settings.state).all,
             rollouts=rollouts,
-            reports=Reports(_report_of(fleet, name, feeding.store)),
+            reports=Reports(_tell(fleet, name, feeding.store)),
             live=Live(rows, leave),
             doors=doors,
             clock=clock,
@@ -164,30 +164,31 @@ def check_libraries() -> None:
         )
 
 
-def _report_of(
+def _tell(
     fleet: FleetWiring, me: "NodeName", store: "Store"
-) -> "Callable[[NodeName, RunId], Awaitable[Mapping[str, Json]]]":
-    """Return what tells what a run did: this machine's record, else the node itself, asked."""
+) -> "Callable[[str, NodeName, RunId], Awaitable[Mapping[str, Json]]]":
+    """Return what tells of a run: this machine's record, else the node itself, asked."""
 
-    async def report(name: "NodeName", run: "RunId") -> "Mapping[str, Json]":
+    async def tell(action: str, name: "NodeName", run: "RunId") -> "Mapping[str, Json]":
         if name == me:
-            return await asyncio.to_thread(_own_report, fleet, run)
+            return await asyncio.to_thread(_own, fleet, action, run)
         from localpuppet.requests.request import OfRun
 
         client = fleet.requests(await store())
-        answer = await client.ask(name, "report", OfRun(run=run), patience=PATIENCE)
+        answer = await client.ask(name, action, OfRun(run=run), patience=PATIENCE)
         if answer.reply is None:
             raise LocalpuppetError(answer.problem, where=name)
         if not answer.ok:
             raise LocalpuppetError(answer.reply.error or "it refuses", where=name)
         return answer.reply.result
 
-    return report
+    return tell
 
 
-def _own_report(fleet: FleetWiring, run: "RunId") -> "Mapping[str, Json]":
-    from localpuppet.runs.telling import told_report
+def _own(fleet: FleetWiring, action: str, run: "RunId") -> "Mapping[str, Json]":
+    from localpuppet.runs.telling import told_log, told_report
 
     records = fleet.node.records
     directory = records.get(run)
-    return told_report(directory, records.status(directory))
+    told = {"report": told_report, "log": told_log}[action]
+    return told(directory, records.status(directory))

@@ -98,6 +98,7 @@ class Site:
     entries: list[InventoryEntry] = field(default_factory=list)
     reports: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     staged: list[Staged] = field(default_factory=list)
+    logs: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     actor: Actor | None = None
     port: int = 80
     revision: int = 0
@@ -149,11 +150,11 @@ class Site:
         roles = {str(one.node): one.roles for one in entries}
         self.fleet.listed(roles, all_=roles)
 
-    async def _report(self, node: NodeName, run: RunId) -> Mapping[str, Json]:
-        self.asked.append(f"{node} {run}")
+    async def _tell(self, action: str, node: NodeName, run: RunId) -> Mapping[str, Json]:
+        self.asked.append(f"{action} {node} {run}")
         if node not in self.reports:
             raise LocalpuppetError("did not answer in time", where=node)
-        return self.reports[node]
+        return self.reports[node] if action == "report" else self.logs[node]
 
     def ask(self, reader: InventoryReader, question: Any) -> Found[Any]:
         """Ask an inventory, by the site's clock."""
@@ -168,7 +169,7 @@ class Site:
             inventory=Inventory(self.view, self.ask),
             staged=lambda: self.staged,
             rollouts=Rollouts(Journals(self.directory / "rollouts")),
-            reports=Reports(self._report),
+            reports=Reports(self._tell),
             live=Live(self.fleet, leave),
             doors=Doors(
                 address,

@@ -60,6 +60,37 @@ def test_a_run_asks_its_node_only_when_told_to(site: Site, visitor: TestClient) 
     site.reports["web01"] = {}
 
 
+def test_a_run_tells_why_it_ran_what_it_asked_and_what_was_slow(
+    site: Site, visitor: TestClient
+) -> None:
+    site.reports["web01"] = {
+        "report": True,
+        "causes": [{"kind": "trigger", "sender": "lb01", "path": ["db01", "lb01"], "tags": [EVIL]}],
+        "queries": [{"text": 'servers_with_role("db")', "count": 2, "names": ["db01", EVIL]}],
+        "collected": [{"text": "Host <<| |>>", "count": 0, "names": [], "reason": EVIL}],
+        "slowest": [{"ref": "Package[nginx]", "file": "/x/init.pp", "line": 3, "seconds": 12.34}],
+    }
+    url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
+    page = text(visitor, f"{url}?report=1")
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
+    for one in ("trigger: db01 → lb01 → web01", "2: db01", "12.34 s, /x/init.pp:3", "no answer: "):
+        assert one in words, one
+    assert "<script>alert" not in page
+
+
+def test_the_log_of_a_run_is_asked_for_by_itself(site: Site, visitor: TestClient) -> None:
+    site.reports["web01"] = {}
+    site.logs["web01"] = {"lines": ["Notice: a", f"Error: {EVIL}"], "before": 7, "left_out": 2}
+    page = text(visitor, f"/nodes/web01/runs/{run_id(site.now() - 60)}?log=1")
+    assert "7 lines before these" in page
+    assert "2 lines of diffs" in page
+    assert '<div class="error">Error: &lt;script&gt;' in page
+    assert [line.split()[0] for line in site.asked] == ["log"]
+    site.reports["web02"], site.logs["web02"] = {}, {"lines": "no list"}
+    page = text(visitor, f"/nodes/web02/runs/{run_id(site.now() - 90)}?log=1")
+    assert "did not tell" in page
+
+
 def test_the_picture_is_that_of_the_command_line(visitor: TestClient) -> None:
     page = text(visitor, "/kicks")
     assert '<img src="/kicks.svg"' in page

@@ -1,0 +1,74 @@
+"""What led to a run and what it asked, as it may leave the node."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localpuppet.errors import StateError
+from localpuppet.formats.json_text import compact
+from localpuppet.runs.query_record import RecordedQuery, note_query
+from localpuppet.runs.records import RunDirectory
+from localpuppet.runs.told_context import MAX_LIST, MAX_NAMES, told_context
+
+AT = "2026-11-22T11:00:00.000000Z"
+CAUSE = {
+    "kind": "trigger",
+    "sender": "lb01",
+    "uuid": "u",
+    "tags": ["haproxy"],
+    "path": ["db01", "lb01"],
+    "changes": [{"question": "canary"}],
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    path = tmp_path / "20261120T140000.000000Z-abcd"
+    path.mkdir()
+    return RunDirectory(path)
+
+
+def query(text: str, count: int) -> RecordedQuery:
+    names = tuple(f"n{number:03}" for number in range(count))
+    return RecordedQuery(
+        function="query", arguments=(text,), text=text, at=AT, digest="x", names=names, age=1.5
+    )
+
+
+def test_names_and_numbers_are_told_and_no_values(run: RunDirectory) -> None:
+    request = {"causes": {"causes": [CAUSE], "count": 3}, "node_document": {"x": "canary"}}
+    run.request.write_text(json.dumps(request))
+    note_query(run, query("role=web", 30))
+    resource = {"node": "db01", "ref": "Host[a]", "how": "guarded", "dropped": ["canary"]}
+    collected = {"text": "Host <<| |>>", "resources": [resource, resource], "age": 2.0}
+    run.collected.write_text(json.dumps({"schema": 1, "collected": [collected]}))
+    told: dict[str, Any] = told_context(run)
+    assert told["causes"] == [
+        {"kind": "trigger", "sender": "lb01", "path": ["db01", "lb01"], "tags": ["haproxy"]}
+    ]
+    assert told["cause_count"] == 3
+    (asked,) = told["queries"]
+    assert (asked["text"], asked["count"], len(asked["names"])) == ("role=web", 30, MAX_NAMES)
+    assert told["collected"] == [
+        {"text": "Host <<| |>>", "count": 2, "names": ["db01"], "age": 2.0, "reason": ""}
+    ]
+    assert "canary" not in json.dumps(told)
+
+
+def test_a_run_that_asked_nothing_tells_nothing(run: RunDirectory) -> None:
+    assert told_context(run) == {"causes": [], "cause_count": 0, "queries": [], "collected": []}
+
+
+def test_so_much_is_told_and_no_more(run: RunDirectory) -> None:
+    run.request.write_text(json.dumps({"causes": {"causes": [CAUSE] * 5000, "count": 5000}}))
+    told: dict[str, Any] = told_context(run)
+    assert told["cause_count"] == 5000
+    assert 0 < len(compact(told["causes"])) <= MAX_LIST
+
+
+def test_a_damaged_record_is_an_error(run: RunDirectory) -> None:
+    run.request.write_text("{")
+    with pytest.raises(StateError):
+        told_context(run)
