@@ -6,7 +6,7 @@ can digest is another `Source` beside it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from localpuppet.formats.names import NodeName
@@ -28,6 +28,17 @@ class Told:
     digest: str
     revision: int
     parts: Parts = field(default_factory=dict)
+
+    @property
+    def explained(self) -> int:
+        """Return of how many nodes it is known what was told."""
+        return sum(map(bool, self.parts.values()))
+
+    def within(self, most: int) -> "Told":
+        """Return the answer, with the names alone where more nodes than `most` are explained."""
+        if self.explained <= most:
+            return self
+        return replace(self, parts={node: {} for node in self.parts})
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Told":

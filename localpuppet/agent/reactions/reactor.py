@@ -27,6 +27,7 @@ from localpuppet.agent.reactions.state import Memory, State
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import NodeName
 from localpuppet.machine.ports import Clock, LineKind, Log
+from localpuppet.runs.query_record import MAX_PARTS
 from localpuppet.triggers.change import Change
 
 AGAIN = 30.0
@@ -152,6 +153,7 @@ class Reactor:
             StateError: The disk refused.
         """
         seen = []
+        left = MAX_PARTS
         for one in self._known().watched:
             source = self._sources.get(one.question.source)
             if source is None:
@@ -161,14 +163,17 @@ class Reactor:
             except InvalidInputError as error:
                 self._log.debug(f"{one.question.text} is not asked: {error}", kind=LineKind.CAUSE)
                 continue
-            if now.digest == one.question.told.digest:
-                continue
             told = one.question.told
+            if now.digest == told.digest:
+                left -= told.explained
+                continue
             # A bus that was set up anew counts from the beginning: anybody may have said something.
             before = told.revision if told.revision <= now.revision else 0
             since = self._world.peers.since(before)
             found = changes(one.question.text, told, now, since=since, counts=self._counts)
             peers = tuple(self._peer(NodeName(node), by) for node, by in found.items())
+            now = now.within(left)  # by now it is known who changed it
+            left -= now.explained
             seen.append(Seen(watched=one, now=now, peers=peers))
         return seen
 

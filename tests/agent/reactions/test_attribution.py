@@ -78,3 +78,14 @@ def test_a_change_is_short() -> None:
     assert len(change.question) == 200
     assert "\n" not in change.facts[0]
     assert Change.from_dict(change.to_dict()) == change
+
+
+def test_an_answer_that_is_too_large_to_be_explained_still_says_who_is_in_it() -> None:
+    large = told(a={"ip": "1"}, b={"ip": "1"}, c={})
+    assert (large.explained, large.within(2)) == (2, large)
+    short = large.within(1)
+    assert (short.explained, short.digest, list(short.parts)) == (0, large.digest, ["a", "b", "c"])
+    now = told(a={"ip": "1"}, b={"ip": "2"}, d={"ip": "1"})
+    assert found(short, now, since={"b", "d"}) == {"d": (How.JOINED, ())}
+    again = told(a={"ip": "1"}, b={"ip": "2"}, c={})
+    assert found(short, again, since={"b"}) == {"b": (How.ELSEWHERE, ())}
