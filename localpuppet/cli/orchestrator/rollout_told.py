@@ -105,18 +105,24 @@ def list_command(node: NodeWiring, as_json: bool) -> None:
 Examples:
   localpuppet rollout report
   localpuppet rollout report 20261122T110000Z-0a1b --json
+  localpuppet rollout report --html > report.html
 """,
 )
 @_ID
-@_JSON
+@click.option("--json", "form", flag_value="json", help="Print JSON.")
+@click.option("--html", "form", flag_value="html", help="Print one HTML file.")
 @click.pass_obj
-def report_command(node: NodeWiring, rollout: str | None, as_json: bool) -> None:
+def report_command(node: NodeWiring, rollout: str | None, form: str | None) -> None:
     """Show who ran what when in the rollout ID, or the newest, and how it ended."""
     from localpuppet.cli.orchestrator.rollout_text import full
 
     report = _report(_journal(node, rollout))
-    if as_json:
+    if form == "json":
         render.emit_json(report.to_dict())
+    elif form == "html":
+        from localpuppet.orchestrator.rollout.report_page import page
+
+        render.emit(page(report).removesuffix("\n"))
     else:
         render.emit(full(report))
 

@@ -102,6 +102,7 @@ def test_what_is_told(node: Node) -> None:
     assert "  n01.example.com  changed (15s)  [run r1]\n" in shown
     assert "  n03.example.com  skipped: on hold: work\n" in shown
     assert "  n04.example.com  not reached\n" in shown
+    assert node.run("rollout", "report", "--html").out.startswith("<!doctype html>\n<html lang=")
     found = node.run("rollout", "report", "--json").json
     assert found["nodes"][1] == {
         "node": NodeName("n02.example.com"),
