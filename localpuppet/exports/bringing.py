@@ -9,14 +9,17 @@ refused. Refuses to know: which entries count (the inventory), what is taken (`c
   writer dies, and a node has never more than two slots of keys.
 - What is fetched counts when its bytes have the digest that the node's believed entry names. Else
   what was held stays, and a line says why; one node that publishes rubbish stops nobody.
-- What the bus does not let us read is asked for again with the next look. Who collects is warned
+- A copy that begins anew beside a view that does not is no answer before it is whole.
+- What the bus does not let us read is asked for again with the next look, and with it what was not
+  asked for because nobody had an answer. Who collects is warned
   while something older of the node is held; where nothing is, nobody is told "none" (`held`).
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from random import SystemRandom
 
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.bus.layout import exports_of
@@ -48,6 +51,7 @@ MAX_WAITING = 4 * 1024 * 1024
 # may be behind; from then on once in so many seconds, as a bus that has lost it gets it again.
 MAX_TRIES = 5
 SELDOM = 3600.0
+_CHANCE = SystemRandom()
 
 
 class ExportsBaggage:
@@ -177,6 +181,7 @@ class ExportsFollower:
 
     async def _update(self, kv: KeyValue) -> bool:
         missing, changed = await asyncio.to_thread(self._missing)
+        _CHANCE.shuffle(missing)  # whoever is last today has its turn, too
         waiting: list[NodeExports] = []
         for begin in range(0, len(missing), self._at_once):
             fetched = await asyncio.gather(
@@ -185,12 +190,19 @@ class ExportsFollower:
                     for node, digest in missing[begin:][: self._at_once]
                 )
             )
-            last = begin + self._at_once >= len(missing)
-            held = await asyncio.to_thread(self._hold, waiting, filter(None, fetched), last=last)
-            changed = changed or held
+            away = [one for one in fetched if isinstance(one, UnavailableError)]
+            nobody = len(away) == len(fetched)
+            if nobody:
+                rest = missing[begin + self._at_once :]
+                await asyncio.to_thread(self._held.note_unread, rest, one_line(str(away[0])))
+            last = nobody or begin + self._at_once >= len(missing)
+            came = [one for one in fetched if isinstance(one, _Fetched)]
+            changed = await asyncio.to_thread(self._hold, waiting, came, last=last) or changed
+            if last:
+                break
         return changed
 
-    def _missing(self) -> tuple[Sequence[tuple[str, str]], bool]:
+    def _missing(self) -> tuple[list[tuple[str, str]], bool]:
         """Drop what no entry names any more.
 
         Returns:
@@ -209,6 +221,8 @@ class ExportsFollower:
             if held.get(node) != digest and due:
                 self._looked[node] = self._seconds()
                 found.append((node, digest))
+        if not held and self._view.current_until() is not None:
+            self._held.note_unread(found, "not from the bus yet")
         return found, not held.keys() <= wanted.keys()
 
     def _hold(self, waiting: list[NodeExports], fetched: Iterable[_Fetched], *, last: bool) -> bool:
@@ -254,8 +268,10 @@ class ExportsFollower:
                 kind=LineKind.INVENTORY,
             )
 
-    async def _fetch(self, kv: KeyValue, node: str, digest: str) -> _Fetched | None:
-        """Fetch what an entry names; return it, or nothing where it does not count."""
+    async def _fetch(
+        self, kv: KeyValue, node: str, digest: str
+    ) -> _Fetched | UnavailableError | None:
+        """Fetch what an entry names; return it, nothing where it does not count, or an outage."""
         entry = await asyncio.to_thread(self._view.entry, NodeName(node))
         if entry is None or entry.exports.digest != digest:
             return None  # another one came meanwhile: the next round is about that
@@ -263,7 +279,7 @@ class ExportsFollower:
             data = await _chunks(kv, NodeName(node), entry.exports)
         except (InvalidInputError, UnavailableError) as error:
             await asyncio.to_thread(self._refuse, node, digest, error)
-            return None
+            return error if isinstance(error, UnavailableError) else None
         return _Fetched(node=node, summary=entry.exports, data=data)
 
 

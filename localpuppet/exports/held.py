@@ -15,7 +15,7 @@ Invariants:
 
 import json
 import sqlite3
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -177,8 +177,29 @@ class HeldExports:
             connection.execute(
                 "INSERT INTO refused VALUES (?, ?, ?, ?) ON CONFLICT (node) DO UPDATE SET"
                 " tries = excluded.tries + CASE WHEN digest = excluded.digest THEN tries ELSE 0"
-                " END, digest = excluded.digest, reason = excluded.reason",
+                " END, digest = excluded.digest, reason = excluded.reason"
+                # What is said again does not wait for the disk.
+                " WHERE excluded.tries > 0 OR digest <> excluded.digest"
+                " OR reason <> excluded.reason",
                 (node, digest, reason, int(tried)),
+            )
+
+    def note_unread(self, nodes: Iterable[tuple[str, str]], reason: str) -> None:
+        """Note that nothing of nodes was read yet; who asks hears so, and not "none".
+
+        Args:
+            nodes: Each with the digest of what it exports; one of which something is held, or was
+                refused, is passed over.
+            reason: Why, in one line.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        with self._database.transaction() as connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO refused SELECT ?1, ?2, ?3, 0"
+                " WHERE ?1 NOT IN (SELECT node FROM nodes)",
+                [(node, digest, reason) for node, digest in nodes],
             )
 
     def refused(self) -> dict[str, RefusedExports]:

@@ -90,6 +90,16 @@ class Rig:
         token = WEB.signer.sign(said.to_payload(), MessageKind.INVENTORY)
         self.view.take([Arrived(node=NAME, token=token, found=said)])
 
+    async def join(self, number: int, *, said: int = 1) -> None:
+        """Have another node export a host; `said` is how many its entry says."""
+        name = NodeName(f"n{number}.example.com")
+        packed = pack([resource("Host", f"h{number}")])
+        await self.kv.put(f"{exports_of(name)}a/0", packed.digest.encode() + b"\n" + packed.data)
+        summary = ExportsSummary(count=said, digest=packed.digest, size=len(packed.data))
+        told = entry(name, at=NOW, exports=summary)
+        token = WEB.signer.sign(told.to_payload(), MessageKind.INVENTORY)
+        self.view.take([Arrived(node=name, token=token, found=told)])
+
     async def read(self, kv: KeyValue | None = None) -> list[str]:
         await self.follower.update(kv or self.kv)
         return self.titles()
@@ -304,6 +314,42 @@ async def test_a_damaged_copy_is_fetched_anew(rig: Rig) -> None:
     assert await rig.read() == ["old"]
 
 
+async def test_a_copy_that_begins_anew_is_no_answer_before_it_is_whole(rig: Rig) -> None:
+    await rig.publish(OLD)
+    rig.view.note(current=rig.at)
+    asked: list[str] = []
+
+    class Watched(MemoryKeyValue):
+        async def get(self, key: str) -> Entry | None:
+            with pytest.raises(UnavailableError, match="never read: not from the bus yet"):
+                rig.titles()
+            asked.append(key)
+            return await super().get(key)
+
+    assert await rig.read(Watched(rig.store)) == ["old"]
+    assert asked
+    rig.held.rebuild()
+    assert await rig.read(Watched(rig.store)) == ["old"]
+
+
+async def test_where_nobody_has_an_answer_the_others_wait_and_are_not_none(rig: Rig) -> None:
+    for number in range(9):
+        await rig.join(number)
+    asked: set[str] = set()
+
+    class Away(MemoryKeyValue):
+        async def get(self, key: str) -> Entry | None:
+            asked.add(key)
+            raise UnavailableError("is away", where="bus")
+
+    rig.follower = ExportsFollower(rig.view, rig.held, log=rig.log, at_once=2)
+    await rig.follower.update(Away(rig.store))
+    assert (len(asked), len(rig.held.refused())) == (2, 9)
+    with pytest.raises(UnavailableError, match="is away"):
+        rig.titles()
+    assert len(await rig.read()) == 9
+
+
 async def test_updates_do_not_overlap(rig: Rig) -> None:
     await rig.publish(NEW)
     await asyncio.gather(*(rig.follower.update(rig.kv) for _ in range(3)))
@@ -322,16 +368,7 @@ async def test_many_nodes_are_held_together(rig: Rig, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(rig.held, "hold_all", counted)
     for number in range(9):
-        name = NodeName(f"n{number}.example.com")
-        packed = pack([resource("Host", f"h{number}")])
-        summary = ExportsSummary(
-            count=packed.count + (number == 4), digest=packed.digest, size=len(packed.data)
-        )
-        said = entry(name, at=NOW, exports=summary)
-        value = packed.digest.encode() + b"\n" + packed.data
-        await rig.kv.put(f"{exports_of(name)}a/0", value)
-        token = WEB.signer.sign(said.to_payload(), MessageKind.INVENTORY)
-        rig.view.take([Arrived(node=name, token=token, found=said)])
+        await rig.join(number, said=2 if number == 4 else 1)
     assert await rig.read() == [f"h{number}" for number in range(9) if number != 4]
     assert list(rig.held.refused()) == ["n4.example.com"]
     assert wrote == [3, 3, 2]
