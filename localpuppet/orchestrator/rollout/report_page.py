@@ -80,8 +80,14 @@ def _facts(report: Report) -> Iterable[tuple[str, str]]:
         yield "Second try of", began.parent
     if report.state.epoch > 1:
         yield "Resumed", f"{report.state.epoch - 1} times"
+    if began.options.delivery is not None:  # its class values are nobody's business here
+        yield "Release", str(began.options.delivery.release)
     usual = RolloutOptions().to_dict()
-    options = {name: one for name, one in began.options.to_dict().items() if one != usual[name]}
+    options = {
+        name: one
+        for name, one in began.options.to_dict().items()
+        if name != "delivery" and one != usual[name]
+    }
     if options:
         yield "Options", "; ".join(f"{name}: {one}" for name, one in sorted(options.items()))
     if over is not None and over.left:

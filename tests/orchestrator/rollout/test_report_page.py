@@ -3,6 +3,8 @@
 from dataclasses import replace
 from html.parser import HTMLParser
 
+from localpuppet.formats.names import ReleasePath
+from localpuppet.orchestrator.rollout.delivery import Delivery
 from localpuppet.orchestrator.rollout.events import (
     Checked,
     Continued,
@@ -16,6 +18,7 @@ from localpuppet.orchestrator.rollout.events import (
     Started,
     Turn,
 )
+from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.report_page import page
 from tests.orchestrator.rollout.simulated import began, node
@@ -100,6 +103,19 @@ def test_who_ran_when_and_how_it_ended() -> None:
         assert text in texts, text
     assert 'style="margin-left: 16.67%; width: 16.67%"' in page(found)
     assert f'class="slowest">{node(2)}<' in page(found)
+
+
+def test_a_release_is_named_and_its_values_are_not() -> None:
+    delivery = Delivery(
+        release=ReleasePath.parse("shop/tags/r2", where=""),
+        layers=(),
+        classes={"shop": {"banner": "canary-6f1e"}},
+        older=False,
+    )
+    first = replace(FIRST, options=RolloutOptions(delivery=delivery, window=2))
+    text = page(report(first))
+    assert {"shop/tags/r2", "window: 2"} <= set(Reader(text).texts)
+    assert "canary-6f1e" not in text
 
 
 def test_one_that_goes_on_has_a_report_as_well() -> None:
