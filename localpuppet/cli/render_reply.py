@@ -99,6 +99,11 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
             ("Release", render.user_text(last["app"])),
             ("Tree", render.user_text(said["release"] or "")),
         ]
+    assignment = said.get("assignment")
+    if assignment:
+        by = f"by {assignment['by']} at {render_run.moment(assignment['at'])}"
+        serial = f"(serial {assignment['serial']})"
+        rows.append(("Assigned", render.user_text(f"{assignment['release']} {by} {serial}")))
     rollback = said.get("rollback")
     if rollback:
         text = f"input wants {rollback['wanted']}, running {rollback['app']}"

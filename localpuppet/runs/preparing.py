@@ -228,7 +228,7 @@ class RunPreparation:
         """
         self._note(
             f"rolled back to {rollback.app} by {rollback.user} (run {rollback.run});"
-            " a changed input ends that"
+            f" a {'new assignment or a ' if rollback.serial else ''}changed input ends that"
         )
         document = NodeDocument.from_dict(rollback.node_document)
         rolled_back = replace(

@@ -41,6 +41,13 @@ def test_a_node_that_was_rolled_back_says_what_its_input_wants() -> None:
     assert "input wants web/tags/r3, running web/tags/r2, rolled back by root" in lines
 
 
+def test_a_node_that_was_given_its_release_says_by_whom() -> None:
+    given = {"release": "web/tags/r3", "serial": 4, "by": "choria=alice", "rollout": ""}
+    said = {**STATE, "assignment": {**given, "at": "2026-11-20T20:00:00Z"}}
+    _, lines = told("status", said, NOW)
+    assert "web/tags/r3 by choria=alice at 2026-11-20 20:00:00 UTC (serial 4)" in lines
+
+
 @pytest.mark.parametrize(
     ("action", "result", "word", "lines"),
     [
