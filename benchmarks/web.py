@@ -3,7 +3,8 @@
 A memory of --days days of runs, one every half hour a node, and an inventory of as many nodes are
 made; then the page's own application answers in this process, without a network.
 
-    overview, nodes, node, csv    milliseconds of the server, median and 95 %, a change before each
+    overview, nodes, node, failures, releases, csv
+                                  milliseconds of the server, median and 95 %, a change before each
     query                         the same for a list that is filtered by an expression
     change                        from a presence entry to the event that tells pages
     memory, disk                  of the process once it has answered, and of fleet.sqlite
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # for the doubles of the tests
 
@@ -57,6 +59,13 @@ def fill(site: Site, nodes: list[str], days: float) -> int:
             batch.clear()
     site.memory.write([], batch)
     return count + len(batch)
+
+
+def told_by(node: str, number: int, at: float) -> dict[str, Any]:
+    """Return what a node says of itself; one in ten failed, by one of twenty mistakes."""
+    fault = {"error": f"Could not find {number % 20}", "resource": "", "place": "init.pp:3"}
+    failed = {"outcome": "failed", "category": "no_report", "fault": fault}
+    return status(node, at, last={} if number % 10 else failed, release="ab" * 32)
 
 
 def shown(title: str, seconds: list[float]) -> None:
@@ -103,7 +112,7 @@ def main() -> None:
         begun = time.perf_counter()
         count = fill(site, nodes, asked.days)
         print(f"{count} ends of {len(nodes)} nodes written in {time.perf_counter() - begun:.0f} s")
-        site.tell(*(status(node, site.now()) for node in nodes))
+        site.tell(*(told_by(node, number, site.now()) for number, node in enumerate(nodes)))
         entries = [
             entry(node, at=site.now(), roles=(ROLES[number % 5],), facts=FACTS)
             for number, node in enumerate(nodes)
@@ -118,6 +127,8 @@ def main() -> None:
                 ("overview", "/"),
                 ("nodes", "/nodes?sort=-ended&page=3"),
                 ("node", f"/nodes/{nodes[len(nodes) // 2]}"),
+                ("failures", "/failures"),
+                ("releases", "/releases"),
                 ("csv", "/nodes.csv"),
                 ("query", "/nodes?q=role%3Dweb"),
             ):

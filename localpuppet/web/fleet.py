@@ -100,7 +100,9 @@ class Fleet:
         """Take what a change brought."""
         self.answered()
         if isinstance(change, Listing):
-            self._revisions.clear()  # it may be another store
+            # It may be another store.
+            self._revisions.clear()
+            self._waiting.clear()
         for entry in key_value.entries(change):
             name = entry.key.removeprefix(PRESENCE)
             if name in self._waiting or len(self._waiting) < MAX_NODES:

@@ -132,7 +132,10 @@ class Listing:
         asked = Asked.parse(request.query_params, list_.form)
         names = await self._kept.inventory.names(asked.q)
         media, written = exporting.FORMS[form]
-        text = written(list_.table(await list_.rows(asked, names)), self._kept.fleet.as_of)
+        rows = await list_.rows(asked, names)
+        as_of = self._kept.fleet.as_of
+        # Ten thousand rows take long to write: others have their turn meanwhile.
+        text = await asyncio.to_thread(lambda: written(list_.table(rows), as_of))
         headers = {"content-disposition": f'attachment; filename="{path[1:]}.{form}"'}
         return Response(text, media_type=f"{media}; charset=utf-8", headers=headers)
 

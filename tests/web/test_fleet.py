@@ -146,6 +146,19 @@ async def test_a_fleet_that_comes_at_once_leaves_others_their_turn(
     keeping.cancel()
 
 
+async def test_what_waits_of_a_store_is_forgotten_with_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TOGETHER", 1)
+    site.listing(status("a", site.now()), status("old", site.now()))
+    site.fleet.take(Listing(entries=(), revision=1))
+    keeping = asyncio.create_task(site.fleet.keep_up())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    keeping.cancel()
+    assert rows(site) == {"a": "silent"}
+
+
 async def test_a_change_wakes_who_waits_and_one_that_was_wakes_at_once(site: Site) -> None:
     waiting = asyncio.create_task(site.fleet.changed(site.fleet.revision))
     await asyncio.sleep(0)
