@@ -29,23 +29,36 @@ from localpuppet.inventory.view import View
 from localpuppet.machine.database import DamagedError
 from localpuppet.machine.ports import Clock, LineKind, Log
 
-# Seconds between looks whether the files of trust have changed: a revocation takes effect then.
-LOOK = 2.0
-# Seconds between questions whether the bus still answers.
-BEAT = 30.0
-# Seconds within which a watch that goes on where it was tells what it missed.
-SETTLE = 10.0
-# Seconds before the bus is tried again, the first time and at the most.
-AGAIN = 1.0
-LONGEST = 60.0
-# Seconds before a node that may not read the inventory asks again: it does so in vain until
-# somebody gives it the right.
-NOT_ALLOWED = 600.0
-# Seconds before a disk that refused is tried again.
-REFUSED = 30.0
 # Changes that may pile up between the connection and the disk, and are then taken together; a part
 # of a listing is one, of up to 1 MiB.
 BACKLOG = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """How long a follower waits, in seconds.
+
+    Attributes:
+        look: Between looks whether the files of trust have changed: a revocation takes effect then.
+        beat: Between questions whether the bus still answers.
+        settle: Within which a watch that goes on where it was tells what it missed.
+        again: Before the bus is tried again, the first time.
+        longest: The same, at the most.
+        not_allowed: Before a node that may not read the inventory asks again: it does so in vain
+            until somebody gives it the right.
+        refused: Before a disk that refused is tried again.
+    """
+
+    look: float = 2.0
+    beat: float = 30.0
+    settle: float = 10.0
+    again: float = 1.0
+    longest: float = 60.0
+    not_allowed: float = 600.0
+    refused: float = 30.0
+
+
+PAUSES = Pauses()
 
 
 class Companion(Protocol):
@@ -100,6 +113,7 @@ class ViewFollower:
         clock: Time.
         log: What is said.
         changed: Called after the view may have changed.
+        pauses: How long it waits.
     """
 
     def __init__(
@@ -110,6 +124,7 @@ class ViewFollower:
         clock: Clock,
         log: Log,
         changed: Callable[[], None] = lambda: None,
+        pauses: Pauses = PAUSES,
     ) -> None:
         self._view = view
         self._sources = sources
@@ -119,7 +134,8 @@ class ViewFollower:
         self._listed: set[str] = set()
         self._after: dict[str, int | None] = {}
         self._said = ""
-        self._again = AGAIN
+        self._pauses = pauses
+        self._again = pauses.again
 
     async def follow(self, leave: asyncio.Event) -> None:
         """Follow the bus until `leave` is set."""
@@ -178,10 +194,10 @@ class ViewFollower:
             return self._rebuilt()
         if not isinstance(error, LocalpuppetError):
             raise error
-        pause = REFUSED if isinstance(error, StateError) else self._again
-        self._again = min(2 * self._again, LONGEST)
+        pause = self._pauses.refused if isinstance(error, StateError) else self._again
+        self._again = min(2 * self._again, self._pauses.longest)
         if isinstance(error, RefusedError):
-            pause = NOT_ALLOWED
+            pause = self._pauses.not_allowed
         if str(error) != self._said:
             self._log.warning(f"the inventory is not current: {error}", kind=LineKind.INVENTORY)
         self._said = str(error)
@@ -193,7 +209,7 @@ class ViewFollower:
             self._view.rebuild()
         except StateError as error:
             self._log.warning(f"the inventory stays damaged: {error}", kind=LineKind.INVENTORY)
-            return REFUSED
+            return self._pauses.refused
         return 0.0
 
     async def _session(self) -> None:
@@ -214,7 +230,7 @@ class ViewFollower:
         if after is not None:
             # What was missed comes as changes, and nothing says which is the last of them.
             loop = asyncio.get_running_loop()
-            settled = loop.call_later(SETTLE, self._listed.add, prefix)
+            settled = loop.call_later(self._pauses.settle, self._listed.add, prefix)
         following = kv.watch(prefix, after=after, largest=_largest(prefix), parts=True)
         try:
             async with aclosing(following) as changes:
@@ -286,15 +302,15 @@ class ViewFollower:
                 self._changed()
             if self._listed >= {FORGOTTEN, INVENTORY}:
                 self._view.note(current=begun)
-                self._said, self._again = "", AGAIN
-                await asyncio.sleep(BEAT)
+                self._said, self._again = "", self._pauses.again
+                await asyncio.sleep(self._pauses.beat)
             else:
-                await asyncio.sleep(min(AGAIN, BEAT))
+                await asyncio.sleep(min(self._pauses.again, self._pauses.beat))
 
     async def _look(self) -> None:
         """Begin anew when the files of trust have changed."""
         while True:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(self._pauses.look)
             if self._sources.trust() != self._view.trust:
                 self._after.clear()
                 raise _AgainError

@@ -33,9 +33,7 @@ from localpuppet.inventory.tombstone import Tombstone
 from localpuppet.machine.database import Database
 
 FILE = Path("inventory", "view.sqlite")
-# All entries together, as they stand on the bus.
 MAX_VIEW = 1024 * 1024 * 1024
-# Nodes never seen of which it is noted that an entry does not count.
 MAX_REFUSED = 1000
 _VERSION = 3
 _TABLES = """
@@ -74,6 +72,8 @@ class View:
         now: Seconds since 1970, UTC.
         expire: Seconds after which an entry does not count any more; `None` for never.
         exports: What the nodes export; `None` where nobody keeps that.
+        most: Bytes of all entries together, as they stand on the bus.
+        refusals: Nodes never seen of which it is noted that an entry does not count.
     """
 
     def __init__(
@@ -83,6 +83,8 @@ class View:
         now: Callable[[], float],
         expire: float | None = None,
         exports: ExportsReader | None = None,
+        most: int = MAX_VIEW,
+        refusals: int = MAX_REFUSED,
     ) -> None:
         self._database = Database(
             path,
@@ -94,6 +96,8 @@ class View:
         self._now = now
         self._expire = expire
         self._exports = exports
+        self._most = most
+        self._refusals = refusals
         self._unpacking = stored.Unpacking(path, self._database.problem)
 
     @property
@@ -311,8 +315,8 @@ class View:
         if one.at < seen:
             return "is older than what the node has said already"
         (size,) = connection.execute("SELECT size FROM state").fetchone()
-        if size + len(one.token) > MAX_VIEW:
-            return f"there is no room: the view holds {MAX_VIEW // 1024**2} MiB"
+        if size + len(one.token) > self._most:
+            return f"there is no room: the view holds {self._most // 1024**2} MiB"
         _remove(connection, one.node)
         connection.execute(
             "INSERT INTO entries VALUES (?, ?, ?, ?)", (one.node, one.at, one.token, one.revision)
@@ -337,7 +341,7 @@ class View:
             "INSERT INTO refused SELECT ?, ?, ? WHERE (SELECT count(*) FROM refused) < ?"
             " OR EXISTS (SELECT 1 FROM seen WHERE node = ?)"
             " ON CONFLICT (node) DO UPDATE SET reason = excluded.reason",
-            (node, reason, self._now(), MAX_REFUSED, node),
+            (node, reason, self._now(), self._refusals, node),
         )
 
     def _kept_exports(self) -> ExportsReader:

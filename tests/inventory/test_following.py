@@ -12,9 +12,8 @@ from localpuppet.bus.key_value import KeyValue, RefusedError
 from localpuppet.bus.layout import FORGOTTEN
 from localpuppet.errors import IntegrityError, NotInForceError, StateError, UnavailableError
 from localpuppet.formats.names import NodeName
-from localpuppet.inventory import following
 from localpuppet.inventory.admission import EntryAdmission, Refusal
-from localpuppet.inventory.following import Sources, ViewFollower
+from localpuppet.inventory.following import Pauses, Sources, ViewFollower
 from localpuppet.inventory.tombstone import Tombstone
 from localpuppet.inventory.view import View
 from localpuppet.trust.keys import TrustedKeys
@@ -27,6 +26,7 @@ from tests.inventory.entries import entry, key_of, signed
 
 WEB, DB, ALICE = person("web01.example.com"), person("db01.example.com"), person("alice")
 POLICY = "policy default deny\nallow\tchoria=alice\tforget\t*\t*\n"
+PAUSES = Pauses(look=0.01, beat=0.01, settle=0.02, again=0.01, refused=0.01)
 
 
 class Node:
@@ -78,7 +78,12 @@ class Node:
             companion=self.companion,
         )
         return ViewFollower(
-            self.view, sources, clock=self.clock, log=self.log, changed=self.changed.set
+            self.view,
+            sources,
+            clock=self.clock,
+            log=self.log,
+            changed=self.changed.set,
+            pauses=PAUSES,
         )
 
     @asynccontextmanager
@@ -106,10 +111,7 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    for name, seconds in {"LOOK": 0.01, "BEAT": 0.01, "AGAIN": 0.01, "REFUSED": 0.01}.items():
-        monkeypatch.setattr(following, name, seconds)
-    monkeypatch.setattr(following, "SETTLE", 0.02)
+def node(tmp_path: Path) -> Iterator[Node]:
     made = Node(tmp_path)
     yield made
     made.view.close()
@@ -346,7 +348,7 @@ async def test_a_disk_that_refuses_ends_nothing(
 async def test_who_may_not_read_says_so_once_and_asks_seldom(node: Node) -> None:
     follower = node.follower()
     refused = RefusedError("permission denied", where="bus etcd")
-    assert [follower._pause(refused) for _ in range(3)] == [following.NOT_ALLOWED] * 3
+    assert [follower._pause(refused) for _ in range(3)] == [PAUSES.not_allowed] * 3
     assert node.log.text.count("the inventory is not current: bus etcd: permission denied") == 1
 
 

@@ -13,7 +13,6 @@ import pytest
 from localpuppet.errors import StateError
 from localpuppet.formats.names import Environment, NodeName
 from localpuppet.formats.values import Json
-from localpuppet.inventory import view as view_module
 from localpuppet.inventory.admission import Refusal
 from localpuppet.inventory.arrived import Arrived
 from localpuppet.inventory.entry import InventoryEntry
@@ -209,19 +208,17 @@ def test_the_state_of_the_view_is_kept(view: View) -> None:
     assert (view.current_until(), view.revision, view.trust) == (NOW + 1, 9, "keys")
 
 
-def test_strangers_cannot_fill_the_disk_with_refusals(
-    view: View, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(view_module, "MAX_REFUSED", 3)
+def test_strangers_cannot_fill_the_disk_with_refusals(tmp_path: Path, clock: Clock) -> None:
+    view = View(tmp_path / "view.sqlite", now=clock, refusals=3)
     _take(view, entry(WEB.name, at=NOW))
     names = [*(f"n{n}.example.com" for n in range(9)), WEB.name]
     view.take([Arrived(node=name, token=b"x", found=Refusal(reason="no")) for name in names])
     assert {one.node for one in view.refused()} == {*names[:3], WEB.name}
 
 
-def test_a_view_has_a_largest_size(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_has_a_largest_size(tmp_path: Path, clock: Clock) -> None:
     web = entry(WEB.name, at=NOW)
-    monkeypatch.setattr(view_module, "MAX_VIEW", len(signed(WEB, web)) + 10)
+    view = View(tmp_path / "view.sqlite", now=clock, most=len(signed(WEB, web)) + 10)
     _take(view, web)
     _take(view, entry(DB.name, at=NOW))
     assert _nodes(view) == [WEB.name]
