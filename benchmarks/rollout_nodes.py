@@ -1,0 +1,147 @@
+"""A process full of simulated nodes that take part in rollouts, for `rollouts.py`.
+
+Each is the very `BusSession` of `localpuppet agent`, a connection of its own, in front of a node
+that holds and runs nothing: it says yes, and tells after so many seconds that its run has ended.
+Replies and presence are signed with its key, because whoever rolls out verifies each; what a real
+node does besides (policy, disk, Puppet) is its own work, and a thousand nodes have a thousand disks.
+
+Reads a JSON object from standard input (`engine`, `url`, `nodes`: name → private key in PEM,
+`seconds`); ends with its standard input.
+"""
+
+import asyncio
+import gc
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from simulated_agents import BETWEEN, KEYPREFIX, Quiet, open_store
+
+from localpuppet.agent.bus_session import BusSession
+from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.formats.times import show_time
+from localpuppet.formats.values import Json
+from localpuppet.machine.clock import SystemClock
+from localpuppet.requests.messages import answer
+from localpuppet.requests.request import Request, RunOnce
+from localpuppet.requests.rollout import step_uuid
+from localpuppet.runs.hold import rollout_owner
+from localpuppet.triggers.outcome import MOST, TriggerOutcome
+from localpuppet.triggers.step_table import StepState
+from localpuppet.trust.signing import MessageKind, Signer, claimed_payload
+
+CLOCK = SystemClock()
+GOOD = "changed"
+TIMEOUT = 5.0
+
+
+class SimulatedNode:
+    """What `BusSession` needs of an agent.
+
+    Args:
+        me: The node.
+        key: Its key.
+        seconds: How long its run takes.
+    """
+
+    def __init__(self, me: NodeName, key: Ed25519PrivateKey, seconds: float) -> None:
+        self.me = me
+        self._signer = Signer(SignerName.parse(me), key)
+        self._seconds = seconds
+        self._changed = asyncio.Event()
+        self._steps: dict[str, bool] = {}  # the id of a step's cause → whether it is over
+        self._settled: list[TriggerOutcome] = []
+        self._runs: set[asyncio.Task[None]] = set()
+
+    async def hear(self, tokens: Sequence[bytes]) -> None:
+        """Hear no triggers."""
+
+    async def serve(self, token: bytes) -> tuple[str, str, bytes]:
+        """Say yes."""
+        request = Request.parse(claimed_payload(token))
+        done: Mapping[str, Json] = {}
+        if request.action == "status":
+            done = {"holds": [], "denied": {}}
+        elif isinstance(request.args, RunOnce) and request.args.rollout is not None:
+            rollout = request.args.rollout
+            owner = rollout_owner(request.caller.caller, rollout.id)
+            done = {"accepted": True, "step": self._step(owner, rollout.step)}
+        return request.caller, request.jti, answer(self._signer, request, done, clock=CLOCK)
+
+    def _step(self, owner: str, step: int) -> Json:
+        cause = step_uuid(owner, step)
+        if cause not in self._steps:
+            self._steps[cause] = False
+            run = asyncio.create_task(self._run(owner, cause))
+            self._runs.add(run)
+            run.add_done_callback(self._runs.discard)
+        if self._steps[cause]:
+            return {"state": StepState.OVER, "outcome": GOOD, "run": None}
+        return {"state": StepState.RUNNING}
+
+    async def _run(self, owner: str, cause: str) -> None:
+        await asyncio.sleep(self._seconds)
+        self._steps[cause] = True
+        now = int(CLOCK.now().timestamp())
+        told = TriggerOutcome(sender=owner, uuid=cause, timestamp=now, run=None, outcome=GOOD)
+        self._settled = [*self._settled, told][-MOST:]
+        self._changed.set()
+
+    async def describe(self) -> bytes:
+        """Return the presence entry."""
+        told = {
+            "schema": 1,
+            "node": str(self.me),
+            "at": show_time(CLOCK.now()),
+            "state": "idle",
+            "settled": [one.to_dict() for one in self._settled],
+        }
+        return self._signer.sign(json.dumps(told).encode(), MessageKind.PRESENCE)
+
+    def subscribe(self) -> asyncio.Event:
+        """Return an event that is set when a run has ended."""
+        return self._changed
+
+
+async def be(spec: Mapping[str, str], node: SimulatedNode, delay: float) -> None:
+    """Be a node until cancelled."""
+    session = BusSession(
+        node,
+        connect=partial(open_store, spec["engine"], spec["url"]),
+        log=Quiet(),
+        keyprefix=KEYPREFIX,
+    )
+    await asyncio.sleep(delay)
+    await session.run(asyncio.Event())
+
+
+async def main() -> None:
+    """Be all nodes of this process."""
+    reader = asyncio.StreamReader(limit=2**24)
+    await asyncio.get_running_loop().connect_read_pipe(
+        partial(asyncio.StreamReaderProtocol, reader), sys.stdin
+    )
+    spec = json.loads(await reader.readline())
+    nodes = []
+    for number, (name, pem) in enumerate(spec["nodes"].items()):
+        key = load_pem_private_key(pem.encode(), None)
+        assert isinstance(key, Ed25519PrivateKey)
+        node = SimulatedNode(NodeName.parse(name), key, spec["seconds"])
+        nodes.append(asyncio.create_task(be(spec, node, number * BETWEEN)))
+    end = asyncio.create_task(reader.read())
+    try:
+        await asyncio.wait([end, *nodes], return_when=asyncio.FIRST_COMPLETED)
+        if not end.done():
+            raise SystemExit("a simulated node has ended")
+    finally:
+        for one in nodes:
+            one.cancel()
+        await asyncio.wait(nodes, timeout=TIMEOUT)
+
+
+if __name__ == "__main__":
+    gc.set_threshold(100_000, 50, 100)  # as in simulated_agents.py
+    asyncio.run(main())

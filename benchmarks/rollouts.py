@@ -1,0 +1,199 @@
+"""What a rollout costs beside its nodes' own runs: `localpuppet rollout run`, as a user calls it.
+
+    real       four nodes with agents and real Puppet, one group of a trivial catalog: from the
+               moment at which the group was asked to start until the last end was heard, less the
+               longest of the four runs
+    simulated  a thousand nodes (`rollout_nodes.py`) whose runs take a second, in one group: the
+               same; and in twenty batches, a batch
+
+The times are those of the rollout's journal. Bars are printed with what was reached. Needs root,
+Puppet, etcd and nats-server.
+
+    benchmarks/rollouts.py [--only real|simulated] [--engine nats|nats-new|etcd ...] [--rounds R]
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))  # for the servers of the tests
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from engines import Store, store
+from fleets import names
+from real_agents import Node, wait_until
+from simulated_agents import BETWEEN
+
+from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.wiring.fleet import FleetWiring
+from localpuppet.wiring.node import NodeWiring
+
+ENGINES = ("nats-new", "etcd")
+PARTS = ("real", "simulated")
+BARS = {"real": 0.3, "simulated": 1.0}
+DISK = Path("/var/tmp")  # noqa: S108 - a disk: /tmp may be memory
+SIMULATED = 1000
+BATCHES = 20
+SECONDS = 1.0
+WORKERS = 4
+POLICY = "policy default deny\nallow\tchoria=operator.example.com\t*\t*\t*\n"
+
+
+def roll_out(root: Path, nodes: Sequence[str], *options: str) -> tuple[dict[str, Any], float]:
+    """Roll out over nodes as one group; return the report, and the seconds of the command."""
+    select = root / "nodes"
+    select.write_text("\n".join(nodes))
+    command = [sys.executable, "-m", "localpuppet", "--root", str(root), "rollout", "run"]
+    command += ["--order", "none", "--nodes", ",".join(nodes), *options, "--json"]
+    begun = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    taken = time.monotonic() - begun
+    if done.returncode:
+        raise SystemExit(f"the rollout exited {done.returncode}: {done.stdout} {done.stderr}")
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report, taken
+
+
+def turns(report: dict[str, Any]) -> list[tuple[float, float]]:
+    """Return when each turn was asked for, and when its end was heard, by the journal."""
+    return [
+        (_seconds(one["started"]), _seconds(one["ended"]))
+        for group in report["groups"]
+        for one in group["runs"]
+    ]
+
+
+def _seconds(at: str) -> float:
+    return datetime.fromisoformat(at).timestamp()
+
+
+def real(engine: str, directory: Path, rounds: int) -> Iterator[float]:
+    """Yield the seconds of each round beside the longest run."""
+    with store(engine, directory) as at:
+        operator = Node(directory, "operator.example.com", at.settings, site="")
+        nodes = [
+            Node(
+                directory,
+                f"node{number}.example.com",
+                {**at.settings, "agent": {"every": False, "warm": True}},
+                site="",
+            )
+            for number in range(4)
+        ]
+        for node in nodes:
+            node.trust(operator)
+            operator.trust(node)
+            policy = node.root / "policies" / "puppet.policy"
+            policy.parent.mkdir()
+            policy.write_text(POLICY)
+        try:
+            for node in nodes:
+                node.apply()
+                node.start()
+            for node in nodes:
+                socket = node.root / "var" / "agent" / "fork_server.sock"
+                wait_until(socket.exists, "no fork server")
+            for number in range(rounds + 1):
+                report, _ = roll_out(operator.root, [node.name for node in nodes])
+                found = turns(report)
+                span = max(end for _, end in found) - min(start for start, _ in found)
+                longest = max(node.runs[-1]["seconds"] for node in nodes)
+                if number:  # the first warms up
+                    yield span - longest
+        finally:
+            for node in nodes:
+                node.stop()
+
+
+@contextmanager
+def simulated_nodes(at: Store, directory: Path) -> Iterator[tuple[Path, list[NodeName]]]:
+    """Yield the root of an operator, and the nodes that it can roll out over."""
+    operator = Node(directory, "operator.example.com", at.settings, site="")
+    trusted = FleetWiring(NodeWiring(str(operator.root))).identity.trusted
+    pems = {}
+    for name in names(SIMULATED):
+        key = Ed25519PrivateKey.generate()
+        trusted.pin(SignerName.parse(name), key.public_key())
+        form = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        pems[str(name)] = key.private_bytes(*form).decode()
+    workers = []
+    for start in range(WORKERS):
+        share = {name: pems[name] for name in list(pems)[start::WORKERS]}
+        worker = subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "rollout_nodes.py")],
+            stdin=subprocess.PIPE,
+            text=True,
+        )
+        assert worker.stdin is not None
+        spec = {"engine": at.engine, "url": at.url, "nodes": share, "seconds": SECONDS}
+        worker.stdin.write(json.dumps(spec) + "\n")
+        worker.stdin.flush()
+        workers.append(worker)
+    try:
+        time.sleep(BETWEEN * SIMULATED / WORKERS + 10)
+        yield operator.root, names(SIMULATED)
+    finally:
+        for worker in workers:
+            worker.communicate()
+
+
+def simulated(engine: str, directory: Path, rounds: int) -> Iterator[tuple[float, float, float]]:
+    """Yield seconds beside the nodes' own: of a group of all, of a batch, of the whole command."""
+    with store(engine, directory) as at, simulated_nodes(at, directory) as (root, nodes):
+        for _ in range(rounds):
+            report, whole = roll_out(root, nodes)
+            found = turns(report)
+            span = max(end for _, end in found) - min(start for start, _ in found) - SECONDS
+            report, _ = roll_out(root, nodes, "--batch", str(SIMULATED // BATCHES))
+            found = turns(report)
+            begun = min(start for start, _ in found)
+            batches = (max(end for _, end in found) - begun) / BATCHES - SECONDS
+            yield span, batches, whole - SECONDS
+
+
+def verdict(what: str, found: float, most: float) -> str:
+    """Return a line that says whether a bar was reached."""
+    return f"{'reached' if found <= most else 'MISSED'}: {what} {found:.2f} s (bar {most:g} s)"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=PARTS, help="[both]")
+    parser.add_argument("--engine", action="append", choices=(*ENGINES, "nats"), help="[two]")
+    parser.add_argument("--rounds", type=int, default=3, help="of each [3]")
+    options = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    print(f"load {os.getloadavg()[0]:.1f}")
+    for engine in options.engine or ENGINES:
+        if options.only != "simulated":
+            with tempfile.TemporaryDirectory(prefix="rollouts-", dir=DISK) as directory:
+                beside = statistics.median(real(engine, Path(directory), options.rounds))
+            print(verdict(f"{engine}, a group of 4 real nodes:", beside, BARS["real"]), flush=True)
+        if options.only != "real":
+            with tempfile.TemporaryDirectory(prefix="rollouts-", dir=DISK) as directory:
+                rounds = [*simulated(engine, Path(directory), options.rounds)]
+            group, batch, whole = (statistics.median(one) for one in zip(*rounds, strict=True))
+            bar = BARS["simulated"]
+            print(verdict(f"{engine}, a group of {SIMULATED} simulated nodes:", group, bar))
+            print(verdict(f"{engine}, each of {BATCHES} batches of them:", batch, bar))
+            print(f"{engine}, the whole command, with holds: {whole:.2f} s more", flush=True)
+
+
+if __name__ == "__main__":
+    main()
