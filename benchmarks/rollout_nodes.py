@@ -3,7 +3,7 @@
 Each is the very `BusSession` of `localpuppet agent`, a connection of its own, in front of a node
 that holds and runs nothing: it says yes, and tells after so many seconds that its run has ended.
 Replies and presence are signed with its key, because whoever rolls out verifies each; what a real
-node does besides (policy, disk, Puppet) is its own work, and a thousand nodes have a thousand disks.
+node does besides (policy, disk, Puppet) is its own work, and a thousand nodes have as many disks.
 
 Reads a JSON object from standard input (`engine`, `url`, `nodes`: name → private key in PEM,
 `seconds`); ends with its standard input.

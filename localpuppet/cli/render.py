@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TextIO
@@ -290,7 +290,7 @@ class Terminal(Lines):
         super().__init__(title, short=short)
         from rich.console import Console
 
-        self._title = title
+        self._title = lambda: title
         self._console = Console(file=_Unbreakable(sys.stderr), highlight=False)
         self._status = self._console.status(title)
         self._second = -1
@@ -309,14 +309,14 @@ class Terminal(Lines):
         if int(seconds) != self._second:
             self._second = int(seconds)
             shown = show_duration(seconds) if seconds >= 10 else f"{self._second}s"
-            self._status.update(f"{self._title} [dim]{shown}[/dim]")
+            self._status.update(f"{self._title()} [dim]{shown}[/dim]")
 
     def count(self, done: int, total: int, things: str) -> None:
         """Show how far it is."""
-        self._status.update(f"{self._title} [dim]{done} of {total} {things}[/dim]")
+        self._status.update(f"{self._title()} [dim]{done} of {total} {things}[/dim]")
 
-    def title(self, text: str) -> None:
-        """Show from now on that this goes on."""
+    def title(self, text: Callable[[], str]) -> None:
+        """Show from now on that this goes on: what `text` returns whenever it is shown anew."""
         self._title = text
         self._second = -1
 

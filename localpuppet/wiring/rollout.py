@@ -207,7 +207,7 @@ class Timed:
     Args:
         journal: The journal.
         clock: The machine's clock.
-        changed: Called after each event.
+        changed: Called after each write.
     """
 
     def __init__(self, journal: Journal, clock: "Clock", *, changed: Callable[[], None]) -> None:
@@ -215,9 +215,9 @@ class Timed:
         self._clock = clock
         self._changed = changed
 
-    def append(self, event: Event) -> None:
-        """Write an event down; see `notes.Notes`."""
-        self._journal.append(event, at=show_time(self._clock.now()))
+    def append(self, *events: Event) -> None:
+        """Write events down; see `notes.Notes`."""
+        self._journal.append(*events, at=show_time(self._clock.now()))
         self._changed()
 
     def now(self) -> datetime:

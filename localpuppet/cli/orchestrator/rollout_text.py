@@ -1,6 +1,7 @@
 """A rollout as a person reads it: while it goes on, and afterwards."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import click
 
@@ -77,7 +78,7 @@ class Progress:
             self._started.update(dict.fromkeys(event.turns, self._clock()))
         for line in self._lines(event):
             self._line(line)
-        self._observer.title(how_far(self._state))
+        self._observer.title(partial(how_far, self._state))
 
     def _lines(self, event: Event) -> Iterator[str]:
         """Yield what a person reads of an event."""

@@ -10,7 +10,8 @@ work but a kill gives the nodes back; after a kill, `run` with the journal's sta
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from localpuppet.errors import UnavailableError
@@ -47,6 +48,8 @@ AGAIN = 2.0  # how soon a node that did not answer is asked again
 # How long to wait for the news of an end before the node is asked: news can be lost in an outage.
 NEWS = 300.0
 WORDS = 1.0  # how often the journal is looked at for what somebody says
+# What somebody decided, which may be too late by what was decided before it.
+_SAID = (Stopped, Continued)
 LETTING_GO = 2  # how often a node is asked to let go that does not say that it did
 
 
@@ -163,10 +166,11 @@ class Execution:
             return await self._let_go(Ending.DONE, "")
         return await self._let_go(stopped.ending, stopped.why)
 
-    def _note(self, event: Event) -> None:
-        self._notes.append(event)
-        self.state.take(event)
-        self._told(event)
+    def _note(self, *events: Event) -> None:
+        self._notes.append(*events)
+        for event in events:
+            self.state.take(event)
+            self._told(event)
 
     @property
     def _held(self) -> list[NodeName]:
@@ -242,9 +246,12 @@ class Execution:
         """Start what is due and take what is heard, until nothing is on and nothing is due."""
         for turn in self.state.running:
             self._begin(group, turn)
+        heard: list[Event] = []
         while True:
             while not self._heard.empty():
-                self._hear(self._heard.get_nowait())
+                heard.append(self._heard.get_nowait())
+            self._hear(heard)
+            heard = []
             now = decide(self.state)
             self._be_patient(group)
             if (decision := self._decision(now)) is not None:
@@ -253,7 +260,7 @@ class Execution:
             self._act(group, now)
             if now.over:
                 return
-            self._hear(await self._heard.get())
+            heard = [await self._heard.get()]
 
     def _decision(self, now: Next) -> Event | None:
         """Return what is to be written down of the whole rollout, before anything is done."""
@@ -275,9 +282,15 @@ class Execution:
                 self._checking.add(turn)
                 self._tasks.append(group.create_task(self._check(turn)))
 
-    def _hear(self, event: Event) -> None:
-        if not self._too_late(event):
-            self._note(event)
+    def _hear(self, heard: Sequence[Event]) -> None:
+        """Take what was heard together: one write to the disk for the ends of many nodes."""
+        for said, found in itertools.groupby(heard, lambda one: isinstance(one, _SAID)):
+            if not said:
+                self._note(*found)
+                continue
+            for event in found:
+                if not self._too_late(event):
+                    self._note(event)
         if self._hurried:
             for turn in self.state.running:
                 self._note(Ended(turn=turn, fate=Fate.SILENT, reason="was not waited for"))

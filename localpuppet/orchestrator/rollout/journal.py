@@ -80,19 +80,20 @@ class Journal:
     def _lock_file(self) -> Path:
         return self.path.with_suffix(".lock")
 
-    def append(self, event: Event, *, at: str) -> None:
-        """Write an event down.
+    def append(self, *events: Event, at: str) -> None:
+        """Write events down: all of them or none.
 
         Args:
-            event: What happens next.
+            events: What happens next, in this order.
             at: When, ISO 8601.
 
         Raises:
-            StateError: It is not on the disk.
+            StateError: They are not on the disk.
         """
         with self._database.transaction() as connection:
-            connection.execute(
-                "INSERT INTO events (at, event) VALUES (?, ?)", (at, json.dumps(to_dict(event)))
+            connection.executemany(
+                "INSERT INTO events (at, event) VALUES (?, ?)",
+                [(at, json.dumps(to_dict(event))) for event in events],
             )
 
     def events(self) -> list[tuple[str, Event]]:

@@ -13,8 +13,8 @@ from localpuppet.orchestrator.rollout.words import Word
 class Notes(Protocol):
     """Where events are written down."""
 
-    def append(self, event: Event) -> None:
-        """Write an event down; it is on the disk afterwards, or this raises."""
+    def append(self, *events: Event) -> None:
+        """Write events down; all are on the disk afterwards, or none is and this raises."""
         ...
 
     def now(self) -> datetime:

@@ -53,6 +53,8 @@ class State:
         self.checked: set[Turn] = set()
         self.failed: dict[NodeName, Ended] = {}
         self.accepted: frozenset[NodeName] = frozenset()  # those that failed, and may
+        self._running: set[Turn] = set()
+        self._unchecked: set[Turn] = set()
         self.passed: set[str] = set()  # points at which the rollout has paused
         self.paused: Paused | None = None
         self.stopped: Stopped | None = None
@@ -85,12 +87,12 @@ class State:
     @property
     def running(self) -> list[Turn]:
         """The turns that were started and of which no end is known, sorted."""
-        return sorted(self.started - self.ends.keys())
+        return sorted(self._running)
 
     @property
     def unchecked(self) -> list[Turn]:
         """The turns that ended well and whose checks are not done, sorted."""
-        return sorted(turn for turn in self.ends if not self.settled(turn))
+        return sorted(self._unchecked)
 
     def settled(self, turn: Turn) -> bool:
         """Return whether a turn is over, with its checks."""
@@ -150,8 +152,12 @@ class State:
             self.serial = event.serial
         elif isinstance(event, Started):
             self.started.update(event.turns)
+            self._running.update(turn for turn in event.turns if turn not in self.ends)
         elif isinstance(event, Ended):
             self.ends.setdefault(event.turn, event)
+            self._running.discard(event.turn)
+            if not self.settled(event.turn):
+                self._unchecked.add(event.turn)
             if event.fate is not Fate.SUCCEEDED and event.turn.step != self.step_back:
                 self.failed.setdefault(event.turn.node, event)
         elif isinstance(event, Checked):
@@ -190,6 +196,7 @@ class State:
 
     def _take_checked(self, event: Checked) -> None:
         self.checked.add(event.turn)
+        self._unchecked.discard(event.turn)
         if event.problem:
             end = replace(self.ends[event.turn], fate=Fate.FAILED, reason=event.problem)
             self.ends[event.turn] = end

@@ -56,18 +56,20 @@ class Notes:
 
     def __init__(self, *, kill_at: int | None = None, written: bool = False) -> None:
         self.events: list[Event] = []
+        self.writes = 0
         self.kill_at = kill_at
         self.written = written
         self.words: list[tuple[Word, str]] = []
         self.always_continue = False
         self.killed = False
 
-    def append(self, event: Event) -> None:
+    def append(self, *events: Event) -> None:
         if self.killed:
             raise Killed
-        dies = len(self.events) == self.kill_at
+        dies = self.writes == self.kill_at
+        self.writes += 1
         if not dies or self.written:
-            self.events.append(event)
+            self.events += events
         if dies:
             self.killed = True
             raise Killed

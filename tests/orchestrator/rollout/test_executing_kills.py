@@ -82,7 +82,7 @@ def test_a_kill_at_every_write(name: str, *, written: bool) -> None:
                 assert deaths > 5
                 return
             deaths += 1
-            notes.kill_at = len(notes.events) + again_after
+            notes.kill_at = notes.writes + again_after
             state = dies(resumed())
             if state is None:
                 notes.kill_at = None
