@@ -290,7 +290,7 @@ class Terminal(Lines):
         super().__init__(title, short=short)
         from rich.console import Console
 
-        self._title = lambda: title
+        self._title: Callable[[], str] = lambda: title
         self._console = Console(file=_Unbreakable(sys.stderr), highlight=False)
         self._status = self._console.status(title)
         self._second = -1

@@ -1,6 +1,7 @@
 """The port to whoever watches a run, and the one who stands there when nobody does."""
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -48,8 +49,8 @@ class Unseen:
     def count(self, done: int, total: int, things: str) -> None:
         """Take how much is done."""
 
-    def title(self, text: str) -> None:
-        """Take what goes on now."""
+    def title(self, text: Callable[[], str]) -> None:
+        """Take what goes on now; `text` is asked whenever it is shown anew."""
 
     def note(self, text: str) -> None:
         """Write a note to standard error; a reader that went away must not end the run."""

@@ -229,7 +229,7 @@ class Execution:
                 hearing = asyncio.create_task(self._heard.get())
                 await asyncio.wait([staging, hearing], return_when=asyncio.FIRST_COMPLETED)
                 if not hearing.cancel():
-                    self._hear(hearing.result())
+                    self._hear([hearing.result()])
                 if self.state.stopped is not None:
                     return None
         finally:
