@@ -6,8 +6,8 @@ is asked, and who shows the answers.
 
 import asyncio
 import math
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,16 @@ class RequestClient:
         self._signer = signer
         self._verifier = verifier
         self._clock = clock
+        self._replies: exchange.Replies | None = None
+
+    @asynccontextmanager
+    async def together(self) -> AsyncGenerator[None, None]:
+        """Hear the replies to all that is asked until the end of `async with` by one watch."""
+        async with exchange.Replies(self._kv, self._signer.name) as self._replies:
+            try:
+                yield
+            finally:
+                self._replies = None
 
     async def ask_all(
         self, names: Sequence[NodeName], action: str, args: "Arguments", *, patience: float
@@ -80,11 +90,16 @@ class RequestClient:
         """Return what each node answered within `patience` seconds; see `ask`."""
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def one(name: NodeName) -> Answer:
+        async def one(name: NodeName, replies: exchange.Replies) -> Answer:
             async with slots:
-                return await self.ask(name, action, args, patience=patience)
+                return await self._ask(name, action, args, patience, replies)
 
-        answers = await asyncio.gather(*(one(name) for name in names))
+        async with AsyncExitStack() as stack:
+            replies = self._replies
+            if replies is None:
+                fresh = exchange.Replies(self._kv, self._signer.name)
+                replies = await stack.enter_async_context(fresh)
+            answers = await asyncio.gather(*(one(name, replies) for name in names))
         return {str(name): answer for name, answer in zip(names, answers, strict=True)}
 
     async def ask(
@@ -101,16 +116,27 @@ class RequestClient:
         Raises:
             UnavailableError: The bus cannot be asked.
         """
+        if self._replies is not None:
+            return await self._ask(node, action, args, patience, self._replies)
+        async with exchange.Replies(self._kv, self._signer.name, node) as replies:
+            return await self._ask(node, action, args, patience, replies)
+
+    async def _ask(
+        self,
+        node: NodeName,
+        action: str,
+        args: "Arguments",
+        patience: float,
+        replies: exchange.Replies,
+    ) -> Answer:
         life = max(messages.LIFE, math.ceil(patience))
         request, token = messages.ask(
             self._signer, node, action, args, clock=self._clock, life=life
         )
         problem = NO_ANSWER
-        replies = exchange.ask(
-            self._kv, token, caller=self._signer.name, node=node, request=request.jti, ttl=life
-        )
+        asking = replies.ask(token, node=node, request=request.jti, ttl=life)
         try:
-            async with asyncio.timeout(patience), aclosing(replies) as tokens:
+            async with asyncio.timeout(patience), aclosing(asking) as tokens:
                 async for answer in tokens:
                     try:
                         reply = messages.read_answer(

@@ -174,9 +174,10 @@ class RolloutWiring:
         revision: int | None = None,
     ) -> AsyncGenerator[tuple[Execution, HeadKeeper], None]:
         state = journal.state()
+        client = self.fleet.requests(kv)
         nodes = FleetNodes(
             kv,
-            client=self.fleet.requests(kv),
+            client=client,
             verifier=self.fleet.verifier,
             began=state.began,
         )
@@ -195,7 +196,8 @@ class RolloutWiring:
         for number in SIGNALS:
             loop.add_signal_handler(number, execution.interrupt, f"stopped by {number.name}")
         try:
-            yield execution, keeper
+            async with client.together():
+                yield execution, keeper
         finally:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)

@@ -167,6 +167,8 @@ class Execution:
         return await self._let_go(stopped.ending, stopped.why)
 
     def _note(self, *events: Event) -> None:
+        if not events:
+            return
         self._notes.append(*events)
         for event in events:
             self.state.take(event)
@@ -285,23 +287,13 @@ class Execution:
     def _hear(self, heard: Sequence[Event]) -> None:
         """Take what was heard together: one write to the disk for the ends of many nodes."""
         for said, found in itertools.groupby(heard, lambda one: isinstance(one, _SAID)):
-            if not said:
-                self._note(*found)
-                continue
-            for event in found:
-                if not self._too_late(event):
-                    self._note(event)
+            for together in [[one] for one in found] if said else [[*found]]:
+                self._note(*[one for one in together if not self.state.too_late(one)])
         if self._hurried:
             for turn in self.state.running:
                 self._note(Ended(turn=turn, fate=Fate.SILENT, reason="was not waited for"))
             for turn in self.state.unchecked:
                 self._note(Checked(turn=turn, problem="its checks were not waited for"))
-
-    def _too_late(self, event: Event) -> bool:
-        """Return whether somebody else was faster: what was said has no meaning any more."""
-        if isinstance(event, Stopped):
-            return self.state.stopped is not None
-        return isinstance(event, Continued) and self.state.paused is None
 
     def _be_patient(self, group: asyncio.TaskGroup) -> None:
         """Wait for somebody's word while the rollout is paused, and not for ever."""

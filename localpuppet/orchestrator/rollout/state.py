@@ -165,6 +165,12 @@ class State:
         else:
             self._take_decision(event)
 
+    def too_late(self, event: Event) -> bool:
+        """Return whether somebody else was faster: what was said has no meaning any more."""
+        if isinstance(event, Stopped):
+            return self.stopped is not None
+        return isinstance(event, Continued) and self.paused is None
+
     def _take_decision(self, event: Event) -> None:
         """Take an event that is about the whole rollout."""
         if isinstance(event, Paused):
