@@ -1,6 +1,7 @@
 """What a node's replies mean for a rollout, also where a node says what it likes."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ class Client(RequestClient):
     def __init__(self, answer: Answer | None) -> None:
         self.answer = answer
         self.asked: list[tuple[str, Arguments]] = []
+
+    async def ask_all(
+        self, names: Sequence[NodeName], action: str, args: Arguments, *, patience: float
+    ) -> dict[str, Answer]:
+        return {name: await self.ask(name, action, args, patience=patience) for name in names}
 
     async def ask(self, node: NodeName, action: str, args: Arguments, *, patience: float) -> Answer:
         self.asked.append((action, args))
