@@ -14,7 +14,7 @@ how a collector asks (`search`), how a policy is written (`policy`).
   link, and what is below the link is elsewhere.
 - What is left out is named, up to `MAX_LEFT_OUT` of it: who has no line fills no memory and no disk
   of ours.
-- A collector gets at most `MAX_TAKEN` bytes: more stops the run, with whose most of it is.
+- A collector gets at most `MAX_TAKEN` bytes: more stops the run, with the node that has most of it.
 - Two resources with one title, of two nodes whose lines allow them, stop the run, with both places.
 """
 
@@ -73,7 +73,7 @@ _SHOWN = 80
 # What to do about what a guarded line does not take.
 _AS_IS = ", which a guarded line does not take (an as-is line does)"
 # Of a collector, as JSON. What Puppet reads of us at once is larger (`exports.rb`).
-MAX_TAKEN = 32 * 1024 * 1024
+MAX_TAKEN = 64 * 1024 * 1024
 # Of a collector: so many are named, and the rest is counted.
 MAX_LEFT_OUT = 1000
 
@@ -224,8 +224,8 @@ def _refuse_clash(taken: Sequence[Taken]) -> None:
 def _too_large(kind: str, sizes: Counter[str]) -> InvalidInputError:
     ((node, size),) = sizes.most_common(1)
     return InvalidInputError(
-        f"are too large: more than {MAX_TAKEN // 1024**2} MiB of {kind}, most of it {node}'s"
-        f" ({size // 1024**2} MiB)",
+        f"are too large: more than {MAX_TAKEN // 1024**2} MiB of {kind}, and of one node up to"
+        f" {-(-size // 1024)} KiB ({node})",
         hint="ask for fewer, by a tag, or take fewer signers into policies/collect.policy",
     )
 

@@ -215,6 +215,6 @@ def test_too_much_is_not_taken_and_whose_it_is_is_said() -> None:
         for node, title, size in (("a", "1", 100), ("b", "2", half), ("b", "3", half))
     )
     lines = "*\tHost\t*\n"
-    with pytest.raises(InvalidInputError, match=r"more than 32 MiB of Host, most of it b.*32 MiB"):
+    with pytest.raises(InvalidInputError, match=r"more than 64 MiB of Host.* 65536 KiB \(b\."):
         chosen(small, *large, kind="Host", lines=lines)
     assert refs(chosen(*large, kind="Host", lines=lines)) == ["b Host[2]", "b Host[3]"]

@@ -13,7 +13,7 @@ module PuppetX
     module Exports
       # A node without an agent reads the whole inventory from the bus first.
       PATIENCE = 60
-      LIMIT = 64 * 1024 * 1024
+      LIMIT = 128 * 1024 * 1024
       BINARY = Puppet::Pops::Types::PBinaryType::Binary
       FILE = 'exports.json'
 
