@@ -1,4 +1,4 @@
-"""Fetching an input over https: size and time are bounded, the server's name is verified."""
+"""Fetching a document over https: size and time are bounded, the server's name is verified."""
 
 import http.client
 import urllib.error
@@ -26,11 +26,15 @@ class Https:
     Args:
         ca: PEM file with the authorities to trust; `None` for the system's.
         timeout: Seconds for the whole transfer.
+        certificate: The client's certificate and its key; `None` to show none.
     """
 
-    def __init__(self, *, ca: Path | None, timeout: float) -> None:
+    def __init__(
+        self, *, ca: Path | None, timeout: float, certificate: tuple[Path, Path] | None = None
+    ) -> None:
         self._ca = ca
         self._timeout = timeout
+        self._certificate = certificate or ()
 
     def get(self, url: str, *, limit: int) -> bytes:
         """Return the body of `url`.
@@ -54,13 +58,13 @@ class Https:
             )
         if parts.username or parts.password:
             raise InvalidInputError("a URL must not hold credentials", where=where)
-        context = tls_context(self._ca)
+        context = tls_context(self._ca, *self._certificate)
         opener = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=context),
             urllib.request.ProxyHandler(),
             _NoRedirect(),
         )
-        request = urllib.request.Request(  # noqa: S310 - the scheme is https: see InputReader
+        request = urllib.request.Request(  # noqa: S310 - the scheme is https: see who calls
             url, headers={"User-Agent": f"localpuppet/{__version__}", "Accept": "*/*"}
         )
         try:

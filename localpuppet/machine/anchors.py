@@ -5,6 +5,7 @@ know: what is in them.
 """
 
 import pwd
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -51,23 +52,36 @@ def puppet_user() -> pwd.struct_passwd | None:
         return None
 
 
-def tls_context(ca: Path | None) -> "ssl.SSLContext":
-    """Return TLS that verifies servers.
+def tls_context(
+    ca: Path | None, certificate: Path | None = None, key: Path | None = None
+) -> "ssl.SSLContext":
+    """Return TLS that verifies servers, and shows a client certificate if there is one.
 
     Args:
         ca: The file of the authorities to trust; `None` for the system's.
+        certificate: The client's certificate.
+        key: Its key; `None` where the certificate's file holds it.
 
     Raises:
-        InvalidInputError: The file is refused, or holds something else.
+        InvalidInputError: A file is refused (see `open_anchor`), or holds something else.
     """
     import ssl  # 15 ms, where nobody may need it
 
-    if ca is None:
-        return ssl.create_default_context()
+    where = str(ca)
     try:
-        with open_anchor(ca) as file:
-            return ssl.create_default_context(cafile=f"/proc/self/fd/{file.fileno()}")
+        with ExitStack() as opened:
+
+            def checked(path: Path) -> str:
+                file = opened.enter_context(open_anchor(path))
+                return f"/proc/self/fd/{file.fileno()}"
+
+            context = ssl.create_default_context(cafile=None if ca is None else checked(ca))
+            if certificate is not None:
+                where = str(certificate)
+                own = None if key is None else checked(key)
+                context.load_cert_chain(checked(certificate), own)
+            return context
     except OSError as error:  # ssl.SSLError is one
         raise InvalidInputError(
-            f"cannot be used for TLS: {error.strerror or error}", where=str(ca)
+            f"cannot be used for TLS: {error.strerror or error}", where=where
         ) from error

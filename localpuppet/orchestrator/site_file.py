@@ -1,4 +1,4 @@
-"""Reads a site: our own file, or Puppet's environment graph as the server gave it.
+"""Reads a site: our own file, or Puppet's environment graph as the server gives it.
 
 Owns: which of the two a file is, and how large it may be. Refuses to know: what a site means.
 
@@ -10,6 +10,7 @@ made or that came through a pipe.
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.documents import Documents
@@ -19,6 +20,9 @@ from localpuppet.formats.values import Json
 from localpuppet.machine.files import MAX_DOCUMENT, read_user_file
 from localpuppet.orchestrator.site import MAX_COMPONENTS, Site
 
+if TYPE_CHECKING:
+    from localpuppet.enc.input import Fetch
+
 MAX_GRAPH = 48 * 1024 * 1024
 # What a document costs in memory depends on how many values it has: a graph needs one mapping and
 # two lists a component, some nine strings, and a bracket in each of its names.
@@ -26,24 +30,36 @@ MOST = {b"{": 2 * MAX_COMPONENTS, b"[": 16 * MAX_COMPONENTS, b'"': 24 * MAX_COMP
 STANDARD_INPUT = "-"
 
 
-def read_site(source: str, documents: Documents) -> Site:
-    """Return the site in a file.
+def read_site(source: str, documents: Documents, fetch: "Fetch | None" = None) -> Site:
+    """Return the site in a file, or that a Puppet server has.
 
     Args:
-        source: The file, or `-` for standard input.
+        source: The file, `-` for standard input, or an https URL.
         documents: Reads our own form.
+        fetch: Fetches URLs; `None` where none are to be.
 
     Raises:
         InvalidInputError: It cannot be read, is too large, or is refused.
+        UnavailableError: The server cannot be asked.
     """
-    if "://" in source:
-        raise InvalidInputError(
-            "is not a file",
-            where=url_without_secrets(source),
-            hint="fetch it first, and name the file, or '-' for standard input",
-        )
     where = place(source)
-    raw, trusted = _document(source, documents, where)
+    if source.startswith("https://") and fetch is not None:
+        data, trusted = fetch.get(source, limit=MAX_GRAPH), False
+        if not _is_json(data):
+            raise InvalidInputError(
+                "is not JSON, as Puppet's environment graph is",
+                where=where,
+                hint="https://HOST:8140/puppet/v3/environment/ENVIRONMENT of Puppet 4 or 5",
+            )
+        raw = _graph(data, where)
+    elif "://" in source:
+        raise InvalidInputError(
+            "is not a file, nor an https URL",
+            where=where,
+            hint="name a file, '-' for standard input, or https://…",
+        )
+    else:
+        raw, trusted = _document(source, documents, where)
     site = Site.from_dict(raw, where=where)
     if not trusted:
         _refuse_commands(site, where)
@@ -52,6 +68,8 @@ def read_site(source: str, documents: Documents) -> Site:
 
 def place(source: str) -> str:
     """Return how messages name a source."""
+    if "://" in source:
+        return url_without_secrets(source)
     return "standard input" if source == STANDARD_INPUT else source
 
 
@@ -76,16 +94,24 @@ def _document(source: str, documents: Documents, where: str) -> tuple[dict[str, 
         raise InvalidInputError("is closed", where=where)
     else:
         data = sys.stdin.buffer.read(MAX_GRAPH + 1)
-    if data.lstrip(b" \t\r\n").startswith(b"{"):
-        if any(data.count(sign) > most for sign, most in MOST.items()):
-            raise InvalidInputError(
-                f"has too many values: at most {MAX_COMPONENTS} components are allowed",
-                where=where,
-                hint="plan parts of the site",
-            )
-        return parse_object(data, where=where, limit=MAX_GRAPH), False
+    if _is_json(data):
+        return _graph(data, where), False
     if len(data) > MAX_DOCUMENT:
         raise InvalidInputError(
             f"is too large: YAML may have {MAX_DOCUMENT} bytes", where=where, hint="write JSON"
         )
     return documents.parse(data, schema="site", where=where), source != STANDARD_INPUT
+
+
+def _is_json(data: bytes) -> bool:
+    return data.lstrip(b" \t\r\n").startswith(b"{")
+
+
+def _graph(data: bytes, where: str) -> dict[str, Json]:
+    if any(data.count(sign) > most for sign, most in MOST.items()):
+        raise InvalidInputError(
+            f"has too many values: at most {MAX_COMPONENTS} components are allowed",
+            where=where,
+            hint="plan parts of the site",
+        )
+    return parse_object(data, where=where, limit=MAX_GRAPH)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from localpuppet.enc.assigned import AssignedRelease
-    from localpuppet.enc.input import InputReader
+    from localpuppet.enc.input import Fetch, InputReader
     from localpuppet.enc.instance.source import InstanceSource
     from localpuppet.formats.names import NodeName, RunId
     from localpuppet.machine.clock import SystemClock
@@ -251,6 +251,27 @@ class NodeWiring:
         from localpuppet.machine.processes import detach
 
         return lambda run: detach(lambda: announce(run))
+
+    def puppet_server(
+        self, *, ca: Path | None, certificate: Path | None, key: Path | None
+    ) -> "Fetch":
+        """Return what asks a Puppet server, as this node where no other files are named.
+
+        Args:
+            ca: The authorities to trust; `None` for that of the node's identity, `https_ca`, or the
+                system's.
+            certificate: A client certificate, and then its key.
+            key: The key.
+        """
+        from localpuppet.enc.https import Https
+
+        own = self.settings.identity
+        shown = (certificate, key) if certificate is not None else (own.certificate, own.key)
+        return Https(
+            ca=ca or own.ca or self.settings.https_ca,
+            timeout=self.settings.https_timeout,
+            certificate=None if shown[0] is None or shown[1] is None else (shown[0], shown[1]),
+        )
 
 
 class _LazyHttps:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.bus.client_sockets import READ, read_little, tls_context
+from localpuppet.bus.client_sockets import READ, read_little
 from localpuppet.bus.etcd.connection import EtcdConnection
 from localpuppet.bus.nats.client import TolerantClient
 from localpuppet.bus.nats.link import NatsLink
+from localpuppet.machine.anchors import tls_context
 from tests.rigs.engines import ServerEngine
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import EtcdServer, NatsServer

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.bus.client_sockets import tls_context
 from localpuppet.enc.https import Https
 from localpuppet.errors import InvalidInputError
-from localpuppet.machine.anchors import open_anchor
+from localpuppet.machine.anchors import open_anchor, tls_context
 from localpuppet.machine.files import half_written, is_file
 from tests.doubles.certificates import Ca
 from tests.rigs.tls import Authority

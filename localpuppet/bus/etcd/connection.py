@@ -13,13 +13,14 @@ from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, TypeVar
 
-from localpuppet.bus.client_sockets import read_little, tls_context
+from localpuppet.bus.client_sockets import read_little
 from localpuppet.bus.deadline import end_of_step
 from localpuppet.bus.etcd import messages
 from localpuppet.bus.key_value import RefusedError
 from localpuppet.bus.servers import Servers
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.text import one_line
+from localpuppet.machine.anchors import tls_context
 
 try:
     from grpclib.client import Channel, Stream

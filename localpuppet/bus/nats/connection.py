@@ -12,12 +12,11 @@ import time
 from collections.abc import Mapping
 
 from localpuppet.bus.backoff import Backoff
-from localpuppet.bus.client_sockets import tls_context
 from localpuppet.bus.deadline import end_of_step
 from localpuppet.bus.nats.link import Msg, NatsError, NatsLink, NobodyError, reason
 from localpuppet.bus.servers import Servers
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.machine.anchors import read_anchor
+from localpuppet.machine.anchors import read_anchor, tls_context
 
 # What nats-py raises that connects: it believes the types in what a server says first.
 _RUBBISH = (NatsError, OSError, ValueError, TypeError, AttributeError, RecursionError)

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,9 +18,17 @@ _OPTIONS = (
     click.option(
         "--site",
         "source",
-        metavar="FILE",
+        metavar="FILE|URL",
         help="The site: a file of ours, or Puppet's environment graph (JSON); "
-        "'-' for standard input.  [default: the inventory]",
+        "'-' for standard input, or the server's https URL.  [default: the inventory]",
+    ),
+    *(
+        click.option(f"--site-{name}", metavar="FILE", type=click.Path(path_type=Path), help=text)
+        for name, text in (
+            ("cert", "The certificate to show that server.  [default: the node's identity]"),
+            ("key", "Its key."),
+            ("ca", "The authority of that server.  [default: that of the identity, or https_ca]"),
+        )
     ),
     click.option(
         "--instance",
@@ -86,7 +95,14 @@ def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
     if given["roles"] or given["query"] is not None:
         raise click.UsageError("--role and --query are for the inventory, without --site")
     selection = Selection(instances=tuple(dict.fromkeys(instances)), nodes=named)
-    return make_plan(read_site(source, node.documents), selection, where=place(source))
+    certificate, key = given["site_cert"], given["site_key"]
+    if (certificate is None) != (key is None):
+        raise click.UsageError("--site-cert and --site-key go together")
+    server = None
+    if source.startswith("https://"):
+        server = node.puppet_server(ca=given["site_ca"], certificate=certificate, key=key)
+    site = read_site(source, node.documents, server)
+    return make_plan(site, selection, where=place(source))
 
 
 @contextmanager

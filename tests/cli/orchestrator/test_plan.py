@@ -106,7 +106,9 @@ def test_a_site_comes_by_standard_input_too(node: Node) -> None:
     [
         (["--site", LAMP, "--role", "web"], "--role and --query are for the inventory"),
         (["--site", "/nowhere.json"], "/nowhere.json: cannot be read"),
-        (["--site", "https://me:pw@puppet:8140/x"], "https://puppet:8140/x: is not a file (fetch"),
+        (["--site", "https://me:pw@puppet:8140/x"], "puppet:8140/x: a URL must not hold cred"),
+        (["--site", "http://me:pw@puppet:8140/x"], "puppet:8140/x: is not a file, nor an https"),
+        (["--site", LAMP, "--site-cert", "/c.pem"], "--site-cert and --site-key go together"),
         (["--site", LAMP, "--instance", "Lamp[app9]"], "unknown application instance 'Lamp[app9]'"),
         (["--site", LAMP, "--nodes", "dev9.devco.net"], "unknown node 'dev9.devco.net'"),
         (["--site", LAMP, "--nodes", "dev1.devco.net,"], "node name ''"),
