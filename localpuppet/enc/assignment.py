@@ -8,8 +8,8 @@ Owns: the value, its JSON form, and how it is laid over an input: its layers tak
 input's if it names any, and its class parameters win one by one. Refuses to know: who may assign
 what, and where an assignment is kept (`enc.assigned`).
 
-Invariant: of two assignments the one with the higher serial is in force; two with the same serial
-are the same one or a mistake.
+Invariant: serials of a node count up by one; two assignments with the same serial are the same
+one, or a mistake.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Assignment:
         release: The release, a tag.
         layers: Its layers that the node takes; none for those that the input names.
         classes: Classes and parameters over those of the input.
-        serial: A higher one wins.
+        serial: One more than that of the node's assignment before; 1 for the first.
         by: Who assigned it, a caller id.
         at: When the node took it, ISO 8601.
         rollout: The rollout that did; empty where somebody did by hand.
@@ -116,22 +116,23 @@ class Assignment:
 
 
 def check_newer(new: Assignment, held: Assignment | None) -> bool:
-    """Return whether an assignment is new to a node; `False` where it has exactly that already.
+    """Return whether an assignment is the next of a node; `False` where the node has it already.
+
+    A serial that jumps is refused: nobody could assign anything after the highest there is.
 
     Args:
         new: The assignment.
         held: The one in force, if there is one.
 
     Raises:
-        InvalidInputError: The one in force has the same serial and says something else, or a
-            higher one.
+        InvalidInputError: Its serial is not the next one, and it is not the one in force.
     """
-    if held is None or new.serial > held.serial:
+    if new.serial == (1 if held is None else held.serial + 1):
         return True
-    if new.same(held):
+    if held is not None and new.same(held):
         return False
     raise InvalidInputError(
-        f"{new.release} has serial {new.serial}, and in force is {held}",
+        f"{new.release} has serial {new.serial}, and in force is {held or 'none'}",
         where="serial",
         hint="somebody else has assigned a release meanwhile: look, and assign again",
     )

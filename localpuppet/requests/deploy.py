@@ -41,7 +41,7 @@ class Deploy:
     Attributes:
         release: The release, a tag.
         deed: What is to be done.
-        serial: Of the assignment: the node takes the highest that it hears of.
+        serial: Of the assignment: one more than that of the one in force on the node.
         layers: Layers of the release that the node takes; none for those that its input names.
         classes: Classes and parameters over those of its input.
         older: Whether the release may be older than what the node runs.

@@ -1,11 +1,11 @@
 """Asks a node for a deployment until it is over: a node does not wait for git before it replies."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import InvalidInputError
 from localpuppet.requests.client import AT_ONCE, Answer
+from localpuppet.requests.deploy import MAX_SERIAL
 from localpuppet.requests.request import StatusRequest
 
 if TYPE_CHECKING:
@@ -55,83 +55,87 @@ def working(answer: Answer) -> bool:
     return reply is not None and reply.ok and reply.result.get("state") == "working"
 
 
-async def next_serial(
+async def next_serials(
     client: "RequestClient", nodes: "Sequence[NodeName]", *, patience: float, rollout: str = ""
-) -> tuple[int, dict[str, Answer]]:
-    """Return a serial that is newer than those of nodes, and why some nodes did not tell theirs.
+) -> tuple[dict[str, int], dict[str, Answer]]:
+    """Return a serial for each node that is newer than its own, and why some did not tell theirs.
+
+    Each node has its own: one that tells of the highest there is spoils no other's.
 
     Args:
         client: Asks.
         nodes: Whom.
         patience: Seconds for a reply.
-        rollout: The rollout that wants it: what nodes have taken of it already stays in force.
+        rollout: The rollout that wants it: what a node has taken of it already stays in force.
 
     Raises:
         UnavailableError: The bus cannot be asked.
     """
     answers = await client.ask_all(nodes, "status", StatusRequest(), patience=patience)
-    serials, ours, problems = [0], [0], {}
+    serials, problems = {}, {}
     for node, answer in answers.items():
-        try:
-            serial = _serial(answer)
-        except InvalidInputError as error:
-            problems[node] = _refused(answer, error.what)
+        if answer.reply is None or not answer.ok:
+            problems[node] = answer
             continue
-        assignment = answer.reply.result.get("assignment") if answer.reply else None
-        is_ours = isinstance(assignment, dict) and rollout and assignment.get("rollout") == rollout
-        (ours if is_ours else serials).append(serial)
-    return max(ours) or max(serials) + 1, problems
+        told = assignment_told(answer.reply.result)
+        if told is None:
+            refusal = replace(answer.reply, ok=False, result={}, error=TOO_OLD)
+            problems[node] = replace(answer, reply=refusal)
+        else:
+            taken = bool(rollout) and told.rollout == rollout
+            serials[node] = min(told.serial + (not taken), MAX_SERIAL)
+    return serials, problems
 
 
 async def deploy_to(
     client: "RequestClient", nodes: "Sequence[NodeName]", args: "Deploy", *, patience: float
 ) -> dict[str, Answer]:
-    """Return what each node answered when its deployment was over, with a serial newer than theirs.
+    """Return what each node answered when its deployment was over.
 
     Args:
         client: Asks.
         nodes: Whom.
-        args: For what; the serial is chosen here.
+        args: For what; the serials are chosen here.
         patience: Seconds within which it must be over on a node.
 
     Raises:
         UnavailableError: The bus cannot be asked.
     """
     slots = asyncio.Semaphore(AT_ONCE)
-    serial, problems = await next_serial(client, nodes, patience=min(REPLY, patience))
-    wanted = replace(args, serial=serial)
+    serials, problems = await next_serials(client, nodes, patience=min(REPLY, patience))
 
     async def one(node: "NodeName") -> Answer:
         if node in problems:
             return problems[node]
         async with slots:
+            wanted = replace(args, serial=serials[node])
             return await deployed(client, node, wanted, patience=patience)
 
     answers = await asyncio.gather(*map(one, nodes))
     return {str(node): answer for node, answer in zip(nodes, answers, strict=True)}
 
 
-def _refused(answer: Answer, why: str) -> Answer:
-    reply = answer.reply
-    if reply is None or not reply.ok:
-        return answer
-    return replace(answer, reply=replace(reply, ok=False, result={}, error=why))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a node tells of its assignment.
 
-
-def _serial(answer: Answer) -> int:
-    if answer.reply is None or not answer.ok:
-        raise InvalidInputError("the node did not answer")
-    return serial_told(answer.reply.result)
-
-
-def serial_told(status: "Mapping[str, Json]") -> int:
-    """Return the serial of the assignment that a node tells of; 0 where it has none.
-
-    Raises:
-        InvalidInputError: The node knows no assignments.
+    Attributes:
+        serial: Its serial; 0 where it has none.
+        rollout: The rollout that gave it; empty for none.
     """
+
+    serial: int = 0
+    rollout: str = ""
+
+
+def assignment_told(status: "Mapping[str, Json]") -> Told | None:
+    """Return what a node tells of its assignment; `None` where it knows no assignments."""
     if "assignment" not in status:
-        raise InvalidInputError(TOO_OLD)
+        return None
     assignment = status["assignment"]
-    serial = assignment.get("serial") if isinstance(assignment, dict) else 0
-    return serial if isinstance(serial, int) and not isinstance(serial, bool) else 0
+    told = assignment if isinstance(assignment, dict) else {}
+    serial, rollout = told.get("serial"), told.get("rollout")
+    return Told(
+        serial=max(serial, 0) if isinstance(serial, int) and not isinstance(serial, bool) else 0,
+        rollout=rollout if isinstance(rollout, str) else "",
+    )

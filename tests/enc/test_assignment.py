@@ -59,13 +59,15 @@ def test_which_inputs_take_one(path: str, assigned: bool, source: str) -> None:
     assert (found.is_assigned, found.source) == (assigned, source)
 
 
-def test_the_higher_serial_wins_and_the_same_again_is_the_same() -> None:
-    assert check_newer(HELD, None)
+def test_the_next_serial_wins_and_the_same_again_is_the_same() -> None:
+    assert check_newer(replace(HELD, serial=1), None)
     assert check_newer(replace(HELD, serial=8), HELD)
     assert not check_newer(replace(HELD, at="", after=""), HELD), "asked again"
-    for other in (replace(HELD, serial=6), replace(HELD, by="choria=bob")):
+    for other in (*(replace(HELD, serial=n) for n in (6, 9)), replace(HELD, by="choria=bob")):
         with pytest.raises(InvalidInputError, match=r"in force is foo/tags/r2, assigned by choria"):
             check_newer(other, HELD)
+    with pytest.raises(InvalidInputError, match="has serial 7, and in force is none"):
+        check_newer(HELD, None)
 
 
 def test_it_is_kept_on_disk_and_a_damaged_one_is_said(tmp_path: Path) -> None:

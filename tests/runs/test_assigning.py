@@ -124,8 +124,8 @@ def test_a_release_is_staged_first_and_taken_with_what_led_to_it(node: Site) -> 
     ],
 )
 def test_what_is_refused_changes_nothing(node: Site, assignment: Assignment, message: str) -> None:
-    node.assigning.take(wants(serial=5))
-    held = node.kept.read()
+    held = replace(wants(serial=5), at="2026-11-22T11:00:00.000000Z")
+    node.kept.keep(held)
     if assignment.serial == 1:
         assignment = replace(assignment, serial=6)
     for does in (node.assigning.stage, node.assigning.take):

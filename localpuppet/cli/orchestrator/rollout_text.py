@@ -153,7 +153,7 @@ def how_far(state: State) -> str:
     """Return how far a rollout is, for the progress line."""
     total = sum(len(group) for group in state.began.groups)
     running = state.running
-    if state.began.options.delivery is not None and not (state.serial or state.stopped):
+    if state.began.options.delivery is not None and not (state.serials or state.stopped):
         return f"bringing {state.began.options.delivery.release} to all nodes"
     ended = [turn for turn in state.ends if turn.step != state.step_back]
     step = max((turn.step for turn in (*running, *state.ends)), default=1)

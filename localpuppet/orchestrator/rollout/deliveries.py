@@ -12,14 +12,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.errors import UnavailableError
 from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
 from localpuppet.orchestrator.rollout.nodes import Asked, Staging
 from localpuppet.requests.client import AT_ONCE
 from localpuppet.requests.deploy import Deed
-from localpuppet.requests.deploying import deployed, next_serial, serial_told
+from localpuppet.requests.deploying import Told, assignment_told, deployed, next_serials
 from localpuppet.requests.request import StatusRequest
 from localpuppet.requests.rollout import OfRollout
 
@@ -57,7 +57,7 @@ class Deliveries:
             UnavailableError: The bus cannot be asked.
         """
         may = StatusRequest(may=self._delivery.rights)
-        _, old = await next_serial(self._client, list(nodes), patience=PATIENCE)
+        _, old = await next_serials(self._client, list(nodes), patience=PATIENCE)
         able = [node for node in nodes if node not in old]
         answers = await self._client.ask_all(able, "status", may, patience=PATIENCE)
         problems = {node: problem_of(old[node]) for node in nodes if node in old}
@@ -69,21 +69,22 @@ class Deliveries:
     async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> Staging:
         """Have the release on nodes; see `Nodes.stage`."""
         try:
-            serial, silent = await next_serial(
+            serials, silent = await next_serials(
                 self._client, list(nodes), patience=PATIENCE, rollout=self._began.id
             )
         except UnavailableError as error:
-            return Staging(serial=0, problems=dict.fromkeys(nodes, str(error)))
+            return Staging(serials={}, problems=dict.fromkeys(nodes, str(error)))
         problems = {node: problem_of(silent[node]) for node in nodes if node in silent}
 
         async def one(node: "NodeName") -> str:
             async with self._slots:
-                return await self._staged(node, epoch, serial)
+                return await self._staged(node, epoch, serials[node])
 
         others = [node for node in nodes if node not in problems]
         found = await asyncio.gather(*map(one, others))
         problems |= {node: why for node, why in zip(others, found, strict=True) if why}
-        return Staging(serial=serial, problems=problems)
+        able = {node: serials[node] for node in others if node not in problems}
+        return Staging(serials=able, problems=problems)
 
     async def _staged(self, node: "NodeName", epoch: int, serial: int) -> str:
         problem = ""
@@ -144,11 +145,7 @@ class Deliveries:
         status = await self._status(turn.node)
         if isinstance(status, Asked):
             return status
-        try:
-            had = serial_told(status) == serial
-        except InvalidInputError:
-            had = False
-        if had and _mapping(status.get("assignment")).get("rollout") == self._began.id:
+        if assignment_told(status) == Told(serial=serial, rollout=self._began.id):
             return None
         return Asked(heard=True, end=Ended(turn=turn, fate=Fate.NOT_REACHED))
 

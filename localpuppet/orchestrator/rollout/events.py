@@ -108,10 +108,10 @@ class Staged:
     """The release is on all nodes that are to take it.
 
     Attributes:
-        serial: That of its assignment, the same on all nodes.
+        serials: That of its assignment on each node.
     """
 
-    serial: int
+    serials: Mapping[NodeName, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +249,7 @@ def to_dict(event: Event) -> dict[str, Any]:
     if isinstance(event, Skipped):
         return {**kind, "reasons": dict(event.reasons)}
     if isinstance(event, Staged):
-        return {**kind, "serial": event.serial}
+        return {**kind, "serials": dict(event.serials)}
     if isinstance(event, Started | Ended | Checked):
         return {**kind, **_of_turns(event)}
     if isinstance(event, Stopped):
@@ -357,7 +357,9 @@ _READERS = {
         }
     ),
     "skipped": lambda raw: Skipped(reasons=_named(raw["reasons"])),
-    "staged": lambda raw: Staged(serial=int(raw["serial"])),
+    "staged": lambda raw: Staged(
+        serials={NodeName.parse(node): int(serial) for node, serial in raw["serials"].items()}
+    ),
     "started": lambda raw: Started(turns=tuple(map(_turn, raw["turns"]))),
     "ended": _ended,
     "checked": lambda raw: Checked(turn=_turn(raw["turn"]), problem=str(raw["problem"])),

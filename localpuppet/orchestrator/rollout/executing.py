@@ -222,7 +222,7 @@ class Execution:
 
     async def _stage(self, *, resume: bool) -> Over | None:
         """Have the release on all nodes before one changes; return how it ended if that fails."""
-        if self.state.began.options.delivery is None or self.state.serial:
+        if self.state.began.options.delivery is None or self.state.serials:
             return None
         left = [node for node, fate in self.state.fates().items() if fate is None]
         staging = asyncio.create_task(self._nodes.stage(left, epoch=self.state.epoch))
@@ -241,7 +241,7 @@ class Execution:
             return await self._refuse(staged.problems, resume=resume, held=True)
         if staged.problems:  # left out, and held until now
             await self._nodes.release(staged.problems, epoch=self.state.epoch)
-        self._note(Staged(serial=staged.serial))
+        self._note(Staged(serials=staged.serials))
         return None
 
     async def _drive(self, group: asyncio.TaskGroup) -> None:
@@ -323,7 +323,9 @@ class Execution:
                 while True:
                     self._news[turn].clear()
                     asked = await self._nodes.start(
-                        turn, epoch=self.state.epoch, serial=self.state.serial
+                        turn,
+                        epoch=self.state.epoch,
+                        serial=self.state.serials.get(turn.node, 0),
                     )
                     if asked.end is not None:
                         self._heard.put_nowait(asked.end)

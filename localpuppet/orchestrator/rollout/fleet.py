@@ -134,7 +134,7 @@ class FleetNodes:
     async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> Staging:
         """Have the release on nodes; see `Nodes`."""
         if self._deliveries is None:
-            return Staging(serial=0, problems={})
+            return Staging(serials={}, problems={})
         return await self._deliveries.stage(nodes, epoch=epoch)
 
     async def start(self, turn: Turn, *, epoch: int, serial: int) -> Asked:

@@ -33,11 +33,11 @@ class Staging:
     """What came of bringing a release to nodes.
 
     Attributes:
-        serial: For its assignment: newer than those of all nodes.
+        serials: For its assignment on each node that could: newer than the node's own.
         problems: Why nodes could not take it; those that could are left out.
     """
 
-    serial: int
+    serials: Mapping[NodeName, int]
     problems: Problems
 
 
@@ -88,7 +88,7 @@ class Nodes(Protocol):
         Args:
             turn: Which.
             epoch: The rollout's.
-            serial: That of the release's assignment; 0 without a release.
+            serial: That of the release's assignment on the node; 0 without a release.
         """
         ...
 

@@ -47,7 +47,7 @@ class State:
         self.skipped: dict[NodeName, str] = {}
         self.durations: dict[NodeName, tuple[float, ...]] = {}  # of its last good runs
         self.until = began.options.until
-        self.serial = 0  # of the release's assignment; 0 before it is on all nodes
+        self.serials: dict[NodeName, int] = {}  # of the release's assignment, once all have it
         self.started: set[Turn] = set()
         self.ends: dict[Turn, Ended] = {}
         self.checked: set[Turn] = set()
@@ -149,7 +149,7 @@ class State:
         elif isinstance(event, Skipped):
             self.skipped.update(event.reasons)
         elif isinstance(event, Staged):
-            self.serial = event.serial
+            self.serials.update(event.serials)
         elif isinstance(event, Started):
             self.started.update(event.turns)
             self._running.update(turn for turn in event.turns if turn not in self.ends)

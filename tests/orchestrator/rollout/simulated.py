@@ -19,7 +19,6 @@ from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words import Word
 
-SERIAL = 7
 ID = RolloutId("20261122T110000Z-0123")
 
 
@@ -33,6 +32,11 @@ class Killed(BaseException):
 
 def node(number: int) -> NodeName:
     return NodeName(f"n{number:02}.example.com")
+
+
+def serial_of(name: NodeName) -> int:
+    """Return the serial that a node's assignment is to have: each its own."""
+    return 7 + int(name[1:3])
 
 
 def began(*groups: Iterable[int], **options: object) -> Began:
@@ -156,12 +160,13 @@ class SimulatedNodes:
         self.staged.append((set(nodes), epoch))
         await asyncio.sleep(self.staging)
         problems = {one: why for one, why in self.unstaged.items() if one in nodes}
-        return Staging(serial=SERIAL, problems=problems)
+        serials = {one: serial_of(one) for one in nodes if one not in problems}
+        return Staging(serials=serials, problems=problems)
 
     async def start(self, turn: Turn, *, epoch: int, serial: int) -> Asked:
         self._live()
         assert epoch == self.epoch
-        assert serial == (SERIAL if self.staged else 0)
+        assert serial == (serial_of(turn.node) if self.staged else 0)
         if turn.node in self.silent:
             return Asked(heard=False, problem="did not answer")
         now = asyncio.get_running_loop().time()

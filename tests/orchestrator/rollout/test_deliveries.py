@@ -82,7 +82,8 @@ def test_a_release_is_asked_for_until_nodes_have_it() -> None:
     client = Client(status, working, done, replied("no class shop"))
     work = deliveries_of(client).stage([node(1), node(3)], epoch=2)
     staged = run_simulated(work)
-    assert (staged.serial, staged.problems) == (2, {node(3): "did not answer"})
+    assert staged.problems == {node(3): "did not answer"}
+    assert list(staged.serials) == [node(1)]
     assert [args.deed for _, args in client.asked] == [Deed.STAGE] * 2
     assert {(args.serial, args.rollout and args.rollout.epoch) for _, args in client.asked} == {
         (2, 2)
@@ -100,7 +101,7 @@ def test_what_nodes_took_in_an_earlier_life_of_the_rollout_stays_in_force() -> N
 
     client = Client(status, replied({"state": "done"}), replied({"state": "done"}))
     staged = run_simulated(deliveries_of(client).stage([node(1), node(2)], epoch=2))
-    assert (staged.serial, staged.problems) == (5, {})
+    assert (staged.serials, staged.problems) == ({node(1): 5, node(2): 4}, {})
 
 
 def test_a_node_or_a_bus_that_is_away_is_asked_again_and_then_told() -> None:

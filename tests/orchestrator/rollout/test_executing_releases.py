@@ -14,7 +14,6 @@ from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.state import State
 from tests.doubles.simulated_loop import run_simulated
 from tests.orchestrator.rollout.simulated import (
-    SERIAL,
     Killed,
     Notes,
     SimulatedNodes,
@@ -37,7 +36,8 @@ def test_a_release_is_on_all_nodes_before_one_changes_and_they_stay_held() -> No
         assert nodes.staged == [({node(1), node(2), node(3)}, 1)]
         assert nodes.holds > 1000 / RENEW
         assert words(state) == ["succeeded"] * 3
-        assert (state.serial, Staged(serial=SERIAL) in notes.events) == (SERIAL, True)
+        serials = {node(number): 7 + number for number in (1, 2, 3)}
+        assert (state.serials, Staged(serials=serials) in notes.events) == (serials, True)
 
     run_simulated(work())
 
