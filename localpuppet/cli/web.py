@@ -32,7 +32,7 @@ Needs 'localpuppet[web]'. docs/web.md shows the page.
 @click.option(
     "--actions",
     is_flag=True,
-    help="Have nodes do something from the page, in your name: trigger, noop run, hold, enable.",
+    help="Have nodes and rollouts do something from the page, in your name.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.pass_obj

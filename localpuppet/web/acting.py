@@ -11,6 +11,8 @@ Invariants:
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import parse_qsl
 
@@ -18,13 +20,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
-from localpuppet.formats.names import NodeName
+from localpuppet.formats.names import NodeName, RolloutId
 from localpuppet.machine.ports import LineKind, Log
-from localpuppet.web.deeds import Action, Deed, consequences
+from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.web.deeds import (
+    WORDS,
+    Action,
+    Deed,
+    consequences,
+    parse_word,
+    rollout_consequences,
+)
 from localpuppet.web.doors import Doors
 from localpuppet.web.fleet import Fleet
 from localpuppet.web.problems import NotThereError
-from localpuppet.web.row import Row
+from localpuppet.web.rollouts import Rollouts
 from localpuppet.web.showing import Showing
 
 # Bytes of a form, and fields in it.
@@ -51,6 +61,28 @@ class Actor(Protocol):
         """
         ...
 
+    async def say(self, rollout: RolloutId, word: Word) -> str:
+        """Say a word to the process that goes on with a rollout; return what came of it.
+
+        Raises:
+            LocalpuppetError: There is no such process, or it does not wait for that word.
+        """
+        ...
+
+
+# Reads a form: what it asks for, for the log, and what does it.
+_Read = Callable[[Mapping[str, str]], tuple[str, Callable[[], Awaitable[str]]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Proposal:
+    label: str
+    subject: str  # a node, a rollout
+    back: str
+    will: tuple[str, ...]
+    read: _Read
+    holds: bool = False
+
 
 class Acting:
     """The views.
@@ -58,66 +90,108 @@ class Acting:
     Args:
         actor: Has nodes do something.
         fleet: Which nodes there are.
+        rollouts: Those of this machine.
         doors: Who may, and gives tokens.
         showing: Shows templates.
         log: Gets a line for each deed.
     """
 
     def __init__(
-        self, actor: Actor, fleet: Fleet, doors: Doors, *, showing: Showing, log: Log
+        self,
+        actor: Actor,
+        fleet: Fleet,
+        rollouts: Rollouts,
+        doors: Doors,
+        *,
+        showing: Showing,
+        log: Log,
     ) -> None:
         self._actor = actor
         self._fleet = fleet
+        self._rollouts = rollouts
         self._doors = doors
         self._showing = showing
         self._log = log
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def view(self, request: Request) -> Response:
-        """Show what will happen; for a POST, have it happen and show what came of it."""
+    async def node(self, request: Request) -> Response:
+        """Show what a node would do; for a POST, have it do that and show what came of it."""
         action = Action.parse(request.path_params["action"])
         name = NodeName.parse(request.path_params["node"])
         row = self._fleet.row(name)
         if row is None:
             raise NotThereError(f"nothing is known of {name}", hint="nodes lists those that are")
-        if request.method == "POST":
-            return await self._done(request, action, row)
-        return self._confirm(request, action, row)
+
+        def read(form: Mapping[str, str]) -> tuple[str, Callable[[], Awaitable[str]]]:
+            deed = Deed.read(action, name, form)
+            return str(deed), lambda: self._actor.act(deed)
+
+        return await self._answer(
+            request,
+            _Proposal(
+                label=action.label,
+                subject=name,
+                back=f"/nodes/{name}",
+                will=consequences(action, row),
+                read=read,
+                holds=action is Action.HOLD,
+            ),
+        )
+
+    async def rollout(self, request: Request) -> Response:
+        """Show what a word does to a rollout; for a POST, say it."""
+        word = parse_word(request.path_params["action"])
+        rollout = RolloutId.parse(request.path_params["rollout"])
+        try:
+            report = await asyncio.to_thread(self._rollouts.report, rollout)
+        except InvalidInputError as error:
+            raise NotThereError(error.what) from error
+        return await self._answer(
+            request,
+            _Proposal(
+                label=WORDS[word],
+                subject=f"rollout {rollout}",
+                back=f"/rollouts/{rollout}",
+                will=rollout_consequences(word, report.word),
+                read=lambda _: (str(word), lambda: self._actor.say(rollout, word)),
+            ),
+        )
+
+    async def _answer(self, request: Request, proposal: _Proposal) -> Response:
+        if request.method != "POST":
+            return self._confirm(request, proposal)
+        form = await _form(request)
+        if not self._doors.tokens.take(form.get("token", ""), self._subject(request)):
+            problem = "Nothing was done: this was confirmed before, or too long ago."
+            return self._confirm(request, proposal, problem=problem, code=403)
+        try:
+            asked, act = proposal.read(form)
+        except InvalidInputError as error:
+            return self._confirm(request, proposal, problem=str(error), code=400)
+        came, refused = "", ""
+        try:
+            async with self._slots:
+                came = await act()
+        except LocalpuppetError as error:
+            refused = str(error)
+        line = f"{self._actor.name}: {proposal.subject}: {asked}: {refused or came}"
+        self._log.info(line, kind=LineKind.REQUEST)
+        code, here = 409 if refused else 200, request.url.path
+        return self._showing.page(
+            "acted.html", code=code, proposal=proposal, here=here, came=came, refused=refused
+        )
 
     def _confirm(
-        self, request: Request, action: Action, row: Row, *, problem: str = "", code: int = 200
+        self, request: Request, proposal: _Proposal, *, problem: str = "", code: int = 200
     ) -> Response:
         return self._showing.page(
             "act.html",
             code=code,
-            action=action,
-            row=row,
+            proposal=proposal,
+            here=request.url.path,
             me=self._actor.name,
-            will=consequences(action, row),
             token=self._doors.tokens.give(self._subject(request)),
             problem=problem,
-        )
-
-    async def _done(self, request: Request, action: Action, row: Row) -> Response:
-        form = await _form(request)
-        if not self._doors.tokens.take(form.get("token", ""), self._subject(request)):
-            problem = "Nothing was done: this was confirmed before, or too long ago."
-            return self._confirm(request, action, row, problem=problem, code=403)
-        try:
-            deed = Deed.read(action, NodeName(row.node), form)
-        except InvalidInputError as error:
-            return self._confirm(request, action, row, problem=str(error), code=400)
-        came, refused = "", ""
-        try:
-            async with self._slots:
-                came = await self._actor.act(deed)
-        except LocalpuppetError as error:
-            refused = str(error)
-        done = refused or came
-        self._log.info(f"{self._actor.name}: {row.node}: {deed}: {done}", kind=LineKind.REQUEST)
-        code = 409 if refused else 200
-        return self._showing.page(
-            "acted.html", code=code, action=action, row=row, came=came, refused=refused
         )
 
     def _subject(self, request: Request) -> str:

@@ -36,7 +36,11 @@ def application(parts: Parts) -> ASGIApp:
     node = "/nodes/{node}"
     acts = []
     if pages.acting is not None:
-        acts.append(Route(f"{node}/do/{{action}}", pages.acting.view, methods=["GET", "POST"]))
+        acting, both = pages.acting, ["GET", "POST"]
+        acts = [
+            Route(f"{node}/do/{{action}}", acting.node, methods=both),
+            Route("/rollouts/{rollout}/do/{action}", acting.rollout, methods=both),
+        ]
     shown = Starlette(
         routes=[
             Route("/", pages.overview),

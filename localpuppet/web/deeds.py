@@ -1,4 +1,4 @@
-"""What a person may have a node do from the page, and what will come of it.
+"""What a person may have nodes and rollouts do from the page, and what will come of it.
 
 Owns: the actions, their words, and what of a form is taken. Refuses to know: HTTP, signatures, the
 bus.
@@ -15,6 +15,8 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_duration
+from localpuppet.orchestrator.rollout.report import PAUSED, RUNNING
+from localpuppet.orchestrator.rollout.words import Word
 from localpuppet.web.row import SILENT, Row
 
 
@@ -134,4 +136,42 @@ def consequences(action: Action, row: Row) -> tuple[str, ...]:
     if action is Action.ENABLE and not row.holds:
         found.append("It says that nothing holds it.")
     found.append(f"Its policy decides whether you may: {NEEDS[action]}.")
+    return tuple(found)
+
+
+# What can be said to a rollout, and what a button says then.
+WORDS = {Word.CONTINUE: "Continue the rollout", Word.STOP: "Stop the rollout"}
+_WORD_WILL = {
+    Word.CONTINUE: "It goes on with its next nodes: what failed so far is accepted.",
+    Word.STOP: (
+        "No further node starts. Runs that are on end first; then the nodes are given back as they"
+        " were."
+    ),
+}
+
+
+def parse_word(text: str) -> Word:
+    """Return what can be said to a rollout.
+
+    Raises:
+        InvalidInputError: The text is not a word of that kind.
+    """
+    try:
+        return Word(text)
+    except ValueError as error:
+        raise InvalidInputError(f"is not one of {', '.join(Word)}", where="action") from error
+
+
+def rollout_consequences(word: Word, state: str) -> tuple[str, ...]:
+    """Return what will happen to a rollout, sentence by sentence.
+
+    Args:
+        word: What is said.
+        state: Where it is, a word of its report.
+    """
+    found = [_WORD_WILL[word]]
+    if state not in (RUNNING, PAUSED):
+        found.append(f"It is {state}: no process goes on with it that could hear this.")
+    elif word is Word.CONTINUE and state != PAUSED:
+        found.append("It does not wait for a word.")
     return tuple(found)

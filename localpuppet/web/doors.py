@@ -17,7 +17,7 @@ from http.cookies import CookieError, SimpleCookie
 from localpuppet.web.sessions import Sessions, Tokens
 
 METHODS = ("GET", "HEAD")
-ACT = re.compile(r"/nodes/[^/]+/do/[a-z]+")
+ACT = re.compile(r"/(?:nodes|rollouts)/[^/]+/do/[a-z]+")
 ENTER = "/enter"
 STATIC = "/static/"
 # Requests a second, and at once: of those with a session together, and of all others.

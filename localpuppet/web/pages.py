@@ -22,10 +22,12 @@ from localpuppet.machine.ports import Clock, Log
 from localpuppet.orchestrator.roles.drawing import draw
 from localpuppet.orchestrator.roles.links import Links
 from localpuppet.orchestrator.roles.relations import relations
+from localpuppet.orchestrator.rollout.report import PAUSED, RUNNING
 from localpuppet.orchestrator.rollout.report import Report as RolloutReport
 from localpuppet.releases.staged import Staged
 from localpuppet.web.acting import Acting, Actor
 from localpuppet.web.asking import Inventory, Reports
+from localpuppet.web.deeds import WORDS
 from localpuppet.web.doors import Doors, Refusal
 from localpuppet.web.ended import HOUR, HOURS, Ended, strip
 from localpuppet.web.facts_tree import tree_of
@@ -99,7 +101,12 @@ class Pages:
         self.acting = None
         if parts.actor is not None:
             self.acting = Acting(
-                parts.actor, parts.fleet, parts.doors, showing=self._showing, log=parts.log
+                parts.actor,
+                parts.fleet,
+                parts.rollouts,
+                parts.doors,
+                showing=self._showing,
+                log=parts.log,
             )
         self._together = Together(parts.fleet, parts.clock)
         kept = Kept(
@@ -195,6 +202,7 @@ class Pages:
             "rollout.html",
             row=RolloutRow.of(report),
             groups=groups_of(report),
+            words=WORDS if report.word in (RUNNING, PAUSED) else {},
             decisions=report.to_dict()["decisions"][-MOST_DECISIONS:],
         )
 

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from localpuppet.formats.names import NodeName, RunId
     from localpuppet.formats.values import Json
     from localpuppet.machine.ports import Log
-    from localpuppet.web.rollouts import Rollouts
+    from localpuppet.orchestrator.rollout.journal import Journals
+    from localpuppet.trust.signing import Verifier
+    from localpuppet.web.fleet import Fleet
+    from localpuppet.web.memory import Memory
 
     Store = Callable[[], Awaitable[KeyValue]]
 
@@ -52,10 +55,10 @@ async def serve_page(
     from localpuppet.web.asking import Inventory, Reports
     from localpuppet.web.doors import ENTER, Doors
     from localpuppet.web.feeding import Feed, Feeding
-    from localpuppet.web.fleet import Fleet
     from localpuppet.web.live import Live
     from localpuppet.web.memory import FILE, Memory
     from localpuppet.web.pages import Parts
+    from localpuppet.web.rollouts import Rollouts
     from localpuppet.web.serving import Place, bound, serve
     from localpuppet.web.sessions import Sessions
     from localpuppet.wiring.web_actions import SigningActor
@@ -69,12 +72,7 @@ async def serve_page(
 
     memory = Memory(node.settings.state / FILE, now=now)
     verifier, name = fleet.verifier, fleet.name  # what is wrong with them is said before the link
-    rows = Fleet(
-        memory.rows(),
-        as_of=memory.as_of(),
-        believe=lambda node_, token: believe(verifier, node_, token),
-        now=now,
-    )
+    rows = _rows(memory, verifier, now)
     inventory = InventoryWiring(node, fleet=fleet)
     view = inventory.view()
     feed = Feed(
@@ -84,7 +82,7 @@ async def serve_page(
         agent_is_there=inventory.agent_is_there,
         log=log,
     )
-    rollouts = _rollouts(node)
+    journals = _journals(node)
     leave = asyncio.Event()
     feeding = Feeding(rows, memory, feed)
     with bound(place) as listening:
@@ -95,30 +93,41 @@ async def serve_page(
             memory=memory,
             inventory=Inventory(view, inventory.ask),
             staged=StagedRecords(node.settings.state).all,
-            rollouts=rollouts,
+            rollouts=Rollouts(journals),
             reports=Reports(_tell(fleet, name, feeding.store)),
             live=Live(rows, leave),
             doors=doors,
             clock=clock,
             log=log,
-            actor=SigningActor(fleet, feeding.store) if actions else None,
+            actor=SigningActor(fleet, feeding.store, journals) if actions else None,
         )
         opened(doors.url, f"{doors.url[:-1]}{ENTER}?key={doors.sessions.link()}")
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(rollouts.watch(rows.stir, leave))
+                group.create_task(parts.rollouts.watch(rows.stir, leave))
                 group.create_task(feeding.run(leave))
                 group.create_task(serve(application(parts), listening, leave))
         finally:
             view.close()
 
 
-def _rollouts(node: NodeWiring) -> "Rollouts":
-    """Return the rollouts of this machine."""
-    from localpuppet.orchestrator.rollout.journal import Journals
-    from localpuppet.web.rollouts import Rollouts
+def _rows(memory: "Memory", verifier: "Verifier", now: Callable[[], float]) -> "Fleet":
+    """Return the rows as they were remembered."""
+    from localpuppet.web.fleet import Fleet
 
-    return Rollouts(Journals(node.settings.state / "rollouts"))
+    return Fleet(
+        memory.rows(),
+        as_of=memory.as_of(),
+        believe=lambda node, token: believe(verifier, node, token),
+        now=now,
+    )
+
+
+def _journals(node: NodeWiring) -> "Journals":
+    """Return the journals of the rollouts of this machine."""
+    from localpuppet.wiring.rollout import RolloutWiring
+
+    return RolloutWiring(node).journals
 
 
 @contextmanager

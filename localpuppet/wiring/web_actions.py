@@ -1,10 +1,14 @@
 """How the page has nodes do something: signed requests, and triggers, in the signer's name."""
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import LocalpuppetError
+from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.formats.names import RolloutId
+from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.words import Word
 from localpuppet.triggers import sending
 from localpuppet.web.deeds import NEEDS, Action, Deed
 from localpuppet.wiring.fleet import FleetWiring
@@ -24,11 +28,15 @@ class SigningActor:
     Args:
         fleet: The parts of a node of a fleet.
         store: Returns the bus, connected.
+        journals: The rollouts of this machine.
     """
 
-    def __init__(self, fleet: FleetWiring, store: "Callable[[], Awaitable[KeyValue]]") -> None:
+    def __init__(
+        self, fleet: FleetWiring, store: "Callable[[], Awaitable[KeyValue]]", journals: Journals
+    ) -> None:
         self._fleet = fleet
         self._store = store
+        self._journals = journals
         self.name = fleet.signer.name.caller
 
     async def act(self, deed: Deed) -> str:
@@ -48,6 +56,30 @@ class SigningActor:
         if not answer.ok:
             raise LocalpuppetError(answer.reply.error or "it refuses", where=str(deed.node))
         return _CAME[deed.action].format(node=deed.node)
+
+    async def say(self, rollout: RolloutId, word: Word) -> str:
+        """Say a word to the process that goes on with a rollout; return what came of it.
+
+        Raises:
+            LocalpuppetError: There is no such process, or it does not wait for that word.
+        """
+        return await asyncio.to_thread(self._say, rollout, word)
+
+    def _say(self, rollout: RolloutId, word: Word) -> str:
+        journal = self._journals.open(rollout)
+        try:
+            if word is Word.CONTINUE and not journal.state().waits:
+                raise InvalidInputError("does not wait for a word", where=str(rollout))
+            if not journal.taken:
+                raise InvalidInputError(
+                    "no process goes on with it",
+                    where=str(rollout),
+                    hint=f"localpuppet rollout {word} {rollout}",
+                )
+            journal.say(word, self.name)
+        finally:
+            journal.close()
+        return f"rollout {rollout} was told: {word}."
 
     async def _trigger(self, kv: "KeyValue", deed: Deed) -> str:
         fleet = self._fleet

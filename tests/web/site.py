@@ -16,12 +16,13 @@ from starlette.testclient import TestClient
 from localpuppet.bus.key_value import Entry, Gone, Listing, Put
 from localpuppet.bus.layout import PRESENCE
 from localpuppet.errors import LocalpuppetError
-from localpuppet.formats.names import NodeName, RunId
+from localpuppet.formats.names import NodeName, RolloutId, RunId
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import Found, InventoryReader, must_ask
 from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.words import Word
 from localpuppet.releases.staged import Staged
 from localpuppet.web.acting import Actor
 from localpuppet.web.app import application
@@ -80,6 +81,7 @@ class PlayedActor:
 
     def __init__(self) -> None:
         self.deeds: list[Deed] = []
+        self.words: list[str] = []
         self.refuses = ""
 
     async def act(self, deed: Deed) -> str:
@@ -87,6 +89,10 @@ class PlayedActor:
         if self.refuses:
             raise LocalpuppetError(self.refuses, where=str(deed.node))
         return f"{deed.node} accepted"
+
+    async def say(self, rollout: RolloutId, word: Word) -> str:
+        self.words.append(f"{rollout} {word}")
+        return f"{rollout} was told"
 
 
 @dataclass

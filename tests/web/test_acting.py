@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from localpuppet.formats.names import RolloutId
+from localpuppet.orchestrator.rollout.events import Began
+from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.web.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
 from tests.doubles.ports import FakeClock
 from tests.web.site import EVIL, PlayedActor, Site, text
@@ -108,6 +112,25 @@ def test_what_is_no_form_of_ours_is_refused(visitor: TestClient, actor: PlayedAc
     assert visitor.get("/nodes/web01/do/reboot").status_code == 400
     assert visitor.get("/nodes/nobody.example.com/do/noop").status_code == 404
     assert actor.deeds == []
+
+
+def test_a_rollout_is_told_to_stop_or_to_go_on(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    rollout = RolloutId.parse("20261122T110000Z-00aa")
+    began = Began(id=rollout, caller="choria=alice", groups=(), options=RolloutOptions(), title="")
+    journal = Journals(site.directory / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
+    url = f"/rollouts/{rollout}/do/stop"
+    assert f'href="{url}"' in text(visitor, f"/rollouts/{rollout}")
+    assert "No further node starts" in text(visitor, url)
+    assert "does not wait for a word" in text(visitor, f"/rollouts/{rollout}/do/continue")
+    assert actor.words == []
+    assert sent(visitor, url, token=token(visitor, url)).startswith("200")
+    assert actor.words == [f"{rollout} stop"]
+    journal.close()
+    assert "no process goes on with it" in text(visitor, url)
+    assert visitor.get(f"/rollouts/{rollout}/do/reboot").status_code == 400
+    assert visitor.get("/rollouts/20261122T110000Z-00ab/do/stop").status_code == 404
 
 
 def test_without_actions_there_are_none(site: Site) -> None:

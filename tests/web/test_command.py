@@ -13,10 +13,17 @@ from urllib.parse import urlencode
 import pytest
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import RolloutId
+from localpuppet.orchestrator.rollout.events import Began
+from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.options import RolloutOptions
+from localpuppet.orchestrator.rollout.words import Word
 from localpuppet.wiring import web
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
 from tests.rigs.waiting import wait_until
+
+ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
 
 
 class Page:
@@ -133,6 +140,13 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
     assert "policy" in refused
     assert "was sent a trigger" in page.do(f"{url}trigger")
     assert "does not trigger itself" in page.do(f"/nodes/{a.name}/do/trigger", code=409)
+    began = Began(id=ROLLOUT, caller="x", groups=(), options=RolloutOptions(), title="shop")
+    journal = Journals(a.node.state / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
+    page.do(f"/rollouts/{ROLLOUT}/do/stop")
+    assert [(word, who) for _, word, who in journal.said(0)] == [(Word.STOP, f"choria={a.name}")]
+    assert "does not wait" in page.do(f"/rollouts/{ROLLOUT}/do/continue", code=409)
+    journal.close()
+    assert "no process goes on" in page.do(f"/rollouts/{ROLLOUT}/do/stop", code=409)
     page.process.send_signal(signal.SIGTERM)
     done = a.node.finish(page.process)
     assert (

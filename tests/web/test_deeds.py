@@ -4,7 +4,8 @@ import pytest
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
-from localpuppet.web.deeds import Action, Deed, consequences
+from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.web.deeds import Action, Deed, consequences, parse_word, rollout_consequences
 from localpuppet.web.row import Held, Row
 
 NODE = NodeName.parse("web01")
@@ -24,6 +25,18 @@ def test_other_actions_take_nothing_of_a_form() -> None:
     assert Deed.read(Action.NOOP, NODE, {"message": "x"}) == Deed(action=Action.NOOP, node=NODE)
     with pytest.raises(InvalidInputError, match="is not one of trigger, noop, hold, enable"):
         Action.parse("reboot")
+
+
+def test_a_word_is_heard_by_a_rollout_that_a_process_goes_on_with() -> None:
+    def said(word: Word, state: str) -> str:
+        return " ".join(rollout_consequences(word, state))
+
+    assert "no process" in said(Word.STOP, "interrupted")
+    assert "no process" not in said(Word.STOP, "running")
+    assert "does not wait" in said(Word.CONTINUE, "running")
+    assert "does not wait" not in said(Word.CONTINUE, "paused")
+    with pytest.raises(InvalidInputError, match="is not one of stop, continue"):
+        parse_word("resume")
 
 
 @pytest.mark.parametrize("action", list(Action))
