@@ -28,7 +28,8 @@ from localpuppet.runs.holds import Holds
 from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
 
-MOST = 16  # deployments that wait, go on, or were done and not asked about yet
+# Deployments that wait, go on, or were done and not asked about yet: in all, and of one caller.
+MOST, EACH = 16, 4
 BUSY_AGAIN = 2.0  # seconds until what found the store locked is tried again
 BUSY_TRIES = 30
 
@@ -75,6 +76,12 @@ class Deployment:
         return json.dumps([self.caller, asked], sort_keys=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    caller: str
+    task: "asyncio.Task[str]"
+
+
 class DeploymentRunner(Protocol):
     """Does deployments; see `agent.fork_runner`."""
 
@@ -109,7 +116,7 @@ class Deployments:
         self._holds = holds
         self._log = log
         self._one = asyncio.Lock()
-        self._jobs: dict[str, asyncio.Task[str]] = {}
+        self._jobs: dict[str, _Job] = {}
 
     def ask(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
         """Begin a deployment, or return where it is: `WORKING`, `DONE`, or why it is refused.
@@ -125,13 +132,13 @@ class Deployments:
         self._check_holds(wanted)
         job = self._jobs.get(wanted.key)
         if job is None:
-            self._make_room()
-            self._jobs[wanted.key] = asyncio.create_task(self._do(wanted))
+            self._make_room(caller)
+            self._jobs[wanted.key] = _Job(caller, asyncio.create_task(self._do(wanted)))
             return WORKING
-        if not job.done():
+        if not job.task.done():
             return WORKING
         del self._jobs[wanted.key]
-        return job.result() or DONE
+        return job.task.result() or DONE
 
     def _check_holds(self, wanted: Deployment) -> None:
         """Refuse to change the release of a node that a rollout holds, but for that rollout."""
@@ -145,12 +152,21 @@ class Deployments:
         if others:
             raise OnHoldError(f"on hold: {others[0]}")
 
-    def _make_room(self) -> None:
-        for key in [key for key, job in self._jobs.items() if job.done()]:
-            if len(self._jobs) >= MOST:
+    def _make_room(self, caller: str) -> None:
+        for key in [key for key, job in self._jobs.items() if job.task.done()]:
+            if self._is_full(caller):
                 del self._jobs[key]  # nobody asked how it went; asked again, it is done again
-        if len(self._jobs) >= MOST:
-            raise BusyError(f"{MOST} deployments wait on this node: no more are taken")
+        if self._is_full(caller):
+            raise BusyError(
+                f"{self._count(caller)} deployments of {caller} wait on this node,"
+                f" {len(self._jobs)} in all: no more are taken"
+            )
+
+    def _is_full(self, caller: str) -> bool:
+        return len(self._jobs) >= MOST or self._count(caller) >= EACH
+
+    def _count(self, caller: str) -> int:
+        return sum(job.caller == caller for job in self._jobs.values())
 
     async def _do(self, wanted: Deployment) -> str:
         """Do a deployment; return why that cannot be, if so."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localpuppet.agent import deployments
-from localpuppet.agent.deployments import DONE, MOST, WORKING, Deployment, Deployments
+from localpuppet.agent.deployments import DONE, EACH, MOST, WORKING, Deployment, Deployments
 from localpuppet.agent.runner import Fate, RunEnd
 from localpuppet.errors import BusyError, OnHoldError
 from localpuppet.formats.names import ReleasePath, RolloutId
@@ -109,15 +109,23 @@ async def test_a_store_that_is_locked_is_waited_for(
 
 
 async def test_one_at_a_time_and_not_without_end(site: Site) -> None:
-    for serial in range(1, MOST + 1):
-        assert site.ask(replace(R2, serial=serial)) == WORKING
-    with pytest.raises(BusyError, match="16 deployments wait"):
-        site.ask(replace(R2, serial=99))
+    callers = [f"choria=c{number}" for number in range(MOST // EACH)]
+    for caller in callers:
+        for serial in range(1, EACH + 1):
+            assert site.ask(replace(R2, serial=serial), caller) == WORKING
+        with pytest.raises(BusyError, match=f"4 deployments of {caller} wait on this node"):
+            site.ask(replace(R2, serial=99), caller)
+    with pytest.raises(
+        BusyError, match="0 deployments of choria=alice wait on this node, 16 in all"
+    ):
+        site.ask()
     for _ in range(MOST):
         site.runner.ends.put_nowait(OVER)
-    assert await site.until_told(replace(R2, serial=MOST)) == DONE
+    while len(site.runner.orders) < MOST or site.runner.on:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
     site.runner.ends.put_nowait(OVER)
-    assert await site.until_told(replace(R2, serial=99)) == DONE, "what nobody asks for makes room"
+    assert await site.until_told() == DONE, "what nobody asks for makes room"
 
 
 async def test_a_release_is_changed_by_the_rollout_that_holds_the_node_alone(site: Site) -> None:
