@@ -51,11 +51,14 @@ class Unpacking:
 
         Raises:
             StateError: It cannot be read.
+            DamagedError: The node has no entry any more.
         """
         try:
             row = connection.execute("SELECT token FROM entries WHERE node = ?", (node,)).fetchone()
         except sqlite3.Error as error:
             raise self._problem(error) from error
+        if row is None:
+            raise DamagedError(f"holds no entry of {node}", where=self._where)
         return bytes(row[0])
 
     def entry(self, token: bytes) -> InventoryEntry:
@@ -135,7 +138,9 @@ class StoredNode:
 
 
 def _object(text: bytes) -> Mapping[str, Json]:
-    found: Mapping[str, Json] = loads_again(text)
+    found = loads_again(text)
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
     return found
 
 

@@ -319,10 +319,21 @@ def test_what_is_told_of_a_node_does_not_need_its_entry(view: View, tmp_path: Pa
     with pytest.raises(DamagedError, match="damaged entry"):
         names("inventory[certname] { facts.odd = 1 }")
     with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
-        connection.execute("UPDATE briefs SET told = '{', roles = '5'")
+        connection.execute("DELETE FROM entries")
     connection.close()
+    with pytest.raises(DamagedError, match="no entry of web01"):
+        names("inventory[certname] { facts.odd = 1 }")
+
+
+@pytest.mark.parametrize("damage", ["told = '{'", "told = '5'", "roles = '5'", "roles = '['"])
+def test_damage_beside_an_entry_is_not_nobody(view: View, tmp_path: Path, damage: str) -> None:
+    _take(view, entry(WEB.name, at=NOW))
+    with sqlite3.connect(tmp_path / "state" / "view.sqlite") as connection:
+        connection.execute(f"UPDATE briefs SET {damage}")  # noqa: S608
+    connection.close()
+    query = 'inventory[certname] { facts.os.family = "Debian" }'
     with pytest.raises(DamagedError, match="damaged entry"):
-        names('inventory[certname] { facts.os.family = "Debian" }')
+        Question.of("puppetdb_query", [query]).answer(view)
 
 
 def test_an_entry_is_not_taken_for_another_that_was_written_before(view: View) -> None:
