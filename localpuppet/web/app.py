@@ -50,6 +50,8 @@ def application(parts: Parts) -> ASGIApp:
             Route("/rollouts/{rollout}.json", pages.rollout_file),
             Route("/rollouts/{rollout}", pages.rollout),
             Route("/find", pages.find),
+            Route("/plan", pages.plan),
+            Route("/plan.svg", pages.plan_picture),
             Route("/kicks", pages.kicks),
             Route("/kicks.svg", pages.kicks_picture),
             Route("/bus", pages.bus),

@@ -8,7 +8,7 @@ Invariant: "none" and "could not ask" stay two answers.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -18,6 +18,8 @@ from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.query.functions import Question
 from localpuppet.inventory.reading import Found, InventoryReader
+from localpuppet.orchestrator.derived import derive
+from localpuppet.orchestrator.plan import Plan, Selection, make_plan
 from localpuppet.orchestrator.roles.links import Links, links_of
 
 T = TypeVar("T")
@@ -32,6 +34,7 @@ ASKED_AT_ONCE = 4
 # Seconds after which no more links are looked for.
 LOOK = 10.0
 REPORTS = 64
+PLANS = 4
 
 # Returns what a node answers to `report` or `log`, or what this machine's own record says.
 Tell = Callable[[str, NodeName, RunId], Awaitable[Mapping[str, Json]]]
@@ -79,6 +82,9 @@ class Inventory:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._answers: OrderedDict[str, _Answer] = OrderedDict()
         self._links: _Linked | None = None
+        self._plans: OrderedDict[
+            frozenset[str] | None, tuple[float, tuple[Plan, Sequence[str]]]
+        ] = OrderedDict()
         self._looking: asyncio.Task[Links] | None = None
 
     async def names(self, expression: str) -> frozenset[str] | None:
@@ -141,6 +147,44 @@ class Inventory:
             raise UnavailableError(
                 "is being looked for", where="who makes whom run", hint="come again in some seconds"
             ) from error
+
+    async def plan(self, names: frozenset[str] | None) -> tuple[Plan, Sequence[str]]:
+        """Return the order in which nodes run, as the inventory has it, and notes to it.
+
+        As it was at most `LINKS_FRESH` seconds ago, as links are: a page asks for its picture, too.
+
+        Args:
+            names: Only these nodes; all for `None`.
+
+        Raises:
+            InvalidInputError: There is no order, or no node.
+            UnavailableError: It could not be asked, or not all of it: the order could be wrong.
+        """
+        known = self._plans.get(names)
+        if known is not None and known[0] > time.monotonic():
+            return known[1]
+        planned = await self._plan(names)
+        self._plans[names] = time.monotonic() + LINKS_FRESH, planned
+        while len(self._plans) > PLANS:
+            self._plans.popitem(last=False)
+        return planned
+
+    async def _plan(self, names: frozenset[str] | None) -> tuple[Plan, Sequence[str]]:
+        links = await self.links()
+        if links.left:
+            raise UnavailableError(
+                f"{links.left} kicks and queries took too long to look at: the order could be wrong"
+            )
+        async with self._slots:
+            derived = await self._asked(lambda reader: derive(reader.entries(), links))
+            known = [node for node in derived.roles if names is not None and node in names]
+            selection = Selection(nodes=tuple(sorted(known)))
+            if names is not None and not known:
+                raise InvalidInputError("no node of the inventory matches")
+            plan = await asyncio.to_thread(
+                lambda: make_plan(derived.site, selection, where="inventory")
+            )
+        return plan, derived.notes
 
     async def _look(self) -> Links:
         async with self._slots:

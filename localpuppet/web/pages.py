@@ -19,6 +19,9 @@ from starlette.responses import (
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import NodeName, RolloutId, RunId
 from localpuppet.machine.ports import Clock, Log
+from localpuppet.orchestrator import svg
+from localpuppet.orchestrator.picture import picture as picture_of
+from localpuppet.orchestrator.plan import Plan
 from localpuppet.orchestrator.roles.drawing import draw
 from localpuppet.orchestrator.roles.links import Links
 from localpuppet.orchestrator.roles.relations import relations
@@ -33,7 +36,15 @@ from localpuppet.web.ended import HOUR, HOURS, Ended, strip
 from localpuppet.web.facts_tree import tree_of
 from localpuppet.web.fleet import Fleet
 from localpuppet.web.listing import Kept, Listing
-from localpuppet.web.lists.asked import FAILURES, MAX_WORDS, NODES, OVERVIEW, RELEASES, Asked
+from localpuppet.web.lists.asked import (
+    FAILURES,
+    MAX_WORDS,
+    NODES,
+    OVERVIEW,
+    PLAN,
+    RELEASES,
+    Asked,
+)
 from localpuppet.web.lists.choosing import MOST, overview
 from localpuppet.web.lists.failures import failures
 from localpuppet.web.lists.rollouts import RolloutRow, groups_of
@@ -217,6 +228,30 @@ class Pages:
             return await asyncio.to_thread(rollouts.report, rollout)
         except InvalidInputError as error:
             raise NotThereError(error.what) from error
+
+    async def plan(self, request: Request) -> Response:
+        """Show in which order nodes run."""
+        asked = Asked.parse(request.query_params, PLAN)
+        plan: Plan | None = None
+        notes: Sequence[str] = ()
+        problem = ""
+        try:
+            plan, notes = await self._planned(asked)
+        except LocalpuppetError as error:
+            problem = str(error)
+        query = asked.url.partition("?")[2]
+        return self._showing.page(
+            "plan.html", asked=asked, plan=plan, notes=notes, problem=problem, query=query
+        )
+
+    async def plan_picture(self, request: Request) -> Response:
+        """Send the picture that `localpuppet plan --svg` prints."""
+        plan, _ = await self._planned(Asked.parse(request.query_params, PLAN))
+        return picture(await asyncio.to_thread(lambda: svg.draw(picture_of(plan))))
+
+    async def _planned(self, asked: Asked) -> tuple[Plan, Sequence[str]]:
+        inventory = self._parts.inventory
+        return await inventory.plan(await inventory.names(asked.q))
 
     async def kicks(self, request: Request) -> Response:
         """Show who makes whom run."""

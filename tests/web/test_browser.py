@@ -119,6 +119,7 @@ def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
         "/failures",
         "/releases",
         "/rollouts",
+        "/plan",
         f"/nodes/{node}",
         f"/nodes/{node}/runs/{run}",
         "/kicks",

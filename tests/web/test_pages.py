@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from localpuppet.formats.values import Json
 from localpuppet.web.doors import HEADERS
 from tests.inventory.entries import entry
-from tests.web.site import EVIL, Site, listed, run_id, status, text
+from tests.web.site import EVIL, MAX_STALE, Site, listed, run_id, status, text
 
 
 def test_the_overview_links_each_count_to_its_nodes(visitor: TestClient) -> None:
@@ -100,6 +100,24 @@ def test_the_picture_is_that_of_the_command_line(visitor: TestClient) -> None:
     policy = answer.headers["content-security-policy"]
     assert "style-src 'sha256-" in policy
     assert "unsafe" not in policy
+
+
+def test_the_plan_is_what_the_inventory_comes_to(site: Site, visitor: TestClient) -> None:
+    page = text(visitor, "/plan")
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
+    assert "2 groups, one after the other 2 nodes" in words
+    assert "Group 1 1 web01" in words
+    assert "Group 2 1 lb01" in words
+    assert '<img src="/plan.svg"' in page
+    assert visitor.get("/plan.svg").text.startswith("<svg")
+    page = text(visitor, "/plan?q=role%3Dweb")
+    assert '<img src="/plan.svg?q=role%3Dweb"' in page
+    assert "lb01" not in page
+    assert "no node of the inventory matches" in text(visitor, "/plan?q=role%3Dzzz")
+    assert "could not parse" in text(visitor, "/plan?q=role%3D")
+    assert text(visitor, "/plan.svg?q=role%3Dzzz", 400)
+    site.clock.advance(MAX_STALE + 1)
+    assert "There is no plan" in text(visitor, "/plan?q=role%3Dlb")
 
 
 def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> None:

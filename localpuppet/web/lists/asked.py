@@ -48,6 +48,7 @@ NODES = Form(
     filters=frozenset({"q", "name", "outcome", "is", "fault", "release"}),
 )
 OVERVIEW = Form(path="/", orders=NODES.orders, usual="node", filters=frozenset({"q"}))
+PLAN = Form(path="/plan", orders=NODES.orders, usual="node", filters=frozenset({"q"}))
 FAILURES = Form(
     path="/failures",
     orders=("nodes", "error", "place", "first", "last"),
