@@ -20,7 +20,7 @@ Exit codes: 0 it is being stopped, or is over; 2 it was over already; 69 the bus
 @click.argument("rollout", required=False, metavar="[ID]")
 @click.pass_obj
 def stop_command(node: NodeWiring, rollout: str | None) -> int:
-    """Stop the rollout ID, or the newest that goes on: no more nodes start, and all are given back.
+    """Stop the rollout ID, or the newest to stop: no more nodes start, and all are given back.
 
     Where no process goes on with it any more (it was killed), its nodes are given back now; and so
     are those of a rollout that is over which it keeps on hold because they failed.
@@ -33,7 +33,9 @@ def stop_command(node: NodeWiring, rollout: str | None) -> int:
 
     wiring = RolloutWiring(node)
     if rollout is None:
-        journal = wiring.journals.newest(lambda state: state.over is None, what="goes on")
+        journal = wiring.journals.newest(
+            lambda state: state.over is None or bool(state.over.kept), what="goes on or keeps nodes"
+        )
     else:
         journal = wiring.journals.open(RolloutId.parse(rollout))
     if journal.taken:

@@ -4,7 +4,6 @@ Owns: the estimate. Refuses to know: clocks; a run that is on counts as one that
 """
 
 from collections.abc import Sequence
-from statistics import median
 
 from localpuppet.orchestrator.rollout.events import Turn
 from localpuppet.orchestrator.rollout.state import State
@@ -21,7 +20,7 @@ def seconds_left(state: State) -> float | None:
     total = 0.0
     for step in range(1, len(state.began.groups) + 1):
         left = [turn for turn in state.turns(step) if turn not in state.ends]
-        if any(turn.node not in state.durations for turn in left):
+        if any(turn.node not in state.usual for turn in left):
             return None
         total += _group(state, step, left)
     return total
@@ -54,4 +53,4 @@ def _longest(state: State, turns: Sequence[Turn]) -> float:
 
 
 def _seconds(state: State, turn: Turn) -> float:
-    return median(state.durations[turn.node])
+    return state.usual[turn.node]

@@ -9,6 +9,7 @@ failed has failed.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from statistics import median
 
 from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
@@ -46,6 +47,7 @@ class State:
         self.epoch = 1
         self.skipped: dict[NodeName, str] = {}
         self.durations: dict[NodeName, tuple[float, ...]] = {}  # of its last good runs
+        self.usual: dict[NodeName, float] = {}  # the median of these
         self.until = began.options.until
         self.serials: dict[NodeName, int] = {}  # of the release's assignment, once all have it
         self.started: set[Turn] = set()
@@ -184,6 +186,7 @@ class State:
             self.over = event
         elif isinstance(event, Lasted):
             self.durations.update(event.durations)
+            self.usual = {node: median(lasted) for node, lasted in self.durations.items()}
 
     def _take_resumed(self, event: Resumed) -> None:
         self.epoch = max(self.epoch + 1, event.epoch)
