@@ -284,6 +284,7 @@ class _Components:
                         node=node,
                         produces=tuple(sorted(produces)),
                         consumes=tuple(sorted(consumes)),
+                        declared=False,
                     )
                 )
         if len(found) > MAX_COMPONENTS:

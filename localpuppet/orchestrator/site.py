@@ -54,6 +54,8 @@ class Component:
         produces: Capabilities that others may wait for, sorted.
         consumes: Capabilities that it needs, sorted.
         checks: How one sees that it works: a URL, or the argument vector of a command.
+        declared: Whether somebody wrote it; else it stands for what nodes ask of each other, which
+            orders them and is no need.
     """
 
     application: str
@@ -62,6 +64,7 @@ class Component:
     produces: tuple[str, ...] = ()
     consumes: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
+    declared: bool = True
 
     def __str__(self) -> str:
         """Return the component as messages name it."""

@@ -80,7 +80,8 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
         groups=found.groups,
         options=options,
         title=found.title,
-        consumers=found.consumers,
+        # Only who may leave nodes out asks for them, and they are many.
+        consumers=found.consumers if options.skip_unready else {},
         parent=parent,
         checks=found.checks,
         places=places(node, options.one_at_a_time_by, found.groups),

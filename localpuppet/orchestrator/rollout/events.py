@@ -57,7 +57,8 @@ class Began:
         id: The rollout.
         caller: Who rolls out, a caller id.
         groups: The nodes of each group, sorted.
-        consumers: Node → the nodes that consume what that one produces; those without are left out.
+        consumers: Node → the nodes that consume what that one produces; those without are left out,
+            and all of them where no node may be left out of the rollout.
         options: How.
         title: What is rolled out, for people.
         parent: The rollout whose failed nodes these are.

@@ -104,17 +104,19 @@ def refuse_none(groups: Groups) -> Groups:
 
 
 def consumers_of(plan: Plan) -> Consumers:
-    """Return which other nodes consume what a node produces; nodes without such are left out."""
+    """Return which other nodes consume what a node produces; nodes without such are left out.
+
+    What nodes only ask of each other does not count: they can do without the answer being new.
+    """
+    declared = [(run.node, one) for run in plan.runs for one in run.components if one.declared]
     consumers: dict[str, set[NodeName]] = {}
-    for run in plan.runs:
-        for component in run.components:
-            for name in component.consumes:
-                consumers.setdefault(name, set()).add(run.node)
+    for node, component in declared:
+        for name in component.consumes:
+            consumers.setdefault(name, set()).add(node)
     found: dict[NodeName, set[NodeName]] = {}
-    for run in plan.runs:
-        for component in run.components:
-            for name in component.produces:
-                found.setdefault(run.node, set()).update(consumers.get(name, ()))
+    for node, component in declared:
+        for name in component.produces:
+            found.setdefault(node, set()).update(consumers.get(name, ()))
     return {
         node: tuple(sorted(others - {node})) for node, others in found.items() if others - {node}
     }

@@ -1,5 +1,7 @@
 """From plans to groups, and who needs whom."""
 
+from dataclasses import replace
+
 import pytest
 
 from localpuppet.errors import InvalidInputError
@@ -71,6 +73,16 @@ def test_there_is_a_most_of_checks_that_follow_a_run() -> None:
                 of_plan(plan)
         else:
             assert len(of_plan(plan).checks[Turn(1, node(1))]) == count
+
+
+def test_who_only_asks_about_a_node_can_do_without_it() -> None:
+    asks = replace(part(2, consumes="asks"), declared=False)
+    parts = (replace(part(1, produces="asks"), declared=False), asks)
+    plan = make_plan(
+        Site(environment="e", applications=("shop",), components=parts), Selection(), where=""
+    )
+    assert of_plan(plan).groups == ((node(1),), (node(2),))
+    assert of_plan(plan).consumers == {}
 
 
 def test_where_nodes_are_and_who_does_not_say() -> None:
