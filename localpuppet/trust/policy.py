@@ -7,7 +7,7 @@ Owns: the grammar of that file and its decision. Refuses to know: where the file
 caller is who it says. Invariants: what is not understood refuses the whole file; a rule that
 could never match is not understood; facts and classes never authorise anything, since the node
 that sends them makes them up; no policy denies; what is not among `ANY_ACTION` must be named, in a
-rule, or nobody may: neither `*` nor `policy default allow` means it.
+rule, or nobody may: neither `*` nor `policy default allow` means it. `*` denies everything.
 
 A release is deployed by right of its own name: `deploy:shop/tags/r*` in a rule means the releases
 of that source whose tags match, `*` standing for any characters of a tag. `values` (layers and
@@ -56,7 +56,7 @@ class Rule:
         line: Its number, from 1.
         allow: What it decides.
         callers: Caller ids, whole; `None` for all.
-        actions: Actions; `None` for `ANY_ACTION`.
+        actions: Actions; `None` for `ANY_ACTION` where it allows, for all where it denies.
         releases: Patterns of releases that may be deployed, `shop/tags/r*`.
     """
 
@@ -72,10 +72,12 @@ class Rule:
 
     def means(self, action: str) -> bool:
         """Return whether it speaks of this action, or of the release that is to be deployed."""
+        if self.actions is None:
+            return not self.allow or action in ANY_ACTION
         if action.startswith(DEPLOYS):
             release = action.removeprefix(DEPLOYS)
             return any(_fits(release, pattern) for pattern in self.releases)
-        return action in (ANY_ACTION if self.actions is None else self.actions)
+        return action in self.actions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

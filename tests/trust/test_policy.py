@@ -90,6 +90,14 @@ def test_a_release_is_deployed_by_right_of_its_own_name() -> None:
     assert decide(policy, "choria=alice", "status").allowed
 
 
+@pytest.mark.parametrize("action", [*ACTIONS, "deploy:foo/tags/r1"])
+def test_who_is_denied_everything_gets_nothing_from_lines_for_all(action: str) -> None:
+    named = f"{action} {ANY_ACTION[0]}"
+    policy = parse(DEFAULT + f"deny\tchoria=eve\t*\t*\t*\nallow\t*\t{named}\t*\t*\n")
+    assert not decide(policy, "choria=eve", action).allowed
+    assert decide(policy, "choria=alice", action).allowed
+
+
 def test_a_default_may_allow_and_stand_anywhere() -> None:
     policy = parse("deny\tchoria=eve\t*\t*\t*\npolicy\tdefault   allow\n")
     assert decide(policy, "choria=alice", "status").allowed
