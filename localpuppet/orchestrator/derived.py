@@ -36,7 +36,7 @@ MAX_TEXT = 160  # of a kick or a question, in the name of a capability
 MAX_ROLE = 200
 MAX_NOTES = 5
 CATALOG = "catalog"
-_WORDS = {By.KICK: "kicked by", By.QUERY: "asks", By.COLLECT: "collects"}
+_WORDS = {By.KICK: "kick of", By.QUERY: "answer to", By.COLLECT: "answer to"}
 
 Pair = tuple[int, int]
 

@@ -72,7 +72,7 @@ def test_who_asks_collects_or_is_kicked_runs_after_those_it_is_about() -> None:
     assert groups(found) == [["db"], ["web1", "web2"], ["lb"], ["monitor"]]
     assert found.site.applications == ("role db", "role lb", "role monitor", "role web")
     (lb,) = [one for one in found.site.components if one.node == "lb.example.com"]
-    assert (lb.name, lb.consumes) == ("catalog", ('asks servers_with_role("web") [3]',))
+    assert (lb.name, lb.consumes) == ("catalog", ('answer to servers_with_role("web") [3]',))
 
 
 def test_a_node_that_declares_and_asks_runs_once() -> None:
