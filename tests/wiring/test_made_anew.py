@@ -1,5 +1,6 @@
 """A node that was made anew learns from its own entry on the bus how far it had come."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -110,3 +111,14 @@ def test_a_bus_that_is_away_keeps_no_node_from_its_first_run(node: Node, web: Re
     done = node.run("apply")
     assert done.code == 0, done.err
     assert "what this node said on the bus of one before does not count" in done.err
+
+
+def test_a_run_of_the_agents_learns_it_too(applied: Node) -> None:
+    made_anew(applied)
+    raw = json.loads((applied.root / "localpuppet.yaml").read_text())
+    socket = str(applied.root / "a.sock")
+    more = {**raw, "agent": {"every": "2s"}, "socket": socket}
+    applied.write("localpuppet.yaml", json.dumps(more))
+    applied.start("agent")
+    older = "web/tags/r1 is older, by the times of their tags, than web/tags/r2"
+    applied.wait_until(lambda: older in applied.run("history").out)
