@@ -195,7 +195,8 @@ class Acting:
         )
 
     def _subject(self, request: Request) -> str:
-        return f"{request.cookies.get(self._doors.cookie, '')} {request.url.path}"
+        session = self._doors.session(request.headers.get("cookie", ""))
+        return f"{session} {request.url.path}"
 
 
 async def _form(request: Request) -> dict[str, str]:

@@ -12,7 +12,7 @@ Invariants:
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
+from itertools import islice
 
 from localpuppet.web.sessions import Sessions, Tokens
 
@@ -20,6 +20,8 @@ METHODS = ("GET", "HEAD")
 ACT = re.compile(r"/(?:nodes|rollouts)/[^/]+/do/[a-z]+")
 ENTER = "/enter"
 STATIC = "/static/"
+# Cookies of our name that are looked at: services on other ports may set them, too.
+MOST_COOKIES = 8
 # Requests a second, and at once: of those with a session together, and of all others.
 RATE, BURST = 500.0, 1000.0
 STRANGERS_RATE, STRANGERS_BURST = 10.0, 60.0
@@ -137,6 +139,19 @@ class Doors:
         """Return the address of the page."""
         return f"http://{self.hosts[0]}/"
 
+    def session(self, header: str) -> str:
+        """Return the cookie of a session; empty where there is none.
+
+        Cookies know no ports: what other services of this host have set, in whatever form and
+        under whatever name, hides ours from nobody.
+
+        Args:
+            header: All cookies of a request.
+        """
+        pairs = (part.partition("=") for part in header.split(";"))
+        ours = (value.strip() for name, _, value in pairs if name.strip() == self.cookie)
+        return next((one for one in islice(ours, MOST_COOKIES) if self.sessions.knows(one)), "")
+
     def refusal(self, method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
         """Return why a request does not come in; `None` where it does.
 
@@ -145,7 +160,7 @@ class Doors:
             path: Of its URL.
             headers: By name in lower case.
         """
-        known = self.sessions.knows(_cookie(headers.get("cookie", ""), self.cookie))
+        known = bool(self.session(headers.get("cookie", "")))
         if not (self._known if known else self._strangers).take():
             return _RATE
         if headers.get("host", "").lower() not in self.hosts:
@@ -167,11 +182,3 @@ class Doors:
         if known or path == ENTER or path.startswith(STATIC):
             return None
         return _SESSION
-
-
-def _cookie(header: str, name: str) -> str:
-    try:
-        morsel = SimpleCookie(header).get(name)
-    except CookieError:
-        return ""
-    return morsel.value if morsel is not None else ""

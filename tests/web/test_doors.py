@@ -57,6 +57,19 @@ def test_without_a_session_only_the_door_and_the_style_are_there(cookie: str) ->
     assert made.code(path="/static/page.css", cookie=cookie) == 200
 
 
+@pytest.mark.parametrize(
+    "others",
+    ['x={"a":1}; ', 'x="; ', "a b; ", "=y; ", "path=/; ", "a[1]=2; ", "localpuppet_8141=evil; "],
+)
+def test_cookies_of_other_ports_hide_ours_from_nobody(others: str) -> None:
+    made = Made()
+    ours = made.cookie["cookie"]
+    assert made.code(cookie=f"{others}{ours}") == 200
+    assert made.code(cookie=f"{ours}; {others}") == 200
+    assert made.doors.session(f"{others}{ours}") == ours.partition("=")[2]
+    assert made.code(cookie=others) == 403
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 def test_nothing_is_done(method: str) -> None:
     assert Made().code(method) == 405

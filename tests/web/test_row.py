@@ -41,6 +41,11 @@ def test_holds_are_few_and_a_bad_deadline_is_none() -> None:
     assert len(found.holds[0].reason) == MAX_TEXT
 
 
+@pytest.mark.parametrize("until", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
+def test_a_deadline_outside_of_all_years_is_none(until: str) -> None:
+    assert row(holds=[{"owner": "eve", "reason": "x", "until": until}]).holds[0].until is None
+
+
 def test_a_mistake_has_one_name_on_all_nodes_and_a_good_run_has_none() -> None:
     fault = {"error": "Could not find class …", "resource": "", "place": "init.pp:3"}
     bad = row(last={"outcome": "failed", "fault": fault})
