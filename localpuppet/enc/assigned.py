@@ -1,11 +1,16 @@
-"""The assignment in force on this node: `assignment.json` in the state directory."""
+"""The assignment in force on this node: `assignment.json` in the state directory.
+
+Invariant: what is there is followed by what came after it, whoever else puts one in force at a
+time: staging takes minutes, and a child goes on with it when its agent was killed.
+"""
 
 from pathlib import Path
 
-from localpuppet.enc.assignment import Assignment
-from localpuppet.errors import StateError
+from localpuppet.enc.assignment import Assignment, check_newer
+from localpuppet.errors import BusyError, StateError
 from localpuppet.formats.json_file import read_json
 from localpuppet.machine.files import make_private, write_json
+from localpuppet.machine.flock import Flock
 
 
 class AssignedRelease:
@@ -36,10 +41,20 @@ class AssignedRelease:
             ) from error
 
     def keep(self, assignment: Assignment) -> None:
-        """Put an assignment in force.
+        """Put an assignment in force, unless it is already.
 
         Raises:
+            InvalidInputError: It is not the next one any more; see `check_newer`.
+            BusyError: Another process does so now.
             StateError: It is not on the disk.
         """
         make_private(self._state)
-        write_json(self._file, assignment.to_dict())
+        path = self._state / "assignment.lock"
+        lock = Flock.take(path)
+        if lock is None:
+            raise BusyError("another process assigns a release", where=str(path))
+        try:
+            if check_newer(assignment, self.read()):
+                write_json(self._file, assignment.to_dict())
+        finally:
+            lock.release()

@@ -80,7 +80,8 @@ class Assigning:
         """Put an assignment in force; the next run takes it.
 
         Raises:
-            LocalpuppetError: See `stage`; or the disk refused.
+            LocalpuppetError: See `stage`; or another was put in force meanwhile; or the disk
+                refused.
         """
         kept = self.keep()
         try:

@@ -10,9 +10,10 @@ from localpuppet.enc.assigned import AssignedRelease
 from localpuppet.enc.assignment import Assignment, check_newer
 from localpuppet.enc.document import Input
 from localpuppet.enc.input import InputReader
-from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.errors import BusyError, InvalidInputError, StateError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
+from localpuppet.machine.flock import Flock
 from tests.rigs.supervised import NO_FETCH
 
 HELD = Assignment(
@@ -73,8 +74,9 @@ def test_the_next_serial_wins_and_the_same_again_is_the_same() -> None:
 def test_it_is_kept_on_disk_and_a_damaged_one_is_said(tmp_path: Path) -> None:
     kept = AssignedRelease(tmp_path / "var")
     assert kept.read() is None
-    kept.keep(HELD)
-    assert kept.read() == HELD
+    held = replace(HELD, serial=1)
+    kept.keep(held)
+    assert kept.read() == held
     file = tmp_path / "var" / "assignment.json"
     assert file.stat().st_mode & 0o777 == 0o600
     raw = json.loads(file.read_text())
@@ -116,3 +118,17 @@ def test_an_input_takes_an_assignment_of_its_own_source(
     loaded = reader.read(str(file))
     assert (loaded.input.app, loaded.serial) == (read, serial)
     assert reader.read_itself(str(file)).input.app == app
+
+
+def test_one_process_at_a_time_puts_one_in_force(tmp_path: Path) -> None:
+    kept = AssignedRelease(tmp_path)
+    first = replace(HELD, serial=1)
+    lock = Flock.take(tmp_path / "assignment.lock")
+    assert lock is not None
+    with pytest.raises(BusyError, match="another process assigns a release"):
+        kept.keep(first)
+    lock.release()
+    kept.keep(first)
+    with pytest.raises(InvalidInputError, match="has serial 1, and in force is"):
+        kept.keep(replace(first, by="choria=bob"))
+    assert kept.read() == first

@@ -124,14 +124,29 @@ def test_a_release_is_staged_first_and_taken_with_what_led_to_it(node: Site) -> 
     ],
 )
 def test_what_is_refused_changes_nothing(node: Site, assignment: Assignment, message: str) -> None:
-    held = replace(wants(serial=5), at="2026-11-22T11:00:00.000000Z")
+    held = replace(wants(), at="2026-11-22T11:00:00.000000Z")
     node.kept.keep(held)
     if assignment.serial == 1:
-        assignment = replace(assignment, serial=6)
+        assignment = replace(assignment, serial=2)
     for does in (node.assigning.stage, node.assigning.take):
         with pytest.raises(InvalidInputError, match=message):
             does(assignment)
     assert node.kept.read() == held
+
+
+def test_who_staged_for_long_does_not_take_the_place_of_what_was_taken_meanwhile(
+    node: Site,
+) -> None:
+    """A child lives on when its agent is killed, and the next agent's child may be faster."""
+    other = replace(wants(R2), by="choria=bob", at="2026-11-22T11:00:00.000000Z")
+
+    def slow() -> None:
+        node.kept.keep(other)
+
+    late = replace(node.assigning, answer=slow)
+    with pytest.raises(InvalidInputError, match="in force is web/tags/r2, assigned by choria=bob"):
+        late.take(wants())
+    assert node.kept.read() == other
 
 
 def test_an_input_that_names_its_release_takes_none(node: Site) -> None:
