@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import parse_qsl
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
@@ -40,6 +40,8 @@ from localpuppet.web.showing import Showing
 # Bytes of a form, and fields in it.
 MAX_FORM = 8 * 1024
 MAX_FIELDS = 8
+# Seconds in which a form is there.
+PATIENCE = 10.0
 # Deeds that go on together.
 AT_ONCE = 4
 FORM = "application/x-www-form-urlencoded"
@@ -203,15 +205,19 @@ async def _form(request: Request) -> dict[str, str]:
     """Return the fields of a form.
 
     Raises:
-        InvalidInputError: It is not one, or a large one.
+        InvalidInputError: It is not one, or a large one, or does not come in time.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != FORM:
         raise InvalidInputError("is not a form", where="request")
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM:
-            raise InvalidInputError("is too large", where="form")
+    try:
+        async with asyncio.timeout(PATIENCE):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > MAX_FORM:
+                    raise InvalidInputError("is too large", where="form")
+    except (TimeoutError, ClientDisconnect) as error:
+        raise InvalidInputError("did not come whole", where="form") from error
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError as error:

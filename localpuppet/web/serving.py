@@ -1,6 +1,9 @@
 """The page's server: a socket on loopback, the application, and an orderly end.
 
 Owns: limits of connections, and signals. Refuses to know: what is shown.
+
+Invariant: whoever connects and asks for nothing, or byte by byte, is let go after `PATIENCE`
+seconds: connections are few, and everybody on this machine may make some.
 """
 
 import asyncio
@@ -10,9 +13,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from localpuppet.errors import InvalidInputError, StateError
 
@@ -20,6 +25,8 @@ MOST_CONNECTIONS = 600
 # Bytes of a request's head, seconds of an idle connection, and of those that end with us.
 MAX_HEAD = 16 * 1024
 IDLE = 10
+# Seconds in which the head of a request is there, from its first byte or the connection on.
+PATIENCE = 10.0
 GRACE = 2
 BACKLOG = 128
 
@@ -88,6 +95,44 @@ def bound(place: Place) -> socket.socket:
     return listening
 
 
+class _Impatient(H11Protocol):
+    """HTTP with an end to waiting for the head of a request, which uvicorn has only after one."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast("asyncio.Transport", transport))
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._answers:
+            self._stop()
+        elif self._late is None:  # more bytes do not begin it anew
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    @property
+    def _answers(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait(self) -> None:
+        self._late = self.loop.call_later(PATIENCE, self._leave)
+
+    def _stop(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+        self._late = None
+
+    def _leave(self) -> None:
+        self._late = None
+        if not self._answers:
+            self.transport.close()
+
+
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -108,7 +153,7 @@ async def serve(app: ASGIApp, listening: socket.socket, leave: asyncio.Event) ->
         access_log=False,
         backlog=BACKLOG,
         h11_max_incomplete_event_size=MAX_HEAD,
-        http="h11",
+        http=_Impatient,
         lifespan="off",
         limit_concurrency=MOST_CONNECTIONS,
         log_config=None,

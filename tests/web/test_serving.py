@@ -1,11 +1,14 @@
 """Where the page listens."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
 from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.web import acting, serving
 from localpuppet.web.serving import Place, bound
+from tests.web.site import PlayedActor, Served, Site, status
 
 
 @pytest.mark.parametrize(
@@ -43,3 +46,51 @@ def test_a_port_that_is_taken_is_said() -> None:
         pytest.raises(StateError, match=taken),
     ):
         bound(Place(address="127.0.0.1", port=other.getsockname()[1]))
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"GET / HTTP/1.1\r\nHos", b"GET /static/page.js HTTP/1.1\r\n"]
+)
+def test_who_connects_and_asks_for_nothing_is_let_go(
+    head: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "PATIENCE", 0.1)
+    site = Site(tmp_path)
+    with Served(site), socket.create_connection(("127.0.0.1", site.port), 20) as caller:
+        caller.sendall(head)
+        assert caller.recv(1) == b""
+
+
+def test_who_begins_a_second_request_and_does_not_end_it_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "PATIENCE", 0.1)
+    # Long enough that it is not what ends the connection.
+    monkeypatch.setattr(serving, "IDLE", 600)
+    site = Site(tmp_path)
+    with Served(site), socket.create_connection(("127.0.0.1", site.port), 20) as caller:
+        caller.sendall(f"HEAD /bus HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n\r\n".encode())
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n"):
+            answer += caller.recv(4096)
+        caller.sendall(b"GET")
+        assert caller.recv(1) == b""
+
+
+def test_a_form_that_does_not_come_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acting, "PATIENCE", 0.1)
+    site = Site(tmp_path, actor=PlayedActor())
+    site.tell(status("web01", site.now() - 60))
+    with Served(site) as served:
+        sessions = served.doors.sessions
+        cookie = f"{served.doors.cookie}={sessions.enter(sessions.link())}"
+        head = (
+            f"POST /nodes/web01/do/trigger HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n"
+            f"Origin: {served.url}\r\nCookie: {cookie}\r\nContent-Length: 99\r\n"
+            f"Content-Type: {acting.FORM}\r\n\r\ntoken="
+        )
+        with socket.create_connection(("127.0.0.1", site.port), 20) as caller:
+            caller.sendall(head.encode())
+            assert caller.recv(4096).startswith(b"HTTP/1.1 400 ")
