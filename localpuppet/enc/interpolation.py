@@ -5,7 +5,7 @@ come from (`Lookup`).
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.values import Json, at, type_names
@@ -38,6 +38,24 @@ def interpolate(value: Json, lookup: Callable[[str, str], str], *, where: str) -
     if isinstance(value, dict):
         return {key: interpolate(item, lookup, where=at(where, key)) for key, item in value.items()}
     return value
+
+
+def references(value: Json | Mapping[str, Json], *, where: str) -> Iterator[str]:
+    """Yield the places of texts with a `%{name}` that would be looked up; `literal` is not.
+
+    Args:
+        value: Any JSON value; keys of mappings are left alone.
+        where: The breadcrumb of `value`.
+    """
+    if isinstance(value, str):
+        if any(not _LITERAL.match(match[1].strip()) for match in _REFERENCE.finditer(value)):
+            yield where
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from references(item, where=at(where, index))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from references(item, where=at(where, key))
 
 
 def _interpolate_text(text: str, lookup: Callable[[str, str], str], where: str) -> str:

@@ -1,7 +1,8 @@
 """The arguments of `deploy`: which release a node is to have, or to take, with which values.
 
 Owns: their form, their limits, which rights they need, and that nothing that looks like a secret
-crosses the bus. Refuses to know: what the node does with them (`runs.assigning`).
+crosses the bus, nor asks for what only the node knows. Refuses to know: what the node does with
+them (`runs.assigning`).
 
 Invariant: the side that asks and the node that is asked hold the arguments to the same rules.
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from localpuppet.enc.document import Classes, EncData
+from localpuppet.enc.interpolation import references
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import ReleasePath
@@ -60,8 +62,8 @@ class Deploy:
         """Refuse what no node takes, before it is on the bus.
 
         Raises:
-            InvalidInputError: The release is not a tag; the values are too large, or one has the
-                name of a secret.
+            InvalidInputError: The release is not a tag; the values are too large, one has the
+                name of a secret, or would be filled in with what the node's own input says.
         """
         if not self.release.is_tag:
             raise InvalidInputError(
@@ -83,6 +85,12 @@ class Deploy:
                 hint="what all nodes share belongs into the release's enc.yaml",
             )
         for name, body in self.classes.items():
+            for place in references(body, where=at("classes", name)):
+                raise InvalidInputError(
+                    "refers to a parameter of the node's by %{…}, which a request may not read",
+                    where=place,
+                    hint="write the value; a percent sign before a brace is %{literal('%')}",
+                )
             for place in _secrets(body, at("classes", name)):
                 raise InvalidInputError(
                     "has the name of a secret, and values cross the bus",

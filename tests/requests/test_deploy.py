@@ -1,9 +1,11 @@
 """The arguments of `deploy`: the same rules on both sides, a right for each part, no secrets."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from localpuppet.enc.document import Classes, EncData, classify
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import NodeName, ReleasePath, RolloutId, SignerName
@@ -51,6 +53,11 @@ def test_what_is_asked_is_what_was_meant() -> None:
         ({"classes": {"::foo": {}}}, "'::foo' is an invalid class name"),
         ({"classes": {"foo": {"db_password": "x"}}}, "classes.foo.db_password: has the name of a"),
         ({"classes": {"foo": {"users": [{"API-Token": "x"}]}}}, r"users\[0\].API-Token: has the"),
+        (
+            {"classes": {"foo": {"motd": "at %{db_url}"}}},
+            r"classes.foo.motd: refers to a parameter",
+        ),
+        ({"classes": {"foo": {"m": [{"a": "%{literal('%')}%{ b.c }"}]}}}, r"foo.m\[0\].a: refers"),
         ({"classes": {"foo": {"motd": "x" * MAX_VALUES}}}, "larger than 32768 bytes"),
         ({"parameters": {}}, "unknown key 'parameters'"),
         ({"rollout": {"id": "x", "epoch": 1}}, "not a rollout's id"),
@@ -60,6 +67,20 @@ def test_what_is_refused(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as caught:
         read({**GOOD, **more})
     assert "xx" not in str(caught.value)
+
+
+def test_a_value_asks_for_nothing_that_only_the_node_knows() -> None:
+    """Whoever may set a message of the day would read what the node's own input keeps."""
+    own = EncData(classes={}, parameters={"db_url": "postgres://u:sesame@db"})
+    asked: Classes = {"foo": {"motd": "%{db_url}"}}
+    filled = classify([EncData(classes=asked, parameters={}).over(own)])
+    assert "sesame" in str(filled.classes), "what would happen"
+    with pytest.raises(InvalidInputError, match="a request may not read"):
+        replace(WHOLE, classes=asked)
+    literal: Classes = {"foo": {"log": "%{literal('%')}{db_url}"}}
+    given = replace(WHOLE, classes=literal).classes
+    filled = classify([EncData(classes=given, parameters={}).over(own)])
+    assert filled.classes == {"foo": {"log": "%{db_url}"}}
 
 
 def ask(args: Deploy, lines: str) -> str:
