@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from localpuppet.requests.request import Arguments
     from localpuppet.trust.signing import Signer, Verifier
 
-AT_ONCE = 50
+AT_ONCE = 200  # one watch hears all of them
 NO_ANSWER = "did not answer in time: is its agent running? ('localpuppet nodes')"
 
 
