@@ -9,6 +9,7 @@ Invariants:
 - While the bus is away, rows stay as they were, and the page says since when.
 - However many entries come at once, so many signatures are verified before others have their turn;
   of a node only the newest entry waits, and the rows show what was known until then.
+- Nodes that nobody vouches for give way to those that are trusted, where there is no room.
 - What is to be written down is told until it was: a disk that refuses loses nothing but time.
 """
 
@@ -213,14 +214,32 @@ class Fleet:
         if revision <= self._revisions.get(name, 0) or not _is_name(name):
             return
         before = self._rows.get(name)
-        if before is None and len(self._rows) >= MAX_NODES:
+        row = Row.told(name, self._believe(name, token), now=self._now())
+        if before is None and not self._has_room(row):
             return
         self._revisions[name] = revision
-        row = Row.told(name, self._believe(name, token), now=self._now())
         self._put(row if before is None else row.beside(before))
         ended = Ended.of(row)
         if ended is not None and (before is None or before.run != row.run):
             self._ended[name, ended.run] = ended
+
+    def _has_room(self, row: Row) -> bool:
+        """Return whether a new node can be taken up; a stranger is forgotten for a trusted one."""
+        if len(self._rows) < MAX_NODES:
+            return True
+        if row.state == NOT_TRUSTED:
+            return False
+        strangers = (
+            name
+            for name, other in self._rows.items()
+            if other.state == NOT_TRUSTED and not other.listed
+        )
+        stranger = next(strangers, None)
+        if stranger is None:
+            return False
+        self._revisions.pop(stranger, None)
+        self._forget(stranger)
+        return True
 
     def _silent(self, name: str) -> None:
         self._revisions.pop(name, None)

@@ -40,11 +40,13 @@ class Live:
         return self._streams >= MOST_STREAMS
 
     async def events(self, seen: int | None) -> AsyncIterator[str]:
-        """Yield the text of events until the page ends.
+        """Yield the text of events until the page ends; nothing where as many listen as may.
 
         Args:
             seen: The number of the last change that was seen; `None` for what is there now.
         """
+        if self.full:
+            return  # many asked at the same moment, when it was not
         self._streams += 1
         leaving = asyncio.create_task(self._leave.wait())
         try:

@@ -73,7 +73,10 @@ class Showing:
         """Return a time as an element: in UTC, which the script may change to the reader's zone."""
         if seconds is None:
             return Markup("<span>never</span>")
-        moment = datetime.fromtimestamp(seconds, UTC)
+        try:
+            moment = datetime.fromtimestamp(seconds, UTC)
+        except (ValueError, OverflowError, OSError):  # a node may say any number
+            return Markup("<span>at no time that there is</span>")
         near = abs(self._clock.now().timestamp() - seconds) < DAY
         shown = f"{moment:%H:%M}" if near else f"{moment:%Y-%m-%d %H:%M}"
         return Markup('<time datetime="{}">{} UTC</time>').format(

@@ -97,6 +97,20 @@ def test_strangers_do_not_fill_the_memory(site: Site, monkeypatch: pytest.Monkey
     assert "n9" not in rows(site)
 
 
+def test_strangers_keep_out_nobody_who_is_trusted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_NODES", 2)
+    eve = {"state": "not trusted", "why": "nobody knows her"}
+    site.tell(*({"node": f"a{number}", **eve} for number in range(3)))
+    site.tell(status("web01", site.now()), {"node": "a9", **eve})
+    assert rows(site) == {"a1": "not trusted", "web01": "idle"}
+    site.remember()
+    assert sorted(row.node for row in site.memory.rows()) == ["a1", "web01"]
+    site.tell(status("web02", site.now()), status("web03", site.now()))
+    assert sorted(rows(site)) == ["web01", "web02"]
+
+
 def test_who_was_never_vouched_for_leaves_nothing(site: Site) -> None:
     site.tell({"node": "eve", "state": "not trusted", "why": "nobody knows her"})
     site.leave("eve")

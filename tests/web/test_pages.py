@@ -231,3 +231,12 @@ def test_an_empty_fleet_says_how_it_begins(tmp_path: Path) -> None:
         assert "Nobody has said anything yet" in text(client, "/")
         assert "Nobody has said anything yet" in text(client, "/nodes")
         assert "Nobody kicks" in text(client, "/kicks")
+
+
+@pytest.mark.parametrize("at", [1e18, -1e15, 1e300])
+def test_a_time_that_there_is_not_breaks_no_view(
+    at: float, site: Site, visitor: TestClient
+) -> None:
+    site.list_(entry("web01", at=at))
+    assert "at no time that there is" in text(visitor, "/nodes/web01")
+    text(visitor, "/")

@@ -18,7 +18,7 @@ from localpuppet.web.lists.rollouts import RolloutRow
 from localpuppet.web.row import Row
 
 # What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,4 +179,4 @@ def _cell(value: Json) -> str:
 
 
 def _neutral(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(_FORMULA) else cell
+    return f"'{cell}" if cell.lstrip(" ").startswith(_FORMULA) else cell

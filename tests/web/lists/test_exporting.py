@@ -13,7 +13,9 @@ from localpuppet.web.row import Row
 ROW = Row(node="a.example.com", kind=Kind.FAILED, ended=0.0, roles=("web", "lb"), why="x, y")
 
 
-@pytest.mark.parametrize("begin", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+@pytest.mark.parametrize(
+    "begin", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1"]
+)
 def test_no_cell_is_a_formula(begin: str) -> None:
     row = Row(node="a", app=begin, roles=(begin,), why=begin)
     (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([row]))))
