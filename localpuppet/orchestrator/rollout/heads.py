@@ -11,6 +11,7 @@ when the caller's own key has signed it; a bus that is away delays heads and sto
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from localpuppet.bus import layout
@@ -21,7 +22,7 @@ from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.trust.signing import MessageKind
 
 if TYPE_CHECKING:
-    from localpuppet.bus.key_value import KeyValue
+    from localpuppet.bus.key_value import Entry, KeyValue
     from localpuppet.trust.signing import Signer, Verifier
 
 # As long as nodes remember the turns of a rollout, in seconds.
@@ -54,8 +55,9 @@ class Heads:
             InvalidInputError: What is there is not a head.
         """
         entry = await self._kv.get(self._key(rollout))
-        if entry is None:
-            return None
+        return None if entry is None else (self._verified(entry, rollout), entry.revision)
+
+    def _verified(self, entry: "Entry", rollout: RolloutId) -> Head:
         signed = self._verifier.verify(entry.value, MessageKind.ROLLOUT)
         if signed.signer != self._signer.name:
             raise IntegrityError(
@@ -64,18 +66,25 @@ class Heads:
         head = Head.parse(signed.payload, caller=self._signer.name.caller)
         if head.rollout != rollout:
             raise IntegrityError(f"is the head of rollout {head.rollout}", where=entry.key)
-        return head, entry.revision
+        return head
 
     async def newest(self) -> RolloutId | None:
-        """Return the newest rollout of the caller that has a head; `None` where none has.
+        """Return the caller's newest rollout whose head says that it can go on; `None` for none.
+
+        What is not a head of the caller's is passed over: whoever may write to the bus could keep
+        the caller from all rollouts with it.
 
         Raises:
             UnavailableError: The bus cannot be asked.
         """
         prefix = layout.rollouts_of(self._signer.name)
         listing = await self._kv.list(prefix)
-        names = [entry.key.removeprefix(prefix) for entry in listing.entries]
-        return max((RolloutId(name) for name in names if RolloutId.like(name)), default=None)
+        for entry in sorted(listing.entries, key=lambda entry: entry.key, reverse=True):
+            with suppress(IntegrityError, InvalidInputError):
+                rollout = RolloutId.parse(entry.key.removeprefix(prefix))
+                if not self._verified(entry, rollout).over:
+                    return rollout
+        return None
 
     async def write(self, head: Head, revision: int | None) -> int:
         """Write a head over the one with a revision, or the first one; return its revision.

@@ -149,7 +149,8 @@ async def _run(words: "Sequence[str]", seconds: float) -> str:
         return f"did not end within {show_duration(seconds)}"
     finally:
         if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself just now
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     if code < 0:
         return f"was killed by signal {-code}"

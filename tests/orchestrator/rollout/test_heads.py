@@ -133,6 +133,20 @@ async def test_another_machine_goes_on_with_what_the_bus_has(site: Site) -> None
     assert again.epoch == 3
 
 
+async def test_what_others_write_among_the_heads_keeps_nobody_from_the_newest(site: Site) -> None:
+    await site.heads.write(head(), None)
+    over = RolloutId("20261123T110000Z-0a1b")
+    await site.heads.write(Head(rollout=over, epoch=1, events=(), over=True), None)
+    later = Head(rollout=RolloutId("20991231T110000Z-0a1b"), epoch=1, events=())
+    forged = site.bob.signer.sign(later.to_payload(), MessageKind.ROLLOUT)
+    moved = site.alice.signer.sign(head().to_payload(), MessageKind.ROLLOUT)
+    for name, token in (("4Z", forged), ("3Z", moved), ("2Z", b"x"), ("1Z", b"")):
+        key = KEY.replace(ID, f"20991231T11000{name}-0a1b")
+        site.store.write(key, token, None)
+    site.store.write(KEY.replace(ID, "zzz"), forged, None)
+    assert await site.heads.newest() == ID
+
+
 async def test_where_it_was_overtaken_it_goes_on_with_what_the_other_wrote(site: Site) -> None:
     site.begin(STARTED)
     later = (Resumed(epoch=2), Started(turns=(Turn(1, node(2)),)))
