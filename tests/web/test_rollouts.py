@@ -1,6 +1,7 @@
 """Rollouts of this machine, as the page hears of them."""
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.web import rollouts as module
 from localpuppet.web.rollouts import Rollouts
+from tests.web.site import Site
 
 ID = RolloutId.parse("20261122T110000Z-00aa")
 AT = "2026-11-22T11:00:00.000000Z"
@@ -40,3 +42,23 @@ async def test_a_change_of_a_journal_is_told(
     leave.set()
     await watching
     journal.close()
+
+
+@pytest.mark.parametrize("at", ["x", "", "2026-01-01", "9999-12-31T23:59:59-12:00"])
+def test_a_damaged_time_hides_no_other_rollout(tmp_path: Path, at: str) -> None:
+    site = Site(tmp_path)
+    journals = Journals(tmp_path / "rollouts")
+    other = RolloutId.parse("20261122T120000Z-00aa")
+    for one in (ID, other):
+        began = Began(id=one, caller="a", groups=(), options=RolloutOptions(), title="\ud800")
+        journals.begin(began, at=AT).close()
+    with sqlite3.connect(tmp_path / "rollouts" / f"{ID}.sqlite") as connection:
+        connection.execute("UPDATE events SET at = ?", (at,))
+    connection.close()
+    with site.visitor() as visitor:
+        for url in ("/rollouts", "/rollouts.csv", "/rollouts.json"):
+            answer = visitor.get(url)
+            assert (answer.status_code, other in answer.text) == (200, True)
+            assert "damaged" in answer.text
+        assert visitor.get(f"/rollouts/{ID}").status_code == 503
+        assert visitor.get(f"/rollouts/{other}.json").json()["title"] == "\ud800"

@@ -9,12 +9,13 @@ writes events; a journal that cannot be read is an error and never looks like a 
 
 import json
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from localpuppet.errors import BusyError, InvalidInputError, StateError
 from localpuppet.formats.names import RolloutId, did_you_mean
 from localpuppet.formats.strict_json import loads
+from localpuppet.formats.times import parse_time
 from localpuppet.machine.database import Database
 from localpuppet.machine.files import make_private, remove, state_problem
 from localpuppet.machine.flock import Flock, is_locked
@@ -105,10 +106,10 @@ class Journal:
         with self._database.use() as connection:
             rows = connection.execute("SELECT at, event FROM events ORDER BY number").fetchall()
         try:
-            return [(str(at), from_dict(loads(text))) for at, text in rows]
+            return [(_time(at), from_dict(loads(text))) for at, text in rows]
         except StateError as error:
             raise error.at(str(self.path)) from error
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise StateError(f"holds a damaged event: {error}", where=str(self.path)) from error
 
     def state(self) -> State:
@@ -317,3 +318,14 @@ class Journals:
         journal.take()
         journal.append(began, at=at)
         return journal
+
+
+def _time(text: str) -> str:
+    """Return the time of an event, as it stands there.
+
+    Raises:
+        ValueError: It is not a time.
+        OverflowError: It lies outside of all years in UTC.
+    """
+    parse_time(text).astimezone(UTC)
+    return text

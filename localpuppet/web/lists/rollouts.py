@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_time
 from localpuppet.orchestrator.rollout.events import Fate
 from localpuppet.orchestrator.rollout.report import Report
@@ -53,9 +54,9 @@ class RolloutRow:
         return cls(
             id=str(told["id"]),
             state=str(told["state"]),
-            title=str(told["title"]),
-            caller=str(told["caller"]),
-            why=str(told["why"]),
+            title=one_line(str(told["title"])),
+            caller=one_line(str(told["caller"])),
+            why=one_line(str(told["why"])),
             began=_seconds(told["began"]),
             ended=_seconds(told["ended"]),
             noop=bool(told["noop"]),
