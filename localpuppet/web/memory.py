@@ -28,6 +28,8 @@ MOST_RUNS = 20_000
 MOST_FAULTS = 5_000
 # Rows after which no further node's are taken away together: a writer waits for that.
 TOGETHER = 10_000
+# Seconds by which the id of a run may be of later: such a one would never become too old.
+AHEAD = 86400.0
 _VERSION = 1
 _DAMAGED = "move it away: what is heard from then on is remembered"
 _TABLES = """
@@ -218,9 +220,9 @@ class Memory:
             away = 0
             for (node,) in connection.execute(_NAMES).fetchall():
                 # By its id, which begins with its time: an index by time would be a third of all.
-                before = f"{datetime.fromtimestamp(oldest, UTC):%Y%m%dT%H%M%S}"
                 away += connection.execute(
-                    "DELETE FROM runs WHERE node = ? AND run < ?", (node, before)
+                    "DELETE FROM runs WHERE node = ?1 AND (run < ?2 OR run > ?3)",
+                    (node, _id_at(oldest), _id_at(self._now() + AHEAD)),
                 ).rowcount
                 if away >= TOGETHER:
                     break
@@ -229,6 +231,11 @@ class Memory:
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+
+def _id_at(seconds: float) -> str:
+    """Return how ids of runs begin that were asked for at a time."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y%m%dT%H%M%S}"
 
 
 def _note(connection: Connection, one: Ended) -> None:

@@ -89,6 +89,13 @@ def test_what_is_too_old_goes_and_never_comes_back(
     assert list(memory.hours(0).values()) == [1]
 
 
+def test_a_run_of_a_time_to_come_does_not_stay_for_ever(memory: Memory) -> None:
+    lie = replace(ended(NOW), run=run_id(NOW + 50 * 365 * 86400.0))
+    memory.write([], [lie, ended(NOW), ended(NOW + HOUR)])
+    assert memory.prune() is False
+    assert memory.runs("a", limit=9) == [ended(NOW + HOUR), ended(NOW)]
+
+
 def test_no_node_fills_the_disk(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_RUNS", 3)
     memory.write([], [ended(NOW + number) for number in range(6)])
