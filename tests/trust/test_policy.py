@@ -90,6 +90,27 @@ def test_a_release_is_deployed_by_right_of_its_own_name() -> None:
     assert decide(policy, "choria=alice", "status").allowed
 
 
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "others"),
+    [
+        ("*", ("r1", "v"), ("a/b",)),
+        ("r*1", ("r1", "r11", "r.1"), ("r", "1", "r12")),
+        ("r1*1", ("r11", "r1.1"), ("r1",)),
+        ("*-rc*.*", ("v1-rc1.2", "-rc."), ("v1-rc1", "v1.2-rc1")),
+        ("a**b", ("ab", "axb"), ("a", "b")),
+        ("*a" * 12 + "b", ("a" * 12 + "b",), ("a" * 100,)),  # a regular expression never ends
+    ],
+)
+def test_a_star_stands_for_any_part_of_a_tag(
+    pattern: str, fitting: tuple[str, ...], others: tuple[str, ...]
+) -> None:
+    policy = parse(DEFAULT + f"allow\tchoria=alice\tdeploy:foo/tags/{pattern}\t*\t*\n")
+    for tags, allowed in ((fitting, True), (others, False)):
+        for tag in tags:
+            decision = decide(policy, "choria=alice", f"deploy:foo/tags/{tag}")
+            assert decision.allowed is allowed
+
+
 @pytest.mark.parametrize("action", [*ACTIONS, "deploy:foo/tags/r1"])
 def test_who_is_denied_everything_gets_nothing_from_lines_for_all(action: str) -> None:
     named = f"{action} {ANY_ACTION[0]}"
