@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,43 +27,42 @@ DURATIONS = 5  # of good runs, that a rollout is told
 LOOKED_AT = 50  # runs that are looked at for these
 
 
-class Describer:
-    """Describes the node.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a node keeps of itself, beside its agent.
 
-    Args:
-        agent: The node's agent.
-        signer: In whose name the node speaks.
+    Attributes:
         holds: Returns the holds on the node.
         records: The runs of the node.
         modules: The directory of all modules.
         rollback: Returns the rollback in force.
         assigned: Returns the assignment in force.
-        clock: Time.
         every: Seconds between runs that nothing else causes; `None` for none.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        *,
-        signer: Signer,
-        holds: Callable[[], Holds],
-        records: Records,
-        modules: Path,
-        rollback: Callable[[], Rollback | None],
-        assigned: Callable[[], Assignment | None],
-        clock: Clock,
-        every: float | None,
-    ) -> None:
+    holds: Callable[[], Holds]
+    records: Records
+    modules: Path
+    rollback: Callable[[], Rollback | None]
+    assigned: Callable[[], Assignment | None]
+    every: float | None
+
+
+class Describer:
+    """Describes the node.
+
+    Args:
+        agent: The node's agent.
+        kept: What the node keeps of itself.
+        signer: In whose name the node speaks.
+        clock: Time.
+    """
+
+    def __init__(self, agent: Agent, kept: Kept, *, signer: Signer, clock: Clock) -> None:
         self._agent = agent
+        self._kept = kept
         self._signer = signer
-        self._holds = holds
-        self._records = records
-        self._modules = modules
-        self._rollback = rollback
-        self._assigned = assigned
         self._clock = clock
-        self._every = every
 
     def signed(self) -> bytes:
         """Return the presence entry: JSON, signed."""
@@ -72,7 +72,7 @@ class Describer:
         """Return how the node is; the fields are in docs/agent.md."""
         agent = self._agent
         try:
-            holds: list[Json] = [hold.to_dict() for hold in self._holds().active()]
+            holds: list[Json] = [hold.to_dict() for hold in self._kept.holds().active()]
         except LocalpuppetError as error:
             holds = [{"owner": "", "reason": str(error), "since": "", "until": None}]
         last = self._last()
@@ -85,7 +85,7 @@ class Describer:
             "at": show_time(self._clock.now()),
             "version": __version__,
             "state": state,
-            "every": self._every,
+            "every": self._kept.every,
             "cause": str(running) if running else None,
             "waiting": len(agent.waiting or ()),
             "holds": holds,
@@ -98,14 +98,14 @@ class Describer:
 
     def _rolled_back(self) -> Json:
         try:
-            rollback = self._rollback()
+            rollback = self._kept.rollback()
         except LocalpuppetError:
             return None  # the next run says what is damaged
         return None if rollback is None else {**rollback.to_public()}
 
     def _assignment(self) -> Json:
         try:
-            assignment = self._assigned()
+            assignment = self._kept.assigned()
         except LocalpuppetError:
             return None  # the next run says what is damaged
         return None if assignment is None else assignment.to_public()
@@ -120,7 +120,7 @@ class Describer:
 
     def durations(self) -> list[Json]:
         """Return how many seconds the last good whole runs took, the newest first."""
-        newest = islice(self._records.history(), LOOKED_AT)
+        newest = islice(self._kept.records.history(), LOOKED_AT)
         good = (one.seconds for one in newest if one.good and one.seconds is not None)
         return [*islice(good, DURATIONS)]
 
@@ -131,16 +131,16 @@ class Describer:
             InvalidInputError: There is no such run.
             StateError: Its record cannot be read.
         """
-        directory = self._records.get(run)
-        return told_report(directory, self._records.status(directory))
+        directory = self._kept.records.get(run)
+        return told_report(directory, self._kept.records.status(directory))
 
     def log(self, run: RunId | None) -> Mapping[str, Json]:
         """Return the end of what Puppet said during a run; see `report` and `told_log`."""
-        directory = self._records.get(run)
-        return told_log(directory, self._records.status(directory))
+        directory = self._kept.records.get(run)
+        return told_log(directory, self._kept.records.status(directory))
 
     def _last(self) -> Status | None:
-        for status in self._records.history():
+        for status in self._kept.records.history():
             if status.state is State.FINISHED:
                 return status
         return None
@@ -149,7 +149,7 @@ class Describer:
         """Return the digest of the release that the last run had, where it is staged."""
         if last is None:
             return None
-        link = self._modules / ReleasePath(last.app)
+        link = self._kept.modules / ReleasePath(last.app)
         try:
             return link.readlink().name
         except OSError:

@@ -28,6 +28,7 @@ class Stopping:
     """
 
     def __init__(self, *, started: float, timeout: float, grace: float) -> None:
+        self.started = started
         self._deadline = started + timeout
         self._timeout = timeout
         self._grace = grace

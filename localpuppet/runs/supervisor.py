@@ -290,7 +290,6 @@ class Supervisor:
                 clock=self._clock,
                 processes=self._processes,
                 observer=self._observer,
-                begun=begun,
             )
             if ended is None:
                 ended = self._leave_node(lock)

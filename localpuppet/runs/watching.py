@@ -23,18 +23,16 @@ def watch(
     clock: Clock,
     processes: Processes,
     observer: Observer,
-    begun: float,
 ) -> Ended | None:
     """Follow `child` until it has ended; return how, or `None` when KILL did not end it.
 
     Args:
         child: Puppet.
         log: Takes its output.
-        stopping: Decides when it is ended by us.
+        stopping: Decides when it is ended by us; knows when the run began.
         clock: Time.
         processes: Tells of requests to stop.
         observer: Is told of output, time and what we do.
-        begun: Monotonic seconds when the run began.
     """
     behind = False
     while True:
@@ -57,7 +55,7 @@ def watch(
             reason = stopping.verdict.reason if stopping.verdict else ""
             observer.note(f"{reason}: sending {step.name} to Puppet")
             child.end(kill=step is StopStep.KILL)
-        observer.tick(now - begun)
+        observer.tick(now - stopping.started)
 
 
 def _take(child: Child, log: RunLog, observer: Observer) -> bool:

@@ -17,7 +17,7 @@ from localpuppet.agent.rollout_steps import RolloutSteps
 from localpuppet.agent.run_service import RunParts
 from localpuppet.agent.run_side import LocalRunSide
 from localpuppet.agent.runner import Runner
-from localpuppet.agent.status import Describer
+from localpuppet.agent.status import Describer, Kept
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import BusyError
 from localpuppet.formats.names import NodeName
@@ -77,17 +77,15 @@ def run_parts(
         # environment on the way, and must not begin a new chain each time.
         return agent.paths() if run is None else fleet.paths(run)
 
-    describer = Describer(
-        agent,
-        signer=signer,
+    kept = Kept(
         holds=holds,
         records=node.records,
         modules=node.settings.modules,
         rollback=node.rollback,
         assigned=node.assigned.read,
-        clock=node.clock,
         every=node.fleet_settings.agent.every,
     )
+    describer = Describer(agent, kept, signer=signer, clock=node.clock)
     steps = RolloutSteps(agent, inbox=inbox, holds=holds, clock=node.clock)
     deployments = Deployments(
         ForkRunner(partial(deploy, str(node.settings.root))),

@@ -76,15 +76,13 @@ def test_a_puppet_that_survives_kill_is_given_up_and_not_waited_for(tmp_path: Pa
     clock = FakeClock()
     child = Undying(clock)
     log = RunLog(tmp_path / "log")
-    begun = clock.monotonic()
     ended = watch(
         child,
         log,
-        Stopping(started=begun, timeout=5, grace=3),
+        Stopping(started=clock.monotonic(), timeout=5, grace=3),
         clock=clock,
         processes=FakeProcesses(),
         observer=Quiet(),
-        begun=begun,
     )
     log.close()
     assert ended is None
