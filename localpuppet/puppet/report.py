@@ -115,6 +115,13 @@ def place_of(resource: Mapping[str, Any]) -> str:
     return f"{name}:{line}" if line else name
 
 
+def make_ready() -> None:
+    """Load what reading a report needs, while it is there: a run may remove our own package."""
+    from localpuppet.puppet import fault
+
+    _ = fault
+
+
 def read_report(path: Path, *, started: datetime) -> tuple[Report | None, str]:
     """Return the report in a run's own file, or why there is none.
 

@@ -22,7 +22,7 @@ from localpuppet.puppet.command import ApplyCommand
 from localpuppet.puppet.environment import LeanStart
 from localpuppet.puppet.installation import Installation
 from localpuppet.puppet.launching import ForkServer, Launch, Launched, launch
-from localpuppet.puppet.report import read_report
+from localpuppet.puppet.report import make_ready, read_report
 from localpuppet.puppet.run_lock import PuppetRunLock
 from localpuppet.releases.ledger import Ledger, Rollback
 from localpuppet.releases.release import Release
@@ -279,6 +279,7 @@ class Supervisor:
             if self._agent_lock:
                 self._agent_lock.hand_to(child.identity.pid)
             run.write_status(status)
+            make_ready()
             # A rollback is not a step forward: what was newest stays so.
             if status.whole and not options.document:
                 self._ledger.note(ReleasePath(status.app))

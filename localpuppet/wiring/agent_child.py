@@ -132,7 +132,7 @@ def learn(root: str | None) -> None:
 def warm(node: NodeWiring) -> None:
     """Import what a run needs, so that the children have it already."""
     from localpuppet.machine import processes
-    from localpuppet.puppet import probe
+    from localpuppet.puppet import fault, probe
     from localpuppet.releases import interfaces, provider, reading, staging
     from localpuppet.releases.git import mirrors
     from localpuppet.releases.packages import directory
@@ -140,5 +140,5 @@ def warm(node: NodeWiring) -> None:
     from localpuppet.runs import preparing, supervisor
 
     _ = (package_staging, interfaces, directory, staging, supervisor, mirrors, probe, processes)
-    _ = (provider, reading, preparing)
+    _ = (provider, reading, preparing, fault)
     _ = node.settings

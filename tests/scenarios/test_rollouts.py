@@ -39,7 +39,7 @@ class Shop:
 
     def elsewhere(self) -> Member:
         """Return another machine with the operator's key."""
-        machine = self.fleet.add_one("laptop", identity={"name": str(self.operator.name)})
+        machine = self.fleet.add_one("pc", identity={"name": str(self.operator.name)})
         key = machine.root / "var" / "keys" / "node.pem"
         shutil.copy2(self.operator.root / "var" / "keys" / "node.pem", key)
         return machine
