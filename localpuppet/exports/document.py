@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from localpuppet.errors import InvalidInputError
 from localpuppet.exports.resource import ExportedResource
 from localpuppet.formats.fields import Fields
+from localpuppet.formats.packed import unpacked
 from localpuppet.formats.strict_json import parse_object
 
 CHUNK = 256 * 1024
@@ -85,16 +86,10 @@ def unpack(data: bytes) -> tuple[ExportedResource, ...]:
         InvalidInputError: The bytes are not what `pack` makes.
     """
     _check_size(len(data), MAX_PACKED, "packed")
-    stream = zlib.decompressobj()
     try:
-        found = stream.decompress(data, MAX_INFLATED)
-    except zlib.error as error:
-        raise InvalidInputError("are malformed: not packed with zlib", where=_WHERE) from error
-    if not stream.eof or stream.unused_data:
-        raise InvalidInputError(
-            f"are malformed: not one whole zlib stream of at most {MAX_INFLATED} bytes",
-            where=_WHERE,
-        )
+        found = unpacked(data, most=MAX_INFLATED)
+    except ValueError as error:
+        raise InvalidInputError(f"are malformed: {error}", where=_WHERE) from error
     if not found.isascii():  # one letter beyond makes a text of Python's four times as large
         raise InvalidInputError("are malformed: not ASCII, as JSON with escapes is", where=_WHERE)
     return read(found)

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import ClassName, Environment, NodeName, RunId
+from localpuppet.formats.packed import TooMuchError, unpacked
 from localpuppet.formats.strict_json import loads_again, parse_object
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.values import Json
@@ -280,19 +281,12 @@ def inflate(payload: bytes) -> bytes:
         raise InvalidInputError(
             f"is too large: {len(payload)} bytes packed, the limit is {MAX_PACKED}", where=_WHERE
         )
-    stream = zlib.decompressobj()
     try:
-        data = stream.decompress(payload, MAX_INFLATED)
-    except zlib.error as error:
-        raise InvalidInputError("is malformed: not packed with zlib", where=_WHERE) from error
-    if stream.unconsumed_tail:
-        raise InvalidInputError(
-            f"is too large: more than {MAX_INFLATED} bytes come out of {len(payload)}",
-            where=_WHERE,
-        )
-    if not stream.eof or stream.unused_data:
-        raise InvalidInputError("is malformed: not one whole zlib stream", where=_WHERE)
-    return data
+        return unpacked(payload, most=MAX_INFLATED)
+    except TooMuchError as error:
+        raise InvalidInputError(f"is too large: {error}", where=_WHERE) from error
+    except ValueError as error:
+        raise InvalidInputError(f"is malformed: {error}", where=_WHERE) from error
 
 
 def parse_role(text: str) -> str:

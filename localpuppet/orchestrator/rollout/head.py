@@ -18,6 +18,7 @@ from typing import Any
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId
+from localpuppet.formats.packed import unpacked
 from localpuppet.formats.strict_json import loads
 from localpuppet.orchestrator.rollout.events import Began, Event, from_dict, to_dict
 
@@ -92,13 +93,14 @@ class Head:
 def _inflated(payload: bytes) -> Mapping[str, Any]:
     if len(payload) > MAX_PACKED:
         raise InvalidInputError(f"is larger than {MAX_PACKED} bytes", where=_WHERE)
-    stream = zlib.decompressobj()
     try:
-        data = stream.decompress(payload, MAX_INFLATED)
-        if not stream.eof or stream.unused_data:
-            raise ValueError("not one whole zlib stream, or too large")
+        data = unpacked(payload, most=MAX_INFLATED)
+    except ValueError as error:
+        problem = "is malformed: not one whole zlib stream, or too large"
+        raise InvalidInputError(problem, where=_WHERE) from error
+    try:
         raw = loads(data)
-    except (ValueError, zlib.error) as error:
+    except ValueError as error:
         raise InvalidInputError(f"is malformed: {error}", where=_WHERE) from error
     if not isinstance(raw, dict):
         raise InvalidInputError("is malformed: not a mapping", where=_WHERE)
