@@ -1,7 +1,6 @@
 """`localpuppet trigger`: make other nodes run, by hand."""
 
 import os
-import uuid
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,20 +130,11 @@ async def _send(fleet: "FleetWiring", kv: "KeyValue", call: "Outgoing") -> "Sent
     A program that a run starts must not begin a new chain: two nodes whose Puppet code does would
     trigger each other for ever.
     """
-    from localpuppet.triggers import sending
-
     run = os.environ.get("LOCALPUPPET_RUN")
     socket = os.environ.get("LOCALPUPPET_SOCKET")
     if run is None and socket is not None and Path(socket).is_socket():
         return await _through_agent(fleet, Path(socket), call)
-    return await sending.send(
-        call,
-        kv=kv,
-        signer=fleet.signer,
-        paths=fleet.paths(run),
-        clock=fleet.node.clock,
-        uuid=str(uuid.uuid4()),
-    )
+    return await fleet.send(call, kv, run=run)
 
 
 async def _through_agent(fleet: "FleetWiring", socket: Path, call: "Outgoing") -> "Sent":

@@ -108,20 +108,8 @@ class Replies:
             unread.put_nowait(found)
 
 
-async def ask(
-    kv: KeyValue, token: bytes, *, caller: str, node: NodeName, request: str, ttl: float
-) -> AsyncGenerator[bytes, None]:
-    """Put a single request before a node, and yield what comes as its reply; see `Replies.ask`."""
-    async with (
-        Replies(kv, caller, node) as replies,
-        aclosing(replies.ask(token, node=node, request=request, ttl=ttl)) as found,
-    ):
-        async for one in found:
-            yield one
-
-
 async def reply(kv: KeyValue, token: bytes, *, caller: str, node: NodeName, request: str) -> None:
-    """Put a node's reply where its caller looks; see `ask`.
+    """Put a node's reply where its caller looks; see `Replies.ask`.
 
     Raises:
         UnavailableError: The store cannot be reached.

@@ -1,5 +1,6 @@
 """From the settings to the bus: which engine, connected how, and who we are on it."""
 
+import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from localpuppet.machine.guarded_command import Guarded
     from localpuppet.requests.client import RequestClient
     from localpuppet.triggers.held_kicks import HeldKicks
+    from localpuppet.triggers.sending import Outgoing, Sent
     from localpuppet.trust.signing import Signer, Verifier
 
 
@@ -120,6 +122,25 @@ class FleetWiring:
         from localpuppet.requests.client import RequestClient
 
         return RequestClient(kv, signer=self.signer, verifier=self.verifier, clock=self.node.clock)
+
+    async def send(self, call: "Outgoing", kv: "KeyValue", *, run: str | None) -> "Sent":
+        """Send triggers in this node's name; see `triggers.sending.send`.
+
+        Args:
+            call: Whom, and with what.
+            kv: The store, connected.
+            run: The run that sends them; `None` for none.
+        """
+        from localpuppet.triggers import sending
+
+        return await sending.send(
+            call,
+            kv=kv,
+            signer=self.signer,
+            paths=self.paths(run),
+            clock=self.node.clock,
+            uuid=str(uuid.uuid4()),
+        )
 
     def paths(self, run: str | None) -> "Iterable[tuple[NodeName, ...]]":
         """Return along which paths a run may send triggers on; see `paths_of`."""

@@ -1,7 +1,6 @@
 """How the page has nodes do something: signed requests, and triggers, in the signer's name."""
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -90,14 +89,7 @@ class SigningActor:
             keyprefix=fleet.node.fleet_settings.agent.keyprefix,
             keyttl=TTL,
         )
-        sent = await sending.send(
-            call,
-            kv=kv,
-            signer=fleet.signer,
-            paths=fleet.paths(None),
-            clock=fleet.node.clock,
-            uuid=str(uuid.uuid4()),
-        )
+        sent = await fleet.send(call, kv, run=None)
         if deed.node in sent.dropped:
             raise LocalpuppetError(sent.dropped[deed.node], where=str(deed.node))
         return (

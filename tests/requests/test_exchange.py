@@ -19,18 +19,19 @@ UUID = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 async def test_a_request_and_its_reply() -> None:
     store = MemoryStore(now=FakeClock().monotonic)
     kv = MemoryKeyValue(store)
-    asked = exchange.ask(kv, b"question", caller="alice", node=B, request=UUID, ttl=60)
-    waiting = asyncio.create_task(anext(asked))
-    while not (there := (await kv.list(layout.requests_for(B))).entries):
-        await asyncio.sleep(0)
-    assert (there[0].key, there[0].value) == (
-        f"{layout.BASE}/requests/{B}/alice/{UUID}",
-        b"question",
-    )
-    await exchange.reply(kv, b"another", caller="alice", node=B, request=UUID[::-1])
-    await exchange.reply(kv, b"answer", caller="alice", node=B, request=UUID)
-    assert await waiting == b"answer"
-    await asked.aclose()
+    async with exchange.Replies(kv, "alice", B) as replies:
+        asked = replies.ask(b"question", node=B, request=UUID, ttl=60)
+        waiting = asyncio.create_task(anext(asked))
+        while not (there := (await kv.list(layout.requests_for(B))).entries):
+            await asyncio.sleep(0)
+        assert (there[0].key, there[0].value) == (
+            f"{layout.BASE}/requests/{B}/alice/{UUID}",
+            b"question",
+        )
+        await exchange.reply(kv, b"another", caller="alice", node=B, request=UUID[::-1])
+        await exchange.reply(kv, b"answer", caller="alice", node=B, request=UUID)
+        assert await waiting == b"answer"
+        await asked.aclose()
     assert not store.watchers
 
 

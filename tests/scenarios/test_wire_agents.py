@@ -218,15 +218,14 @@ async def test_a_reply_that_an_admin_forges_is_not_believed(site: Site) -> None:
     request, token = messages.ask(signer, NodeName(WEB02), "status", Nothing(), clock=clock)
     forged = messages.answer(site.signers[WEB01], request, {"state": "idle"}, clock=clock)
     alice = await site.wire.connect(ALICE)
-    asking = exchange.ask(
-        alice, token, caller=ALICE, node=NodeName(WEB02), request=request.jti, ttl=60.0
-    )
-    waiting = asyncio.ensure_future(anext(asking))
-    async with raw(site.wire, site.wire.admin) as admin:
-        key = layout.replies_of(NodeName(WEB02), ALICE) + request.jti
-        assert await admin.write(key, forged) is not None
-    believes = Verifier(TrustedKeys(site.nodes[ALICE].root / "trusted"), None, clock)
-    with pytest.raises(IntegrityError, match=WEB01):
-        messages.read_answer(believes, await waiting, request, clock=clock)
-    await asking.aclose()
+    async with exchange.Replies(alice, ALICE, NodeName(WEB02)) as replies:
+        asking = replies.ask(token, node=NodeName(WEB02), request=request.jti, ttl=60.0)
+        waiting = asyncio.ensure_future(anext(asking))
+        async with raw(site.wire, site.wire.admin) as admin:
+            key = layout.replies_of(NodeName(WEB02), ALICE) + request.jti
+            assert await admin.write(key, forged) is not None
+        believes = Verifier(TrustedKeys(site.nodes[ALICE].root / "trusted"), None, clock)
+        with pytest.raises(IntegrityError, match=WEB01):
+            messages.read_answer(believes, await waiting, request, clock=clock)
+        await asking.aclose()
     await alice.close()

@@ -141,11 +141,10 @@ async def test_a_person_asks_and_a_node_replies(wire: Wire) -> None:
                         )
 
         answering = asyncio.create_task(answer())
-        asking = exchange.ask(
-            alice, b"?", caller=ALICE, node=NodeName(WEB01), request=identifier, ttl=60.0
-        )
-        async with aclosing(asking) as replies:
-            assert await anext(replies) == b"yes: ?"
+        async with exchange.Replies(alice, ALICE, NodeName(WEB01)) as hearing:
+            asking = hearing.ask(b"?", node=NodeName(WEB01), request=identifier, ttl=60.0)
+            async with aclosing(asking) as replies:
+                assert await anext(replies) == b"yes: ?"
         answering.cancel()
         await asyncio.wait([answering])
         await send(alice, ALICE, WEB01, LB01)

@@ -14,7 +14,7 @@ from localpuppet.errors import UnavailableError
 from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
 from localpuppet.inventory.presence import believe
-from localpuppet.orchestrator.rollout.deliveries import Deliveries
+from localpuppet.orchestrator.rollout.deliveries import MAX_REASON, Deliveries, problem_of
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
 from localpuppet.requests.client import AT_ONCE
@@ -35,7 +35,6 @@ PATIENCE = 20.0  # for a reply
 AGAIN = 0.5  # how soon the bus is asked again after an outage
 HOLD = "10m"  # how long a hold lasts that is not renewed
 NEEDED = ("disable", "enable", "runonce")
-MAX_REASON = 300
 MAX_DURATIONS = 5
 LONGEST = 7 * 86400.0  # seconds: no run takes longer
 
@@ -92,7 +91,7 @@ class FleetNodes:
 
     def _unready(self, answer: "Answer") -> str:
         if answer.reply is None or not answer.ok:
-            return _problem(answer)
+            return problem_of(answer)
         told = answer.reply.result
         denied = told.get("denied")
         if not isinstance(denied, dict):
@@ -129,7 +128,7 @@ class FleetNodes:
             found = await self._client.ask_all(list(nodes), action, args, patience=PATIENCE)
         except UnavailableError as error:
             return dict.fromkeys(nodes, str(error))
-        return {node: _problem(found[str(node)]) for node in nodes if not found[str(node)].ok}
+        return {node: problem_of(found[str(node)]) for node in nodes if not found[str(node)].ok}
 
     async def stage(self, nodes: Collection["NodeName"], *, epoch: int) -> Staging:
         """Have the release on nodes; see `Nodes`."""
@@ -172,7 +171,7 @@ class FleetNodes:
         if answer.reply is None:
             return Asked(heard=False, problem=answer.problem)
         if not answer.ok:
-            reason = _problem(answer)
+            reason = problem_of(answer)
             return Asked(heard=True, end=Ended(turn=turn, fate=Fate.FAILED, reason=reason))
         return Asked(heard=True, end=_end(turn, answer.reply.result.get("step")))
 
@@ -227,12 +226,6 @@ def _durations(answer: "Answer") -> tuple[float, ...]:
         if isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one <= LONGEST
     ]
     return tuple(found[:MAX_DURATIONS])
-
-
-def _problem(answer: "Answer") -> str:
-    if answer.reply is None:
-        return answer.problem
-    return _line(answer.reply.error)
 
 
 def _line(value: Json) -> str:

@@ -18,6 +18,7 @@ from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words import Word
+from tests.doubles.simulated_loop import run_simulated
 
 ID = RolloutId("20261122T110000Z-0123")
 
@@ -254,3 +255,15 @@ async def carry_out(
 def words(state: State) -> list[str]:
     """Return how the part of each node ended, by name."""
     return [str(fate) for fate in state.fates().values()]
+
+
+def killed(work: object) -> bool:
+    """Do work; return whether the process ended in it, as by kill -9."""
+    try:
+        run_simulated(work)  # type: ignore[arg-type]
+    except Killed:
+        return True
+    except BaseExceptionGroup as group:
+        assert group.subgroup(Killed) is not None
+        return True
+    return False

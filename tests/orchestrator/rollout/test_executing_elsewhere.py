@@ -12,12 +12,12 @@ from localpuppet.orchestrator.rollout.options import OnFailure
 from localpuppet.orchestrator.rollout.state import State
 from tests.doubles.simulated_loop import run_simulated
 from tests.orchestrator.rollout.simulated import (
-    Killed,
     Notes,
     SimulatedNodes,
     began,
     carry_out,
     execution,
+    killed,
     node,
     words,
 )
@@ -70,14 +70,3 @@ def nodes_of(name: str) -> SimulatedNodes:
     rollback = name == "rollback"
     first: Began = FIRSTS[name]
     return SimulatedNodes(bad={node(3)} if rollback else set(), back=len(first.groups) + 1)
-
-
-def killed(work: object) -> bool:
-    try:
-        run_simulated(work)  # type: ignore[arg-type]
-    except Killed:
-        return True
-    except BaseExceptionGroup as group:
-        assert group.subgroup(Killed) is not None
-        return True
-    return False

@@ -14,12 +14,12 @@ from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.state import State
 from tests.doubles.simulated_loop import run_simulated
 from tests.orchestrator.rollout.simulated import (
-    Killed,
     Notes,
     SimulatedNodes,
     began,
     carry_out,
     execution,
+    killed,
     new,
     node,
     words,
@@ -156,17 +156,6 @@ def test_a_kill_at_every_write_of_a_rollback(*, written: bool) -> None:
         assert len(started) == len(set(started)) == 6
         assert nodes.held == set()
     pytest.fail("it never comes to an end")
-
-
-def killed(work: object) -> bool:
-    try:
-        run_simulated(work)  # type: ignore[arg-type]
-    except Killed:
-        return True
-    except BaseExceptionGroup as group:
-        assert group.subgroup(Killed) is not None
-        return True
-    return False
 
 
 @pytest.mark.parametrize(
