@@ -30,7 +30,7 @@ from localpuppet.triggers.inbox import Inbox
 
 # Deployments that wait, go on, or were done and not asked about yet: in all, and of one caller.
 MOST, EACH = 16, 4
-BUSY_AGAIN = 2.0  # seconds until what found the store locked is tried again
+BUSY_AGAIN = 2.0
 BUSY_TRIES = 30
 
 WORKING: Mapping[str, Json] = {"state": "working"}
@@ -99,6 +99,7 @@ class Deployments:
         inbox: Remembers the epochs of rollouts.
         holds: Returns the holds on this node.
         log: What is said of them.
+        busy_again: Seconds until what found the store locked is tried again.
     """
 
     def __init__(
@@ -109,12 +110,14 @@ class Deployments:
         inbox: Inbox,
         holds: Callable[[], Holds],
         log: Log,
+        busy_again: float = BUSY_AGAIN,
     ) -> None:
         self._runner = runner
         self._agent = agent
         self._inbox = inbox
         self._holds = holds
         self._log = log
+        self._busy_again = busy_again
         self._one = asyncio.Lock()
         self._jobs: dict[str, _Job] = {}
 
@@ -192,6 +195,6 @@ class Deployments:
         for _ in range(BUSY_TRIES):
             if end.fate is not Fate.BUSY:
                 break
-            await asyncio.sleep(BUSY_AGAIN)
+            await asyncio.sleep(self._busy_again)
             end = await self._runner.run(wanted)
         return end

@@ -16,7 +16,7 @@ from localpuppet.machine.ports import Log, ProcessId
 
 # The exit code of a server whose place another one is to take.
 RECYCLED = 10
-# Seconds until it is tried again after it could not be had: first, and at the most.
+# Seconds until it is tried again after it could not be had: the first time, and at the most.
 FIRST = 1.0
 LONGEST = 300.0
 # Seconds that it may take to end when we do.
@@ -60,6 +60,7 @@ class Warming:
         runs: Tells whether a run is on.
         start: Starts a server.
         log: What the agent says.
+        first: Seconds until it is tried again for the first time.
     """
 
     def __init__(
@@ -68,16 +69,18 @@ class Warming:
         *,
         start: Callable[[], Server],
         log: Log,
+        first: float = FIRST,
     ) -> None:
         self._runs = runs
         self._start = start
         self._log = log
+        self._first = first
 
     async def keep(self, leave: asyncio.Event) -> None:
         """Keep a server until `leave` is set, and end it then."""
         leaving = asyncio.create_task(leave.wait())
         changed = self._runs.subscribe()
-        pause = FIRST
+        pause = self._first
         try:
             while not leaving.done():
                 await self._idle(changed, leaving)
@@ -85,7 +88,7 @@ class Warming:
                     return
                 problem = await self._serve(leaving)
                 if problem is None:
-                    pause = FIRST
+                    pause = self._first
                 elif not leaving.done():
                     self._log.warning(f"{problem}; runs start cold until it is there again")
                     await asyncio.wait([leaving], timeout=pause)

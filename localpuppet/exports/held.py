@@ -99,9 +99,11 @@ class HeldExports:
 
     Args:
         path: The SQLite file; made when first needed, 0600.
+        most: The bytes that all nodes together may have.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, most: int = MAX_HELD) -> None:
+        self._most = most
         self._database = Database(
             path,
             tables=_TABLES,
@@ -142,7 +144,7 @@ class HeldExports:
             for one in nodes:
                 connection.execute("SAVEPOINT node")
                 _remove(connection, one.node)
-                fits = _size(connection) + one.size <= MAX_HELD
+                fits = _size(connection) + one.size <= self._most
                 if fits:
                     _insert(connection, one)
                 else:

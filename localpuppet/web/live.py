@@ -27,9 +27,20 @@ class Live:
     Args:
         fleet: What changes.
         leave: Set when the page ends.
+        alive: Seconds between two lines, at most.
+        most: How many may listen.
     """
 
-    def __init__(self, fleet: Fleet, leave: asyncio.Event) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        leave: asyncio.Event,
+        *,
+        alive: float = ALIVE,
+        most: int = MOST_STREAMS,
+    ) -> None:
+        self._alive = alive
+        self._most = most
         self._fleet = fleet
         self._leave = leave
         self._streams = 0
@@ -37,7 +48,7 @@ class Live:
     @property
     def full(self) -> bool:
         """Whether as many listen as may."""
-        return self._streams >= MOST_STREAMS
+        return self._streams >= self._most
 
     async def events(self, seen: int | None) -> AsyncIterator[str]:
         """Yield the text of events until the page ends; nothing where as many listen as may.
@@ -74,7 +85,7 @@ class Live:
         changed = asyncio.create_task(self._fleet.changed(seen))
         try:
             await asyncio.wait(
-                [changed, leaving], timeout=ALIVE, return_when=asyncio.FIRST_COMPLETED
+                [changed, leaving], timeout=self._alive, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             changed.cancel()

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from localpuppet.agent import deployments
 from localpuppet.agent.deployments import DONE, EACH, MOST, WORKING, Deployment, Deployments
 from localpuppet.agent.runner import Fate, RunEnd
 from localpuppet.errors import BusyError, OnHoldError
@@ -58,6 +57,7 @@ class Site:
             inbox=self.rig.inbox,
             holds=lambda: self.holds,
             log=self.rig.log,
+            busy_again=0.0,
         )
 
     def ask(self, args: Deploy = R2, caller: str = "choria=alice") -> Any:
@@ -99,10 +99,7 @@ async def test_why_it_is_refused_is_told_once_and_asked_again_it_is_tried_again(
     assert site.rig.agent.waiting is None
 
 
-async def test_a_store_that_is_locked_is_waited_for(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deployments, "BUSY_AGAIN", 0.0)
+async def test_a_store_that_is_locked_is_waited_for(site: Site) -> None:
     for end in (RunEnd(fate=Fate.BUSY, reason="gc"), OVER):
         site.runner.ends.put_nowait(end)
     assert await site.until_told() == DONE

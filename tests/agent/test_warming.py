@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from localpuppet.agent import warming
 from localpuppet.agent.warming import Warming
 from localpuppet.errors import UnavailableError
 from localpuppet.machine.kept_process import KeptProcess, start_kept
@@ -51,15 +50,14 @@ class Servers:
             await self.more.wait()
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warming, "FIRST", 0.001)
+def warming(servers: Servers, agent: Busy, log: FakeLog) -> Warming:
+    return Warming(agent, start=servers, log=log, first=0.001)
 
 
 async def kept(servers: Servers, agent: Busy, then: Callable[[], object]) -> FakeLog:
     """Keep servers until the first that stays is there; leave after `then`."""
     log, leave = FakeLog(), asyncio.Event()
-    keeping = asyncio.create_task(Warming(agent, start=servers, log=log).keep(leave))
+    keeping = asyncio.create_task(warming(servers, agent, log).keep(leave))
     await servers.until(2)
     then()
     leave.set()
@@ -95,7 +93,7 @@ async def test_no_server_is_started_while_a_run_is_on() -> None:
     agent, servers = Busy(), Servers("exec sleep 600")
     agent.running = True
     leave = asyncio.Event()
-    keeping = asyncio.create_task(Warming(agent, start=servers, log=FakeLog()).keep(leave))
+    keeping = asyncio.create_task(warming(servers, agent, FakeLog()).keep(leave))
     for _ in range(20):
         await asyncio.sleep(0)
     assert servers.started == []

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.exports import held as module
 from localpuppet.exports.held import HeldExports, NodeExports, RefusedExports
 from localpuppet.machine.database import DamagedError
 from tests.exports.offers import resource
@@ -60,8 +59,8 @@ def test_what_is_refused_changes_nothing_but_a_line(held: HeldExports) -> None:
     assert held.refused() == {}
 
 
-def test_there_is_room_for_so_much(held: HeldExports, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_HELD", 300)
+def test_there_is_room_for_so_much(tmp_path: Path) -> None:
+    held = HeldExports(tmp_path / "small.sqlite", most=300)
     held.hold(A, "1", [resource("Host", "x")])
     for _ in range(3):  # what is replaced makes room
         held.hold(A, "2", [resource("Host", "y")])
@@ -72,10 +71,8 @@ def test_there_is_room_for_so_much(held: HeldExports, monkeypatch: pytest.Monkey
     held.hold(B, "1", [resource("Host", "x" * 100)])
 
 
-def test_many_nodes_are_held_at_once_and_who_has_no_room_spoils_nothing(
-    held: HeldExports, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_HELD", 600)
+def test_many_nodes_are_held_at_once_and_who_has_no_room_spoils_nothing(tmp_path: Path) -> None:
+    held = HeldExports(tmp_path / "small.sqlite", most=600)
     held.hold(A, "1", [resource("Host", "old", "web")])
     large = [NodeExports.of(name, "2", [resource("Host", "x" * 500, "web")]) for name in (A, C)]
     small = NodeExports.of(B, "2", [resource("Host", "y", "web")])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.web import live as module
 from localpuppet.web.live import MOST_NAMES, Live, event
 from tests.web.site import Site, status
 
@@ -48,23 +47,18 @@ async def test_who_was_asleep_hears_what_he_missed(site: Site) -> None:
     assert nodes(await anext(events)) is None
 
 
-async def test_a_quiet_connection_is_kept_and_ends_with_the_page(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "ALIVE", 0.01)
+async def test_a_quiet_connection_is_kept_and_ends_with_the_page(site: Site) -> None:
     leave = asyncio.Event()
-    live = Live(site.fleet, leave)
+    live = Live(site.fleet, leave, alive=0.01)
     events = live.events(None)
     await anext(events)
     assert await anext(events) == ": alive\n\n"
-    monkeypatch.setattr(module, "ALIVE", 60.0)
     leave.set()
     assert [text async for text in events] == []
 
 
-async def test_streams_are_counted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_STREAMS", 1)
-    live = Live(site.fleet, asyncio.Event())
+async def test_streams_are_counted(site: Site) -> None:
+    live = Live(site.fleet, asyncio.Event(), most=1)
     events = live.events(None)
     await anext(events)
     assert live.full

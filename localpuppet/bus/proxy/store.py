@@ -38,6 +38,7 @@ class ProxyKeyValue(CheckedStore):
         owner: The network side's user id: the socket is in its directory, where it can put a link
             to anybody's. `None` asks whoever listens.
         called: What it is called in messages; the network side by default.
+        margin: Seconds that the other side may take beside the deadline.
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class ProxyKeyValue(CheckedStore):
         timeout: float,
         owner: int | None = None,
         called: str = "",
+        margin: float = MARGIN,
     ) -> None:
         super().__init__(timeout)
         self._called = called
+        self._margin = margin
         self._where = called or "network side"
         self._socket = socket
         self._owner = owner
@@ -68,7 +71,7 @@ class ProxyKeyValue(CheckedStore):
             return None if fields is None else entry_from(fields)
 
     async def _list(self, prefix: str, largest: int) -> Listing:
-        deadline = self.timeout + MARGIN
+        deadline = self.timeout + self._margin
         try:
             async with (
                 asyncio.timeout(deadline),
@@ -121,7 +124,7 @@ class ProxyKeyValue(CheckedStore):
         if self._closed:
             raise UnavailableError("was closed", where="bus")
         question = encode({"do": verb, "engine": self._engine, **fields})
-        patience = self.timeout + MARGIN
+        patience = self.timeout + self._margin
         answers = ask(
             self._socket,
             question,
