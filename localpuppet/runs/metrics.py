@@ -1,8 +1,7 @@
 """The Prometheus textfile: what a fleet's monitoring needs to know of this node.
 
-Owns: `metrics.prom`, replaced atomically, in the format of node_exporter's textfile collector
-(https://github.com/prometheus/node_exporter#textfile-collector). The last success outlives later
-failures: it is read back from the file before that is replaced.
+Owns: `metrics.prom`, replaced atomically. The last success outlives later failures: it is read back
+from the file before that is replaced.
 """
 
 import re
@@ -11,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localpuppet.formats.prometheus import parse_samples, show_samples
 from localpuppet.formats.times import parse_time
 from localpuppet.machine.files import write_durably
 from localpuppet.runs.run import Outcome, Status
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from localpuppet.releases.ledger import Rollback
     from localpuppet.runs.attempt import Attempt
 
-_SAMPLE = re.compile(r"^([a-z_]+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 _ATTEMPT = "localpuppet_last_attempt_"
 
 _HELP = {
@@ -79,7 +78,7 @@ def update(
     samples["localpuppet_holds"] = str(holds)
     if fork_server is not None:
         samples["localpuppet_fork_server_memory_bytes"] = str(fork_server)
-    write_durably(path, _text(samples).encode(), mode=0o644)
+    write_durably(path, show_samples(samples, _HELP).encode(), mode=0o644)
 
 
 def add_attempt(path: Path, attempt: "Attempt") -> None:
@@ -95,12 +94,12 @@ def add_attempt(path: Path, attempt: "Attempt") -> None:
     labels = f'release="{attempt.app}",reason="{attempt.refusal}"'
     samples["localpuppet_last_attempt_timestamp_seconds"] = f"{at:.3f}"
     samples[f"localpuppet_last_attempt_refused{{{labels}}}"] = "1"
-    write_durably(path, _text(samples).encode(), mode=0o644)
+    write_durably(path, show_samples(samples, _HELP).encode(), mode=0o644)
 
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        return dict(_SAMPLE.findall(path.read_text("utf-8")))
+        return parse_samples(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError):
         return {}
 
@@ -128,13 +127,3 @@ def _of_run(status: Status, now: datetime) -> Iterator[tuple[str, str]]:
         for state in ("total", "changed", "failed", "skipped", "out_of_sync"):
             count = getattr(status.resources, state)
             yield f'localpuppet_last_run_resources{{state="{state}"}}', str(count)
-
-
-def _text(samples: dict[str, str]) -> str:
-    lines = []
-    for name, help_text in _HELP.items():
-        mine = [key for key in samples if key.partition("{")[0] == name]
-        if mine:
-            lines += [f"# HELP {name} {help_text}", f"# TYPE {name} gauge"]
-            lines += [f"{key} {samples[key]}" for key in mine]
-    return "\n".join(lines) + "\n"

@@ -96,6 +96,11 @@ class Settings:
     collect_policy: Path
     socket: Path
 
+    @property
+    def rollout_metrics(self) -> Path:
+        """The textfile of rollouts: `metrics-rollouts.prom` beside `metrics.prom`."""
+        return self.metrics.with_stem(f"{self.metrics.stem}-rollouts")
+
 
 def find_root(option: str | None, environment: Mapping[str, str]) -> Path:
     """Return the root: `--root`, then LOCALPUPPET_ROOT, then `/etc/puppet`.

@@ -9,16 +9,26 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from localpuppet.errors import IntegrityError, InvalidInputError, UnavailableError
+from localpuppet.errors import IntegrityError, InvalidInputError, StateError, UnavailableError
 from localpuppet.formats.names import RolloutId
 from localpuppet.formats.times import show_time
+from localpuppet.orchestrator.rollout import metrics
 from localpuppet.orchestrator.rollout.checking import Checking
-from localpuppet.orchestrator.rollout.events import Began, Event, Over
+from localpuppet.orchestrator.rollout.events import (
+    Began,
+    Continued,
+    Event,
+    Over,
+    Paused,
+    Resumed,
+    Stopped,
+)
 from localpuppet.orchestrator.rollout.executing import Execution
 from localpuppet.orchestrator.rollout.fleet import FleetNodes
 from localpuppet.orchestrator.rollout.heads import HeadKeeper, Heads
 from localpuppet.orchestrator.rollout.journal import Journal, Journals, own, resumable
 from localpuppet.orchestrator.rollout.probing import Probing
+from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.resuming import head_of, take_up
 from localpuppet.orchestrator.rollout.words import Word
 from localpuppet.wiring.fleet import FleetWiring
@@ -29,6 +39,8 @@ if TYPE_CHECKING:
     from localpuppet.machine.ports import Clock
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# What monitoring is told of as it happens; of the ends of nodes it learns with these.
+_TOLD = (Resumed, Paused, Continued, Stopped, Over)
 
 
 class RolloutWiring:
@@ -191,7 +203,14 @@ class RolloutWiring:
         keeper.changed()
         notes = Timed(journal, self._node.clock, changed=keeper.changed)
         checks = Checking(Probing(ca=self._node.settings.https_ca))
-        execution = Execution(state, notes=notes, nodes=nodes, checks=checks, told=told)
+
+        def heard(event: Event) -> None:
+            told(event)
+            if isinstance(event, _TOLD):
+                self._measure(journal, running=True)
+
+        execution = Execution(state, notes=notes, nodes=nodes, checks=checks, told=heard)
+        self._measure(journal, running=True)
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, execution.interrupt, f"stopped by {number.name}")
@@ -201,6 +220,15 @@ class RolloutWiring:
         finally:
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
+            self._measure(journal, running=False)
+
+    def _measure(self, journal: Journal, *, running: bool) -> None:
+        """Tell monitoring of a rollout; a textfile that cannot be written stops none."""
+        try:
+            report = Report.of(journal.events(), taken=running)
+            metrics.update(self._node.settings.rollout_metrics, report, now=self._node.clock.now())
+        except StateError as error:
+            self._note(f"warning: monitoring is not told: {error}")
 
 
 class Timed:

@@ -158,6 +158,9 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     parent = str(local.report()["id"])
     assert local.run("--failed-of", parent) == (0, DONE)
     assert local.report()["parent"] == parent
+    measured = (local.operator.root / "var" / "metrics-rollouts.prom").read_text()
+    assert 'localpuppet_last_rollout_nodes{fate="succeeded"} 3\n' in measured
+    assert 'localpuppet_last_rollout_outcome{outcome="done"} 1\n' in measured
     assert local.runs() == [2, 1, 1]
     listed = local.operator.run("rollout", "list", "--json").json["rollouts"]
     assert [one["state"] for one in listed] == ["done", "failures"]

@@ -2,7 +2,7 @@
 
 decides: `amount`, `deciding`, `delivery`, `estimating`, `events`, `head`, `options`, `report`,
     `report_page`, `selecting`, `state`, `unready`, `until`, `words`.
-acts: `checking`, `deliveries`, `executing`, `fleet`, `heads`, `journal`, `resuming`.
+acts: `checking`, `deliveries`, `executing`, `fleet`, `heads`, `journal`, `metrics`, `resuming`.
 touches the world: `probing`.
 ports: `nodes`, `notes`.
 """
