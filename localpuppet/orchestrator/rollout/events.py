@@ -1,16 +1,15 @@
 """What happens in a rollout, as its journal holds it: nothing else is remembered.
 
-Owns: the events and their JSON form. Refuses to know: what follows from them (`state`), files.
+Owns: the events. Refuses to know: what follows from them (`state`), their JSON form
+(`event_forms`), files.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
-from localpuppet.errors import LocalpuppetError, StateError
 from localpuppet.formats.names import NodeName, RolloutId
-from localpuppet.orchestrator.check import Check, parse_check, to_json
+from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 
 
@@ -224,148 +223,3 @@ Event = (
     | Stopped
     | Over
 )
-
-
-def to_dict(event: Event) -> dict[str, Any]:
-    """Return an event's JSON form."""
-    kind = {"event": type(event).__name__.lower()}
-    if isinstance(event, Began):
-        return {
-            **kind,
-            "id": event.id,
-            "caller": event.caller,
-            "groups": [list(group) for group in event.groups],
-            "options": event.options.to_dict(),
-            "title": event.title,
-            "consumers": {node: list(others) for node, others in event.consumers.items()},
-            "parent": event.parent,
-            "checks": [
-                [turn.step, turn.node, [to_json(check) for check in checks]]
-                for turn, checks in event.checks.items()
-            ],
-            "places": dict(event.places),
-        }
-    if isinstance(event, Lasted):
-        return {**kind, "durations": {node: [*found] for node, found in event.durations.items()}}
-    if isinstance(event, Skipped):
-        return {**kind, "reasons": dict(event.reasons)}
-    if isinstance(event, Staged):
-        return {**kind, "serials": dict(event.serials)}
-    if isinstance(event, Started | Ended | Checked):
-        return {**kind, **_of_turns(event)}
-    if isinstance(event, Stopped):
-        return {**kind, "ending": str(event.ending), "why": event.why}
-    if isinstance(event, Paused):
-        return {**kind, "why": event.why, "point": event.point}
-    if isinstance(event, Continued):
-        return {**kind, "caller": event.caller}
-    if isinstance(event, Over):
-        return {
-            **kind,
-            "ending": str(event.ending),
-            "why": event.why,
-            "left": dict(event.left),
-            "kept": list(event.kept),
-        }
-    return {**kind, "epoch": event.epoch}
-
-
-def _of_turns(event: Started | Ended | Checked) -> dict[str, Any]:
-    if isinstance(event, Started):
-        return {"turns": [[turn.step, turn.node] for turn in event.turns]}
-    turn = [event.turn.step, event.turn.node]
-    if isinstance(event, Checked):
-        return {"turn": turn, "problem": event.problem}
-    return {
-        "turn": turn,
-        "fate": str(event.fate),
-        "outcome": event.outcome,
-        "run": event.run,
-        "reason": event.reason,
-    }
-
-
-def from_dict(raw: Mapping[str, Any]) -> Event:
-    """Return the event.
-
-    Raises:
-        StateError: It is not one that this version wrote.
-    """
-    try:
-        return _READERS[raw["event"]](raw)
-    except (KeyError, TypeError, ValueError, AttributeError, LocalpuppetError) as error:
-        raise StateError(
-            f"holds an event that this version does not know: {error}", hint="update localpuppet"
-        ) from error
-
-
-def _began(raw: Mapping[str, Any]) -> Event:
-    parent = raw["parent"]
-    return Began(
-        id=RolloutId.parse(raw["id"]),
-        caller=str(raw["caller"]),
-        groups=tuple(tuple(map(NodeName.parse, group)) for group in raw["groups"]),
-        options=RolloutOptions.from_dict(raw["options"]),
-        title=str(raw["title"]),
-        consumers={
-            NodeName.parse(node): tuple(map(NodeName.parse, others))
-            for node, others in raw["consumers"].items()
-        },
-        parent=None if parent is None else RolloutId.parse(parent),
-        checks={
-            _turn(turn): tuple(parse_check(check, "checks") for check in checks)
-            for *turn, checks in raw.get("checks", ())
-        },
-        places=_named(raw.get("places", {})),
-    )
-
-
-def _ended(raw: Mapping[str, Any]) -> Event:
-    return Ended(
-        turn=_turn(raw["turn"]),
-        fate=Fate(raw["fate"]),
-        outcome=str(raw["outcome"]),
-        run=None if raw["run"] is None else str(raw["run"]),
-        reason=str(raw["reason"]),
-    )
-
-
-def _over(raw: Mapping[str, Any]) -> Event:
-    return Over(
-        ending=Ending(raw["ending"]),
-        why=str(raw["why"]),
-        left=_named(raw["left"]),
-        kept=tuple(map(NodeName.parse, raw.get("kept", ()))),
-    )
-
-
-def _named(raw: Mapping[str, Any]) -> dict[NodeName, str]:
-    return {NodeName.parse(name): str(why) for name, why in raw.items()}
-
-
-def _turn(raw: Sequence[Any]) -> Turn:
-    step, node = raw
-    return Turn(int(step), NodeName.parse(node))
-
-
-_READERS = {
-    "began": _began,
-    "resumed": lambda raw: Resumed(epoch=int(raw.get("epoch", 0))),
-    "lasted": lambda raw: Lasted(
-        durations={
-            NodeName.parse(node): tuple(map(float, seconds))
-            for node, seconds in raw["durations"].items()
-        }
-    ),
-    "skipped": lambda raw: Skipped(reasons=_named(raw["reasons"])),
-    "staged": lambda raw: Staged(
-        serials={NodeName.parse(node): int(serial) for node, serial in raw["serials"].items()}
-    ),
-    "started": lambda raw: Started(turns=tuple(map(_turn, raw["turns"]))),
-    "ended": _ended,
-    "checked": lambda raw: Checked(turn=_turn(raw["turn"]), problem=str(raw["problem"])),
-    "paused": lambda raw: Paused(why=str(raw["why"]), point=str(raw["point"])),
-    "continued": lambda raw: Continued(caller=str(raw["caller"])),
-    "stopped": lambda raw: Stopped(ending=Ending(raw["ending"]), why=str(raw["why"])),
-    "over": _over,
-}

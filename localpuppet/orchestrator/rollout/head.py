@@ -20,7 +20,8 @@ from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId
 from localpuppet.formats.packed import unpacked
 from localpuppet.formats.strict_json import loads
-from localpuppet.orchestrator.rollout.events import Began, Event, from_dict, to_dict
+from localpuppet.orchestrator.rollout.event_forms import from_dict, to_dict
+from localpuppet.orchestrator.rollout.events import Began, Event
 
 MAX_PACKED = 320 * 1024
 MAX_INFLATED = 16 * 1024 * 1024

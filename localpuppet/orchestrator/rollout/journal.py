@@ -19,7 +19,8 @@ from localpuppet.formats.times import parse_time
 from localpuppet.machine.database import Database
 from localpuppet.machine.files import make_private, remove, state_problem
 from localpuppet.machine.flock import Flock, is_locked
-from localpuppet.orchestrator.rollout.events import Began, Event, from_dict, to_dict
+from localpuppet.orchestrator.rollout.event_forms import from_dict, to_dict
+from localpuppet.orchestrator.rollout.events import Began, Event
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words import Word
 

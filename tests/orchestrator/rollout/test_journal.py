@@ -11,6 +11,7 @@ from localpuppet.formats.names import RolloutId
 from localpuppet.formats.strict_json import loads
 from localpuppet.machine.database import Database
 from localpuppet.orchestrator.rollout.amount import Amount
+from localpuppet.orchestrator.rollout.event_forms import from_dict
 from localpuppet.orchestrator.rollout.events import (
     Began,
     Checked,
@@ -27,7 +28,6 @@ from localpuppet.orchestrator.rollout.events import (
     Started,
     Stopped,
     Turn,
-    from_dict,
 )
 from localpuppet.orchestrator.rollout.journal import Journals, resumable
 from localpuppet.orchestrator.rollout.options import OnFailure, PauseAfter, RolloutOptions
