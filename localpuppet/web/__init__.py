@@ -3,9 +3,9 @@
 It is given ports and plain values, as the agent is, and does not know where settings are from.
 Templates and what browsers load stand in `templates/` and `static/`.
 
-decides: `deeds`, `doors`, `ended`, `facts_tree`, `kinds`, `problems`, `report`, `row`.
+decides: `deeds`, `ended`, `facts_tree`, `kinds`, `problems`, `report`, `row`.
 acts: `acting`, `app`, `asking`, `feeding`, `fleet`, `listing`, `live`, `pages`, `pictures`,
-    `rollouts`, `sessions`, `showing`, `together`.
-touches the world: `memory`, `serving`.
-inner rooms: `lists`.
+    `rollouts`, `showing`, `together`.
+touches the world: `memory`.
+inner rooms: `doors`, `lists`.
 """

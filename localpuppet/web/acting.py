@@ -31,7 +31,7 @@ from localpuppet.web.deeds import (
     parse_word,
     rollout_consequences,
 )
-from localpuppet.web.doors import Doors
+from localpuppet.web.doors.loopback import Doors
 from localpuppet.web.fleet import Fleet
 from localpuppet.web.problems import NotThereError
 from localpuppet.web.rollouts import Rollouts

@@ -14,7 +14,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localpuppet.errors import LocalpuppetError
-from localpuppet.web.doors import ENTER, HEADERS, METHODS, Doors
+from localpuppet.web.doors.loopback import ENTER, Doors
+from localpuppet.web.doors.rules import HEADERS, METHODS
 from localpuppet.web.lists.asked import LISTS
 from localpuppet.web.pages import Pages, Parts
 from localpuppet.web.showing import HERE

@@ -31,7 +31,8 @@ from localpuppet.releases.staged import Staged
 from localpuppet.web.acting import Acting, Actor
 from localpuppet.web.asking import Inventory, Reports
 from localpuppet.web.deeds import WORDS
-from localpuppet.web.doors import Doors, Refusal
+from localpuppet.web.doors.loopback import Doors
+from localpuppet.web.doors.rules import Refusal
 from localpuppet.web.ended import HOUR, HOURS, Ended, strip
 from localpuppet.web.facts_tree import tree_of
 from localpuppet.web.fleet import Fleet

@@ -53,14 +53,14 @@ async def serve_page(
     from localpuppet.releases.staged_records import StagedRecords
     from localpuppet.web.app import application
     from localpuppet.web.asking import Inventory, Reports
-    from localpuppet.web.doors import ENTER, Doors
+    from localpuppet.web.doors.loopback import ENTER, Doors
+    from localpuppet.web.doors.serving import Place, bound, serve
+    from localpuppet.web.doors.sessions import Sessions
     from localpuppet.web.feeding import Feed, Feeding
     from localpuppet.web.live import Live
     from localpuppet.web.memory import FILE, Memory
     from localpuppet.web.pages import Parts
     from localpuppet.web.rollouts import Rollouts
-    from localpuppet.web.serving import Place, bound, serve
-    from localpuppet.web.sessions import Sessions
     from localpuppet.wiring.web_actions import SigningActor
 
     node = fleet.node

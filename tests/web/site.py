@@ -28,14 +28,14 @@ from localpuppet.web.acting import Actor
 from localpuppet.web.app import application
 from localpuppet.web.asking import Inventory, Reports
 from localpuppet.web.deeds import Deed
-from localpuppet.web.doors import ENTER, Doors
+from localpuppet.web.doors.loopback import ENTER, Doors
+from localpuppet.web.doors.serving import Place, bound, serve
+from localpuppet.web.doors.sessions import Sessions
 from localpuppet.web.fleet import Fleet
 from localpuppet.web.live import Live
 from localpuppet.web.memory import Memory
 from localpuppet.web.pages import Parts
 from localpuppet.web.rollouts import Rollouts
-from localpuppet.web.serving import Place, bound, serve
-from localpuppet.web.sessions import Sessions
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
 

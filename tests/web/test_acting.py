@@ -11,7 +11,7 @@ from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.events import Began
 from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
-from localpuppet.web.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
+from localpuppet.web.doors.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
 from tests.doubles.ports import FakeClock
 from tests.web.site import EVIL, PlayedActor, Site, text
 

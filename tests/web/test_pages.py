@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from localpuppet.formats.values import Json
-from localpuppet.web.doors import HEADERS
+from localpuppet.web.doors.rules import HEADERS
 from tests.inventory.entries import entry
 from tests.web.site import EVIL, MAX_STALE, Site, listed, run_id, status, text
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import InvalidInputError, StateError
-from localpuppet.web import acting, serving
-from localpuppet.web.serving import Place, bound
+from localpuppet.web import acting
+from localpuppet.web.doors import serving
+from localpuppet.web.doors.serving import Place, bound
 from tests.web.site import PlayedActor, Served, Site, status
 
 

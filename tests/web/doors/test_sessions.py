@@ -1,6 +1,6 @@
 """Links that are good once, and cookies."""
 
-from localpuppet.web.sessions import LINK_LIFE, MAX_SESSIONS, SESSION_LIFE, Sessions
+from localpuppet.web.doors.sessions import LINK_LIFE, MAX_SESSIONS, SESSION_LIFE, Sessions
 from tests.doubles.ports import FakeClock
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from localpuppet.web.doors import DEEDS_BURST, ENTER, STRANGERS_BURST, Bucket, Doors
-from localpuppet.web.sessions import Sessions
+from localpuppet.web.doors.loopback import DEEDS_BURST, ENTER, Doors
+from localpuppet.web.doors.rules import STRANGERS_BURST, Bucket
+from localpuppet.web.doors.sessions import Sessions
 from tests.doubles.ports import FakeClock
 
 HOST = {"host": "127.0.0.1:8141"}

@@ -1,0 +1,104 @@
+"""What holds at every door: methods, Host and Origin, how often, and the headers of all answers.
+
+Owns: the refusals that are the same whoever asks. Refuses to know: sessions, certificates, pages.
+
+Invariants:
+
+- A name that leads here is not enough (DNS rebinding): the Host must be one that we listen on.
+- What another site embeds of us, or sends here, does not come in; a link of it does.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+METHODS = ("GET", "HEAD")
+STATIC = "/static/"
+# Requests a second, and at once: of those who may look together, and of all others.
+RATE, BURST = 500.0, 1000.0
+STRANGERS_RATE, STRANGERS_BURST = 10.0, 60.0
+
+HEADERS = {
+    "content-security-policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src"
+    " 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    # Not "no-referrer": a form's Origin would be "null" then.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a request does not come in.
+
+    Attributes:
+        code: The HTTP status.
+        what: What is wrong.
+        hint: What to do.
+    """
+
+    code: int
+    what: str
+    hint: str
+
+
+NO_METHOD = Refusal(code=405, what="Nothing can be done here.", hint="Use GET.")
+NO_HOST = Refusal(
+    code=403,
+    what="The request names another host than the one that this page listens on.",
+    hint="Open the address that 'localpuppet web' printed. Through a tunnel, use the same port on"
+    " both sides.",
+)
+NO_ORIGIN = Refusal(
+    code=403, what="The request comes from another site.", hint="Open this page by itself."
+)
+TOO_MANY = Refusal(code=429, what="Too many requests.", hint="Wait a second.")
+
+
+class Bucket:
+    """How many requests may come: so many a second, and more at once after a pause.
+
+    Args:
+        rate: A second.
+        burst: At once.
+        monotonic: Seconds that only go forward.
+    """
+
+    def __init__(self, rate: float, burst: float, monotonic: Callable[[], float]) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._monotonic = monotonic
+        self._left = burst
+        self._at = monotonic()
+
+    def take(self) -> bool:
+        """Take one; return whether there was one."""
+        now = self._monotonic()
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def stray(headers: Mapping[str, str], *, hosts: Collection[str], scheme: str) -> Refusal | None:
+    """Return why a request was not meant for this page, or comes from another one.
+
+    Args:
+        headers: By name in lower case.
+        hosts: Those that we listen on, with their ports.
+        scheme: Of our addresses: `http`, `https`.
+    """
+    if headers.get("host", "").lower() not in hosts:
+        return NO_HOST
+    origin = headers.get("origin")
+    if origin is not None and origin not in [f"{scheme}://{host}" for host in hosts]:
+        return NO_ORIGIN
+    # A link on another site may lead here; what it embeds does not.
+    cross = headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+    return NO_ORIGIN if cross and headers.get("sec-fetch-mode") != "navigate" else None
