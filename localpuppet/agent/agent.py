@@ -32,6 +32,8 @@ from localpuppet.triggers.steps import Steps
 # How soon a run is tried again while somebody else's has the node, and how soon a hold that
 # somebody ends is noticed, in seconds.
 AGAIN = 1.0
+# How soon while a step waits for what other nodes say of themselves.
+SOON = 0.2
 # Nothing of ours sleeps longer: the watchdog is fed; a clock that was set is noticed, and a hold
 # that somebody has put on this node: the others are told.
 LONGEST_SLEEP = 2.0
@@ -50,6 +52,7 @@ class Agent:
         held: Returns why the node does not run for now, or `None`.
         clock: The node's clock.
         log: What it says.
+        lacking: Returns which entries a step waits for that this node does not have; see `Steps`.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Agent:
         held: Callable[[], Held | None],
         clock: Clock,
         log: Log,
+        lacking: Callable[[Cause], str] = lambda _: "",
     ) -> None:
         self.me = admission.me
         self._admission = admission
@@ -70,7 +74,7 @@ class Agent:
         self._clock = clock
         self._log = log
         owed = inbox.causes()
-        self._steps = Steps()
+        self._steps = Steps(lacking)
         self._coalescer = Coalescer.restore(
             cause for cause in owed if cause.kind is not CauseKind.ROLLOUT
         )
@@ -258,7 +262,7 @@ class Agent:
 
     def _next(self, held: Held | None) -> Batch | None:
         """Return what is due, and drop what is too late."""
-        look = self._steps.look(held)
+        look = self._steps.look(held, now=self._clock.now().timestamp())
         self._drop(look.dropped)
         if look.due is not None:
             self._inbox.set_began(look.due.id, began=True)
@@ -374,13 +378,14 @@ class Agent:
         # While something waits that could not start, look often: nobody tells when a hold ends or
         # another's run does.
         blocked = run is None and (self.waiting is not None or bool(self._steps))
+        again = SOON if self._steps.await_entries else AGAIN
         wake = asyncio.create_task(self._wake.wait())
         waits: set[asyncio.Task[Any]] = {wake, *([run] if run else [])}
         if not stopping.done():
             waits.add(stopping)
         await asyncio.wait(
             waits,
-            timeout=min(AGAIN, pulse) if blocked else pulse,
+            timeout=min(again, pulse) if blocked else pulse,
             return_when=asyncio.FIRST_COMPLETED,
         )
         wake.cancel()

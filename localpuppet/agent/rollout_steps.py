@@ -1,6 +1,7 @@
 """What a rollout asks of this node: its hold, and the runs that go through that hold.
 
-Owns: which of these are taken, and what is told of a step. Refuses to know: signatures and rights
+Owns: which of these are taken, and what is told of a step: how it ended, and which entry it left
+for those who run after it. Refuses to know: signatures and rights
 (`requests.admission`), how a step is run (`agent.agent`).
 """
 
@@ -9,12 +10,15 @@ from collections.abc import Callable, Mapping
 from localpuppet.agent.agent import Agent
 from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.formats.values import Json
+from localpuppet.inventory.awaited import Awaited
 from localpuppet.machine.ports import Clock
 from localpuppet.requests.request import RunOnce
 from localpuppet.requests.rollout import OfRollout, step_uuid
 from localpuppet.runs.holds import Holds
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.inbox import Inbox
+from localpuppet.triggers.outcome import succeeded
+from localpuppet.triggers.step_table import Step, StepState
 
 
 class RolloutSteps:
@@ -25,15 +29,23 @@ class RolloutSteps:
         inbox: Remembers them.
         holds: Returns the holds on this node.
         clock: The node's clock.
+        entry: Returns what this node's newest entry is awaited by; `None` where there is none.
     """
 
     def __init__(
-        self, agent: Agent, *, inbox: Inbox, holds: Callable[[], Holds], clock: Clock
+        self,
+        agent: Agent,
+        *,
+        inbox: Inbox,
+        holds: Callable[[], Holds],
+        clock: Clock,
+        entry: Callable[[], Awaited | None],
     ) -> None:
         self._agent = agent
         self._inbox = inbox
         self._holds = holds
         self._clock = clock
+        self._entry = entry
 
     def hear(self, owner: str, rollout: OfRollout) -> None:
         """Note that a rollout speaks to this node.
@@ -72,13 +84,22 @@ class RolloutSteps:
             expires=None,
             noop=args.noop,
             puppet_tags=args.tags,
+            after=args.after,
         )
         step = self._inbox.step(
             cause, rollout.step, epoch=rollout.epoch, problem=lambda: self._problem(owner)
         )
         if step.new:
             self._agent.take_step(cause)
-        return {"accepted": True, "step": step.step.to_dict()}
+        return {"accepted": True, "step": step.step.to_dict(), **self._left(step.step, args)}
+
+    def _left(self, step: Step, args: RunOnce) -> Mapping[str, Json]:
+        """Return the entry that others are to know of; a run that was not whole leaves none."""
+        whole = not (args.noop or args.tags)
+        if step.state is not StepState.OVER or not whole or not succeeded(step.outcome):
+            return {}
+        entry = self._entry()
+        return {} if entry is None else {"entry": entry.to_dict()}
 
     def _problem(self, owner: str) -> LocalpuppetError | None:
         holds = self._holds().active()

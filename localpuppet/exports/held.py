@@ -219,6 +219,16 @@ class HeldExports:
                 for node, digest, reason, tries in rows
             }
 
+    def not_taken(self) -> set[tuple[str, str]]:
+        """Return nodes and digests of exports that came and do not count.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            rows = connection.execute("SELECT node, digest FROM refused WHERE tries > 0")
+            return set(rows.fetchall())
+
     def find(
         self, *, node: str | None = None, kind: str | None = None, tag: str | None = None
     ) -> Generator[Offer, None, None]:

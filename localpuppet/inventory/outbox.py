@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.inventory.awaited import Awaited
 from localpuppet.inventory.entry import AHEAD, InventoryEntry
 from localpuppet.machine.files import make_private, state_problem, write_durably
 
@@ -106,6 +107,11 @@ class Outbox:
             return None if payload is None else InventoryEntry.parse(payload)
         except InvalidInputError:
             return None  # written by another version, or damaged: what follows replaces it
+
+
+def awaited(entry: InventoryEntry | None) -> Awaited | None:
+    """Return what a node's entry is awaited by elsewhere; `None` where there is no entry."""
+    return None if entry is None else Awaited(node=entry.node, digest=entry.digest, at=entry.at)
 
 
 def _digest(payload: bytes) -> str:

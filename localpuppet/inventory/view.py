@@ -150,6 +150,15 @@ class View:
             newer = "SELECT node FROM entries WHERE ?1 IS NULL OR revision > ?1"
             return {node for (node,) in connection.execute(newer, (revision,))}
 
+    def moments(self) -> dict[str, float]:
+        """Return the nodes that have an entry, each with its moment.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            return dict(connection.execute("SELECT node, at FROM entries").fetchall())
+
     def exporters(self) -> dict[str, str]:
         """Return the nodes that export something, each with the digest that its entry names.
 

@@ -173,7 +173,11 @@ class RequestHandler:
         for action in request.args.may:
             if reason := self._reception.refusal(request.caller, action):
                 denied[action] = reason
-        return {"denied": denied, "durations": self._actions.durations()}
+        return {
+            "denied": denied,
+            "durations": self._actions.durations(),
+            "awaits_entries": True,  # see `RunOnce.after`
+        }
 
     def _hold(self, owner: str, args: Disable) -> Hold:
         now = self._clock.now()

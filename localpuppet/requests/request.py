@@ -22,6 +22,7 @@ from localpuppet.formats.names import (
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_duration
 from localpuppet.formats.values import Json
+from localpuppet.inventory.awaited import MAX_AWAITED, Awaited
 from localpuppet.requests.deploy import Deploy
 from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.requests.rollout import MAX_HOLD, OfRollout, claimed
@@ -143,11 +144,14 @@ class RunOnce:
         noop: Only show what would change.
         tags: Apply only what has one of these tags of Puppet's; empty for everything.
         rollout: The step that the run is: it runs through this rollout's hold, alone, and once.
+        after: The entries that the node is to have in its view before it takes the step; nodes of
+            earlier versions refuse a request that names some.
     """
 
     noop: bool = False
     tags: tuple[str, ...] = ()
     rollout: OfRollout | None = None
+    after: tuple[Awaited, ...] = ()
 
     @classmethod
     def read(cls, fields: Fields) -> "RunOnce":
@@ -157,19 +161,31 @@ class RunOnce:
             InvalidInputError: They are refused; so is an empty list of tags, which somebody who
                 filtered too much would be surprised by.
         """
-        fields.only(("noop", "tags", "rollout"))
-        return cls(
+        fields.only(("noop", "tags", "rollout", "after"))
+        found = cls(
             noop=fields.boolean("noop") if "noop" in fields else False,
             tags=fields.parsed_list("tags", parse_tag, minimum=1, maximum=MAX_TAGS)
             if "tags" in fields
             else (),
             rollout=OfRollout.read_if_there(fields, step=True),
+            after=tuple(map(Awaited.read, fields.inner_list("after", maximum=MAX_AWAITED)))
+            if "after" in fields
+            else (),
         )
+        if found.after and found.rollout is None:
+            raise InvalidInputError("goes with a rollout only", where="request.args.after")
+        return found
 
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
         tags: dict[str, Json] = {"tags": list(self.tags)} if self.tags else {}
-        return {"noop": self.noop, **tags, **claimed(self.rollout)}
+        after: dict[str, Json] = {"after": [one.to_dict() for one in self.after]}
+        return {
+            "noop": self.noop,
+            **tags,
+            **claimed(self.rollout),
+            **(after if self.after else {}),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any
 from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.names import NodeName, parse_tag, parse_uuid
 from localpuppet.formats.text import parse_line
+from localpuppet.inventory.awaited import Awaited
 from localpuppet.triggers.change import Change
 from localpuppet.triggers.trigger import Trigger
 
@@ -50,6 +51,7 @@ class Cause:
         noop: Whoever asked wants to see what would change, and nothing changed.
         puppet_tags: Puppet tags that limit the run, for whoever asked; empty for everything.
         changes: Of the kind `query`: which answers changed, and how.
+        after: Of the kind `rollout`: the entries that the run waits for.
     """
 
     kind: CauseKind
@@ -62,6 +64,7 @@ class Cause:
     noop: bool = False
     puppet_tags: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+    after: tuple[Awaited, ...] = ()
 
     @classmethod
     def of_trigger(cls, trigger: Trigger) -> "Cause":
@@ -97,6 +100,7 @@ class Cause:
             "noop": self.noop,
             "only": list(self.puppet_tags),
             **({"changes": [one.to_dict() for one in self.changes]} if self.changes else {}),
+            **({"after": [one.to_dict() for one in self.after]} if self.after else {}),
         }
 
     @classmethod
@@ -120,6 +124,7 @@ class Cause:
                     "path": tuple(NodeName.parse(name) for name in raw["path"]),
                     "puppet_tags": tuple(parse_tag(tag, where="only") for tag in raw["only"]),
                     "changes": tuple(Change.from_dict(one) for one in raw.get("changes", [])),
+                    "after": tuple(Awaited.from_dict(one) for one in raw.get("after", [])),
                 }
             )
             parse_line(cause.sender, what="sender")

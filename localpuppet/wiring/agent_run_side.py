@@ -8,6 +8,7 @@ from pathlib import Path
 
 from localpuppet.agent.admission import SignedAdmission
 from localpuppet.agent.agent import Agent
+from localpuppet.agent.awaited_entries import AwaitedEntries
 from localpuppet.agent.command_runner import CommandRunner
 from localpuppet.agent.deployments import Deployments
 from localpuppet.agent.fork_runner import ForkRunner
@@ -21,6 +22,7 @@ from localpuppet.agent.status import Describer, Kept
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import BusyError
 from localpuppet.formats.names import NodeName
+from localpuppet.inventory.outbox import awaited
 from localpuppet.leases.book import LeaseBook
 from localpuppet.leases.keeper import Keeper
 from localpuppet.leases.lease import Leases
@@ -36,6 +38,7 @@ from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.trust.policy_file import trigger_refusal
 from localpuppet.wiring.agent_child import deploy, run_order, warm
+from localpuppet.wiring.exports import ExportsWiring
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.inventory import InventoryWiring
 from localpuppet.wiring.node import NodeWiring
@@ -69,7 +72,8 @@ def run_parts(
     runner = _runner(node)
     holds = _KnownHolds(node)
     inbox = Inbox(node.settings.state / "agent" / "inbox.sqlite", node.clock)
-    agent = _agent(fleet, log, runner, holds, inbox)
+    inventory = InventoryWiring(node, fleet=fleet)
+    agent = _agent(inventory, fleet, log, runner, holds, inbox)
     keeper = _keeper(node, log, agent, store)
 
     def paths(run: str | None) -> Iterable[tuple[NodeName, ...]]:
@@ -86,7 +90,14 @@ def run_parts(
         every=node.fleet_settings.agent.every,
     )
     describer = Describer(agent, kept, signer=signer, clock=node.clock)
-    steps = RolloutSteps(agent, inbox=inbox, holds=holds, clock=node.clock)
+    outbox = inventory.outbox()
+    steps = RolloutSteps(
+        agent,
+        inbox=inbox,
+        holds=holds,
+        clock=node.clock,
+        entry=lambda: awaited(outbox.entry()),
+    )
     deployments = Deployments(
         ForkRunner(partial(deploy, str(node.settings.root))),
         agent=agent,
@@ -95,7 +106,6 @@ def run_parts(
         log=log,
     )
     desk = _desk(fleet, log, holds, _actions(agent, describer, steps, deployments))
-    inventory = InventoryWiring(node, fleet=fleet)
     return RunParts(
         agent=agent,
         runner=runner,
@@ -151,6 +161,7 @@ def _runner(node: NodeWiring) -> Runner:
 
 
 def _agent(
+    inventory: InventoryWiring,
     fleet: FleetWiring,
     log: AgentLog,
     runner: Runner,
@@ -171,6 +182,7 @@ def _agent(
         held=lambda: Held.by(holds().active()),
         clock=node.clock,
         log=log,
+        lacking=AwaitedEntries(inventory.view(), ExportsWiring(node).held()).lacking,
     )
 
 

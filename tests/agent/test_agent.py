@@ -42,6 +42,7 @@ class Rig:
     hold: list[str] = field(default_factory=list)
     alive: int = 0
     pulse: float = 2.0
+    missing: str = ""  # which entries a step that waits lacks
 
     def __post_init__(self) -> None:
         self.runner = FakeRunner()
@@ -58,6 +59,7 @@ class Rig:
             held=self.held,
             clock=self.clock,
             log=self.log,
+            lacking=lambda _: self.missing,
         )
 
     def refusal(self, sender: NodeName) -> str | None:

@@ -1,5 +1,6 @@
 """Steps of rollouts on a node: alone, once, through one hold; the inbox and the holds are real."""
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,21 @@ import pytest
 from localpuppet.agent.rollout_steps import RolloutSteps
 from localpuppet.agent.runner import Fate, RunEnd
 from localpuppet.errors import BusyError, OnHoldError
-from localpuppet.formats.names import RolloutId
+from localpuppet.formats.names import NodeName, RolloutId
 from localpuppet.formats.times import show_time
+from localpuppet.inventory.awaited import Awaited
 from localpuppet.requests.request import RunOnce
 from localpuppet.requests.rollout import OfRollout, step_uuid
 from localpuppet.runs.hold import Held, Hold
 from localpuppet.runs.holds import Holds
+from localpuppet.triggers.steps import PATIENCE
 from tests.agent.test_agent import OVER, Rig
 from tests.doubles.identities import person
 
 ID = RolloutId("20261122T110000Z-0a1b")
 OWNER = f"choria=alice/rollout/{ID}"
+ENTRY = Awaited(node=NodeName("b.example.com"), digest="b" * 64, at=7.0)
+DB = Awaited(node=NodeName("db.example.com"), digest="d" * 64, at=3.0)
 OTHER = "choria=bob/rollout/20261122T110000Z-ffff"
 
 
@@ -37,6 +42,7 @@ class Site:
             inbox=self.rig.inbox,
             holds=lambda: self.holds,
             clock=self.rig.clock,
+            entry=lambda: ENTRY,
         )
 
     def _held(self) -> Held | None:
@@ -48,8 +54,18 @@ class Site:
         self.holds.add(Hold(owner=owner, reason="r", since=show_time(now), until=until))
 
     def ask(self, step: int = 1, *, epoch: int = 1, noop: bool = False) -> Any:
+        return self.told(step, epoch=epoch, noop=noop)["step"]
+
+    def told(
+        self,
+        step: int = 1,
+        *,
+        epoch: int = 1,
+        noop: bool = False,
+        after: tuple[Awaited, ...] = (),
+    ) -> Any:
         rollout = OfRollout(id=ID, epoch=epoch, step=step)
-        return self.steps.run(OWNER, RunOnce(noop=noop), rollout)["step"]
+        return self.steps.run(OWNER, RunOnce(noop=noop, after=after), rollout)
 
 
 @pytest.fixture
@@ -161,3 +177,40 @@ async def test_a_step_that_began_never_begins_again(tmp_path: Path) -> None:
     assert third.rig.agent.settled[-1].outcome == "interrupted"
     assert third.ask(epoch=2) == found
     assert third.rig.inbox.causes() == []
+
+
+async def test_a_step_waits_for_what_other_nodes_say_and_tells_what_it_left(site: Site) -> None:
+    """Nothing else runs meanwhile; an agent that was killed goes on waiting."""
+    rig = site.rig
+    site.hold()
+    rig.missing = "db.example.com"
+    assert "entry" not in site.told(after=(DB,))
+    (cause,) = rig.inbox.causes()
+    assert cause.after == (DB,)
+    async with rig.working():
+        begun = rig.alive
+        while rig.alive < begun + 3:
+            rig.agent.recheck()
+            await asyncio.sleep(0)
+        assert rig.runner.orders.empty()
+        rig.missing = ""
+        rig.agent.recheck()
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(OVER)
+        await rig.until("run 1 changed")
+        assert site.told(after=(DB,))["entry"] == ENTRY.to_dict()
+        assert "entry" not in site.told(noop=True), "what changed nothing leaves nothing"
+
+
+async def test_a_step_that_waits_too_long_fails_and_names_the_node(site: Site) -> None:
+    rig = site.rig
+    site.hold(seconds=PATIENCE * 2)
+    rig.missing = "db.example.com"
+    site.told(after=(DB,))
+    rig.clock.advance(PATIENCE)
+    async with rig.working():
+        await rig.until("dropped")
+        step = site.told(after=(DB,))["step"]
+        assert step["outcome"] == "dropped"
+        assert step["reason"].endswith("does not have the new entry of db.example.com")
+        assert rig.runner.orders.empty()

@@ -239,6 +239,7 @@ async def test_a_caller_can_ask_what_is_allowed(site: Site) -> None:
         "state": "idle",
         "denied": {},
         "durations": [12.5, 10.0],
+        "awaits_entries": True,
     }
     found = await site.ask("status", asked, who="bob")
     assert "denied by policy" in found, "status itself"

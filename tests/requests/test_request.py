@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.inventory.awaited import MAX_AWAITED, Awaited
 from localpuppet.requests import reply as replies
 from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.requests.reply import Reply
@@ -51,6 +52,13 @@ def test_a_request_is_what_it_was() -> None:
     request = parse(args={"noop": True, "tags": ["web", "a::b"]})
     assert request.args == RunOnce(noop=True, tags=("web", "a::b"))
     assert Request.parse(json.dumps(request.to_dict()).encode()) == request
+    rollout = {"id": "20261122T110000Z-0a1b", "epoch": 1, "step": 2}
+    name = ".".join(["n" * 60] * 4) + ".example"
+    one = {"node": name, "digest": "d" * 64, "at": 1795000000.123456}
+    step = parse(args={"noop": False, "rollout": rollout, "after": [one] * MAX_AWAITED})
+    assert isinstance(step.args, RunOnce)
+    assert step.args.after == (Awaited.from_dict(one),) * MAX_AWAITED
+    assert Request.parse(json.dumps(step.to_dict()).encode()) == step, "there is room for all"
     disable = parse(action="disable", args={"message": "db migration", "for": "2h"})
     assert disable.args == Disable(message="db migration", length="2h")
     assert isinstance(disable.args, Disable)

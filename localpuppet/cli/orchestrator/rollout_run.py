@@ -84,6 +84,7 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
         consumers=found.consumers if options.skip_unready else {},
         parent=parent,
         checks=found.checks,
+        needs=found.needs,
         places=places(node, options.one_at_a_time_by, found.groups),
     )
     return run(_begin(wiring, began, as_json=as_json))

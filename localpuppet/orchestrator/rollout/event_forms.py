@@ -10,6 +10,7 @@ from typing import Any
 
 from localpuppet.errors import LocalpuppetError, StateError
 from localpuppet.formats.names import NodeName, RolloutId
+from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.check import parse_check, to_json
 from localpuppet.orchestrator.rollout.events import (
     Began,
@@ -20,6 +21,7 @@ from localpuppet.orchestrator.rollout.events import (
     Event,
     Fate,
     Lasted,
+    Need,
     Over,
     Paused,
     Resumed,
@@ -50,6 +52,7 @@ def to_dict(event: Event) -> dict[str, Any]:
                 for turn, checks in event.checks.items()
             ],
             "places": dict(event.places),
+            "needs": [[[*one.producers], [*one.consumers]] for one in event.needs],
         }
     if isinstance(event, Lasted):
         return {**kind, "durations": {node: [*found] for node, found in event.durations.items()}}
@@ -88,6 +91,7 @@ def _of_turns(event: Started | Ended | Checked) -> dict[str, Any]:
         "outcome": event.outcome,
         "run": event.run,
         "reason": event.reason,
+        **({} if event.entry is None else {"entry": [event.entry.digest, event.entry.at]}),
     }
 
 
@@ -123,16 +127,25 @@ def _began(raw: Mapping[str, Any]) -> Event:
             for *turn, checks in raw.get("checks", ())
         },
         places=_named(raw.get("places", {})),
+        needs=tuple(
+            Need(
+                producers=tuple(map(NodeName.parse, producers)),
+                consumers=tuple(map(NodeName.parse, consumers)),
+            )
+            for producers, consumers in raw.get("needs", ())
+        ),
     )
 
 
 def _ended(raw: Mapping[str, Any]) -> Event:
+    turn, (digest, at) = _turn(raw["turn"]), raw.get("entry") or (None, 0.0)
     return Ended(
-        turn=_turn(raw["turn"]),
+        turn=turn,
         fate=Fate(raw["fate"]),
         outcome=str(raw["outcome"]),
         run=None if raw["run"] is None else str(raw["run"]),
         reason=str(raw["reason"]),
+        entry=None if digest is None else Awaited(node=turn.node, digest=str(digest), at=float(at)),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from localpuppet.formats.names import NodeName, RolloutId
+from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 
@@ -49,6 +50,19 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """Nodes that need what other nodes produce.
+
+    Attributes:
+        producers: These, sorted.
+        consumers: Those, sorted; a node may be both, and does not wait for itself.
+    """
+
+    producers: tuple[NodeName, ...]
+    consumers: tuple[NodeName, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Began:
     """A rollout begins: the first event, and the only one of its kind.
 
@@ -65,6 +79,7 @@ class Began:
             have none.
         places: Of each node the value of the fact of which nodes with different values do not run
             at the same time; empty where the options name none.
+        needs: What components declare that they consume, as far as it is produced here.
     """
 
     id: RolloutId
@@ -76,6 +91,7 @@ class Began:
     parent: RolloutId | None = None
     checks: Mapping[Turn, tuple[Check, ...]] = field(default_factory=dict)
     places: Mapping[NodeName, str] = field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +148,7 @@ class Ended:
         outcome: How, in the node's own word; empty where it is silent.
         run: The run's id on the node, if it has one.
         reason: Why it did not succeed, one line.
+        entry: The entry that the node told the others then, for those who run after it.
     """
 
     turn: Turn
@@ -139,6 +156,7 @@ class Ended:
     outcome: str = ""
     run: str | None = None
     reason: str = ""
+    entry: Awaited | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

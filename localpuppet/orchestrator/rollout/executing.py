@@ -35,6 +35,7 @@ from localpuppet.orchestrator.rollout.events import (
     Stopped,
     Turn,
 )
+from localpuppet.orchestrator.rollout.knowing import awaited_by
 from localpuppet.orchestrator.rollout.nodes import Nodes, Problems
 from localpuppet.orchestrator.rollout.notes import Notes
 from localpuppet.orchestrator.rollout.state import State
@@ -326,6 +327,7 @@ class Execution:
                         turn,
                         epoch=self.state.epoch,
                         serial=self.state.serials.get(turn.node, 0),
+                        after=awaited_by(self.state, turn),
                     )
                     if asked.end is not None:
                         self._heard.put_nowait(asked.end)

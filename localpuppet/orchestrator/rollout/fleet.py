@@ -7,12 +7,14 @@ which order, and what is written down.
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localpuppet.bus import key_value, layout
-from localpuppet.errors import UnavailableError
+from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
+from localpuppet.inventory.awaited import Awaited
 from localpuppet.inventory.presence import believe
 from localpuppet.orchestrator.rollout.deliveries import MAX_REASON, Deliveries, problem_of
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
@@ -62,6 +64,7 @@ class FleetNodes:
             step_uuid(self._owner, step): step for step in range(1, len(began.groups) + 2)
         }
         self._durations: dict[NodeName, tuple[float, ...]] = {}
+        self._await: set[NodeName] = set()  # who can wait for entries of others
         self._slots = asyncio.Semaphore(AT_ONCE)
         delivery = began.options.delivery
         self._deliveries = (
@@ -78,6 +81,7 @@ class FleetNodes:
             list(nodes), "status", StatusRequest(may=NEEDED), patience=PATIENCE
         )
         self._durations |= {node: _durations(found[str(node)]) for node in nodes}
+        self._await |= {node for node in nodes if _awaits(found[str(node)])}
         problems = {node: self._unready(found[str(node)]) for node in nodes}
         problems = {node: why for node, why in problems.items() if why}
         if self._deliveries is not None:
@@ -136,15 +140,17 @@ class FleetNodes:
             return Staging(serials={}, problems={})
         return await self._deliveries.stage(nodes, epoch=epoch)
 
-    async def start(self, turn: Turn, *, epoch: int, serial: int) -> Asked:
+    async def start(
+        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...]
+    ) -> Asked:
         """Ask a node to take a turn; see `Nodes`."""
         if self._deliveries is None:
-            return await self._run(turn, epoch=epoch)
+            return await self._run(turn, epoch=epoch, after=after)
         try:
             moved = await self._deliveries.move(turn, epoch=epoch, serial=serial)
             if moved is not None:
                 return moved
-            asked = await self._run(turn, epoch=epoch)
+            asked = await self._run(turn, epoch=epoch, after=after)
             end = asked.end
             if (
                 end is None
@@ -156,12 +162,13 @@ class FleetNodes:
         except UnavailableError as error:
             return Asked(heard=False, problem=str(error))
 
-    async def _run(self, turn: Turn, *, epoch: int) -> Asked:
+    async def _run(self, turn: Turn, *, epoch: int, after: tuple[Awaited, ...]) -> Asked:
         options = self._began.options
         args = RunOnce(
             noop=options.noop,
             tags=options.tags,
             rollout=OfRollout(id=self._began.id, epoch=epoch, step=turn.step),
+            after=after if turn.node in self._await else (),
         )
         try:
             async with self._slots:
@@ -173,7 +180,10 @@ class FleetNodes:
         if not answer.ok:
             reason = problem_of(answer)
             return Asked(heard=True, end=Ended(turn=turn, fate=Fate.FAILED, reason=reason))
-        return Asked(heard=True, end=_end(turn, answer.reply.result.get("step")))
+        end = _end(turn, answer.reply.result.get("step"))
+        if end is not None and self._began.needs:
+            end = replace(end, entry=_entry(turn.node, answer.reply.result.get("entry")))
+        return Asked(heard=True, end=end)
 
     async def ends(self) -> AsyncGenerator[Turn, None]:
         """Yield turns that may have ended; see `Nodes`."""
@@ -215,6 +225,20 @@ def _end(turn: Turn, step: Json) -> Ended | None:
         run=_line(run) if isinstance(run, str) else None,
         reason="" if succeeded(outcome) else _line(told.get("reason") or outcome),
     )
+
+
+def _entry(node: "NodeName", told: Json) -> Awaited | None:
+    """Return the entry that a node says it left; `None` where it says nothing, or nonsense."""
+    try:
+        found = Awaited.from_dict(told) if isinstance(told, dict) else None
+    except InvalidInputError:
+        return None
+    return found if found is not None and found.node == node else None
+
+
+def _awaits(answer: "Answer") -> bool:
+    """Return whether a node says that it can wait for entries; earlier versions cannot."""
+    return answer.reply is not None and answer.reply.result.get("awaits_entries") is True
 
 
 def _durations(answer: "Answer") -> tuple[float, ...]:

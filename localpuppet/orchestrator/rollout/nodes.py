@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from localpuppet.formats.names import NodeName
+from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.rollout.events import Ended, Turn
 
 Problems = Mapping[NodeName, str]
@@ -79,7 +80,9 @@ class Nodes(Protocol):
         """Have the rollout's release on nodes, and nothing changed; blocks until that is so."""
         ...
 
-    async def start(self, turn: Turn, *, epoch: int, serial: int) -> Asked:
+    async def start(
+        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...]
+    ) -> Asked:
         """Ask a node to take a turn, or how it ended: a node takes a turn once.
 
         Where the rollout has a release, the node takes that first; or leaves it, with the turn of
@@ -89,6 +92,8 @@ class Nodes(Protocol):
             turn: Which.
             epoch: The rollout's.
             serial: That of the release's assignment on the node; 0 without a release.
+            after: The entries of other nodes that the node is to know of before it runs; one of
+                an earlier version does not wait.
         """
         ...
 

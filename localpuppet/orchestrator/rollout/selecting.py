@@ -9,7 +9,7 @@ from localpuppet.formats.text import one_line, shown_names
 from localpuppet.formats.values import Json
 from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.plan import Plan
-from localpuppet.orchestrator.rollout.events import Turn
+from localpuppet.orchestrator.rollout.events import Need, Turn
 
 MAX_CHECKS = 100  # that follow one run
 MAX_TITLE = 100
@@ -29,12 +29,14 @@ class Selected:
         title: What it is, for people.
         consumers: Node → the nodes that consume what that one produces; those without are left out.
         checks: The checks that follow a turn; turns without any are left out.
+        needs: What components declare that they consume, as far as it is produced here.
     """
 
     groups: Groups
     title: str
     consumers: Consumers = field(default_factory=dict)
     checks: Mapping[Turn, Checks] = field(default_factory=dict)
+    needs: tuple[Need, ...] = ()
 
 
 def of_plan(plan: Plan) -> Selected:
@@ -43,13 +45,15 @@ def of_plan(plan: Plan) -> Selected:
     Raises:
         InvalidInputError: It has no node, or too many checks follow a run.
     """
+    needs = needs_of(plan)
     return Selected(
         groups=refuse_none(
             tuple(tuple(sorted(run.node for run in group)) for group in plan.groups)
         ),
         title=_title(", ".join(plan.applications)),
-        consumers=consumers_of(plan),
+        consumers=consumers_of(needs),
         checks=checks_of(plan),
+        needs=needs,
     )
 
 
@@ -103,20 +107,36 @@ def refuse_none(groups: Groups) -> Groups:
     return groups
 
 
-def consumers_of(plan: Plan) -> Consumers:
-    """Return which other nodes consume what a node produces; nodes without such are left out.
+def needs_of(plan: Plan) -> tuple[Need, ...]:
+    """Return which nodes need what others produce: nodes that need the same nodes stand together.
 
     What nodes only ask of each other does not count: they can do without the answer being new.
     """
-    declared = [(run.node, one) for run in plan.runs for one in run.components if one.declared]
+    producers: dict[str, set[NodeName]] = {}
     consumers: dict[str, set[NodeName]] = {}
-    for node, component in declared:
-        for name in component.consumes:
-            consumers.setdefault(name, set()).add(node)
+    for run in plan.runs:
+        for one in run.components:
+            if one.declared:
+                for name in one.produces:
+                    producers.setdefault(name, set()).add(run.node)
+                for name in one.consumes:
+                    consumers.setdefault(name, set()).add(run.node)
+    found: dict[tuple[NodeName, ...], set[NodeName]] = {}
+    for name in sorted(producers.keys() & consumers.keys()):
+        found.setdefault(tuple(sorted(producers[name])), set()).update(consumers[name])
+    return tuple(
+        Need(producers=makers, consumers=tuple(sorted(users)))
+        for makers, users in found.items()
+        if len(users.union(makers)) > 1
+    )
+
+
+def consumers_of(needs: Sequence[Need]) -> Consumers:
+    """Return which other nodes consume what a node produces; nodes without such are left out."""
     found: dict[NodeName, set[NodeName]] = {}
-    for node, component in declared:
-        for name in component.produces:
-            found.setdefault(node, set()).update(consumers.get(name, ()))
+    for need in needs:
+        for node in need.producers:
+            found.setdefault(node, set()).update(need.consumers)
     return {
         node: tuple(sorted(others - {node})) for node, others in found.items() if others - {node}
     }

@@ -13,6 +13,7 @@ from statistics import median
 
 from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
+from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.rollout.events import (
     Began,
@@ -23,6 +24,7 @@ from localpuppet.orchestrator.rollout.events import (
     Event,
     Fate,
     Lasted,
+    Need,
     Over,
     Paused,
     Resumed,
@@ -52,6 +54,7 @@ class State:
         self.serials: dict[NodeName, int] = {}  # of the release's assignment, once all have it
         self.started: set[Turn] = set()
         self.ends: dict[Turn, Ended] = {}
+        self.entries: dict[NodeName, Awaited] = {}  # of those that ran, who ended last at the end
         self.checked: set[Turn] = set()
         self.failed: dict[NodeName, Ended] = {}
         self.accepted: frozenset[NodeName] = frozenset()  # those that failed, and may
@@ -61,6 +64,10 @@ class State:
         self.paused: Paused | None = None
         self.stopped: Stopped | None = None
         self.over: Over | None = None
+        self._needs: dict[NodeName, list[Need]] = {}
+        for need in began.needs:
+            for node in need.consumers:
+                self._needs.setdefault(node, []).append(need)
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> "State":
@@ -107,6 +114,10 @@ class State:
     def step_back(self) -> int:
         """The step of the runs with which nodes go back to what they ran before."""
         return len(self.began.groups) + 1
+
+    def needs_of(self, node: NodeName) -> Sequence[Need]:
+        """Return what a node's components need of other nodes."""
+        return self._needs.get(node, ())
 
     @property
     def goes_back(self) -> bool:
@@ -157,6 +168,9 @@ class State:
             self._running.update(turn for turn in event.turns if turn not in self.ends)
         elif isinstance(event, Ended):
             self.ends.setdefault(event.turn, event)
+            if event.entry is not None:
+                self.entries.pop(event.turn.node, None)
+                self.entries[event.turn.node] = event.entry
             self._running.discard(event.turn)
             if not self.settled(event.turn):
                 self._unchecked.add(event.turn)

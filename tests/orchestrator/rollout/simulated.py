@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from localpuppet.formats.names import NodeName, RolloutId
+from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.rollout.checking import Checking
 from localpuppet.orchestrator.rollout.events import Began, Ended, Event, Fate, Over, Turn
@@ -38,6 +39,11 @@ def node(number: int) -> NodeName:
 def serial_of(name: NodeName) -> int:
     """Return the serial that a node's assignment is to have: each its own."""
     return 7 + int(name[1:3])
+
+
+def entry_of(turn: Turn) -> Awaited:
+    """Return the entry that a node leaves when a turn went well."""
+    return Awaited(node=turn.node, digest=f"{turn.step:064x}", at=float(turn.step))
 
 
 def began(*groups: Iterable[int], **options: object) -> Began:
@@ -104,6 +110,7 @@ class SimulatedNodes:
         back: The step of the runs with which nodes go back.
         stuck: The nodes whose way back fails.
         untaken: The nodes that say then that they never took the release.
+        after: What each run waited for.
         ran: The runs, in the order in which they began, with their begin and end.
     """
 
@@ -121,6 +128,7 @@ class SimulatedNodes:
     lasted: dict[NodeName, tuple[float, ...]] = field(default_factory=dict)
     kept: dict[NodeName, float] = field(default_factory=dict)
     holds: int = 0
+    after: dict[Turn, tuple[Awaited, ...]] = field(default_factory=dict)
     ran: dict[Turn, tuple[float, float]] = field(default_factory=dict)
     twice: list[Turn] = field(default_factory=list)
     epoch: int = 0
@@ -164,8 +172,11 @@ class SimulatedNodes:
         serials = {one: serial_of(one) for one in nodes if one not in problems}
         return Staging(serials=serials, problems=problems)
 
-    async def start(self, turn: Turn, *, epoch: int, serial: int) -> Asked:
+    async def start(
+        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...] = ()
+    ) -> Asked:
         self._live()
+        self.after[turn] = after
         assert epoch == self.epoch
         assert serial == (serial_of(turn.node) if self.staged else 0)
         if turn.node in self.silent:
@@ -181,7 +192,8 @@ class SimulatedNodes:
             return Asked(heard=True, end=Ended(turn=turn, fate=Fate.NOT_REACHED))
         bad = turn.node in (self.stuck if turn.step == self.back else self.bad)
         fate, outcome = (Fate.FAILED, "failed") if bad else (Fate.SUCCEEDED, "changed")
-        return Asked(heard=True, end=Ended(turn=turn, fate=fate, outcome=outcome))
+        entry = None if bad else entry_of(turn)
+        return Asked(heard=True, end=Ended(turn=turn, fate=fate, outcome=outcome, entry=entry))
 
     async def ends(self) -> AsyncGenerator[Turn, None]:
         while True:

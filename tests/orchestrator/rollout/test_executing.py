@@ -6,6 +6,7 @@ import pytest
 
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.names import NodeName
+from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.rollout.amount import Amount
 from localpuppet.orchestrator.rollout.events import (
     Began,
@@ -269,11 +270,13 @@ class Forgetful(SimulatedNodes):
 
     asked = 0
 
-    async def start(self, turn: Turn, *, epoch: int, serial: int) -> Asked:
+    async def start(
+        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...] = ()
+    ) -> Asked:
         self.asked += 1
         if self.asked % 2:
             return Asked(heard=False, problem="away")
-        found = await super().start(turn, epoch=epoch, serial=serial)
+        found = await super().start(turn, epoch=epoch, serial=serial, after=after)
         self.news = asyncio.Queue()
         return found
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from localpuppet.errors import UnavailableError
 from localpuppet.formats.names import NodeName, SignerName
 from localpuppet.formats.values import Json
 from localpuppet.inventory.presence import announce
-from localpuppet.orchestrator.rollout.events import Ended, Fate, Turn
+from localpuppet.orchestrator.rollout.events import Ended, Fate, Need, Turn
 from localpuppet.orchestrator.rollout.fleet import FleetNodes
 from localpuppet.requests.client import Answer, RequestClient
 from localpuppet.requests.reply import Reply
@@ -20,7 +21,7 @@ from localpuppet.requests.rollout import step_uuid
 from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
-from tests.orchestrator.rollout.simulated import ID, began, node
+from tests.orchestrator.rollout.simulated import ID, began, entry_of, node
 
 OWNER = f"choria=alice/rollout/{ID}"
 TURN = Turn(2, node(1))
@@ -141,7 +142,7 @@ async def test_how_long_runs_took(
 )
 async def test_how_a_turn_ended(answer: Answer, end: Ended | None, tmp_path: Path) -> None:
     nodes, client = fleet(answer, tmp_path)
-    asked = await nodes.start(TURN, epoch=4, serial=0)
+    asked = await nodes.start(TURN, epoch=4, serial=0, after=())
     assert asked.heard
     assert asked.end == end
     ((action, args),) = client.asked
@@ -152,11 +153,43 @@ async def test_how_a_turn_ended(answer: Answer, end: Ended | None, tmp_path: Pat
     assert (args.rollout.epoch, args.rollout.step) == (4, 2)
 
 
+@pytest.mark.parametrize("new", [True, False])
+async def test_a_node_is_told_what_to_wait_for_if_it_can_and_tells_what_it_left(
+    tmp_path: Path, *, new: bool
+) -> None:
+    """One of an earlier version would refuse the request, and is asked without."""
+    told = {"awaits_entries": True} if new else {}
+    left: Json = entry_of(TURN).to_dict()
+    over: Json = {"state": "over", "outcome": "changed"}
+    answer = replied({"denied": {}, "holds": [], **told, "step": over, "entry": left})
+    client = Client(answer)
+    needs = (Need(producers=(node(2),), consumers=(node(1),)),)
+    nodes = FleetNodes(
+        MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
+        client=client,
+        verifier=verifier(tmp_path),
+        began=replace(began([1, 2], [1]), needs=needs),
+    )
+    await nodes.ready([node(1)])
+    after = (entry_of(Turn(1, node(2))),)
+    asked = await nodes.start(TURN, epoch=1, serial=0, after=after)
+    args = client.asked[-1][1]
+    assert isinstance(args, RunOnce)
+    assert args.after == (after if new else ())
+    assert asked.end is not None
+    assert asked.end.entry == entry_of(TURN)
+    others: Json = entry_of(Turn(2, node(2))).to_dict()
+    client.answer = replied({"step": over, "entry": others})
+    asked = await nodes.start(TURN, epoch=1, serial=0, after=())
+    assert asked.end is not None
+    assert asked.end.entry is None, "nobody speaks for another"
+
+
 async def test_a_bus_that_is_away_is_a_problem_of_every_node(tmp_path: Path) -> None:
     nodes, client = fleet(None, tmp_path)
     assert await nodes.hold([node(1)], epoch=1) == {node(1): "bus: away"}
     assert await nodes.release([node(1)], epoch=1) == {node(1): "bus: away"}
-    asked = await nodes.start(TURN, epoch=1, serial=0)
+    asked = await nodes.start(TURN, epoch=1, serial=0, after=())
     assert (asked.heard, asked.end, asked.problem) == (False, None, "bus: away")
     with pytest.raises(UnavailableError):
         await nodes.ready([node(1)])

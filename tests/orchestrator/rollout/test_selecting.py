@@ -7,7 +7,7 @@ import pytest
 from localpuppet.errors import InvalidInputError
 from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.plan import Selection, make_plan
-from localpuppet.orchestrator.rollout.events import Turn
+from localpuppet.orchestrator.rollout.events import Need, Turn
 from localpuppet.orchestrator.rollout.selecting import (
     MAX_CHECKS,
     needed,
@@ -50,6 +50,10 @@ def test_the_groups_of_a_plan_and_who_consumes_what_whom_produces() -> None:
     assert consumers == {node(1): (node(2), node(3)), node(2): (node(3),)}
     assert needed([node(1)], consumers) == [(node(1), node(2)), (node(1), node(3))]
     assert needed([node(1), node(2), node(3)], consumers) == []
+    assert found.needs == (
+        Need(producers=(node(2),), consumers=(node(3),)),
+        Need(producers=(node(1),), consumers=(node(2), node(3))),
+    )
     of_third = (("/bin/probe",), "http://a/")
     assert found.checks == {
         Turn(2, node(2)): ("http://b/", "http://a/"),

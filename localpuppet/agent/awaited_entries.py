@@ -1,0 +1,78 @@
+"""Which entries a step of a rollout waits for that this node does not have yet.
+
+Owns: what of this node's view, and of the exports that it holds, is asked for that. Refuses to
+know: how long a step waits (`triggers.steps`).
+
+An entry that names exports is there when these are: who collects them is to find them.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from localpuppet.errors import StateError
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory.awaited import Awaited, Seen, lacking
+from localpuppet.inventory.view import View
+from localpuppet.triggers.cause import Cause
+
+
+class Exports(Protocol):
+    """What this node holds of others' exports."""
+
+    def digests(self) -> Mapping[str, str]:
+        """Return the nodes of which something is held, each with its digest."""
+        ...
+
+    def not_taken(self) -> set[tuple[str, str]]:
+        """Return nodes and digests of exports that came and do not count."""
+        ...
+
+
+class AwaitedEntries:
+    """What is looked at for steps that wait.
+
+    Args:
+        view: This node's copy of what the others said; an agent keeps it.
+        exports: What it holds of what they export.
+    """
+
+    def __init__(self, view: View, exports: Exports) -> None:
+        self._view = view
+        self._exports = exports
+        self._known: dict[NodeName, Seen] = {}  # an older entry is unpacked once
+
+    def lacking(self, cause: Cause) -> str:
+        """Return which entries are not here yet, one line; empty where all are."""
+        try:
+            return self._lacking(cause)
+        except StateError as error:
+            return f"any node: {error}"  # the agent makes it anew from the bus
+
+    def _lacking(self, cause: Cause) -> str:
+        moments, coming = self._view.moments(), self._coming()
+        seen = {
+            one.node: self._seen(one, moments[one.node])
+            for one in cause.after
+            if one.node in moments and one.node not in coming
+        }
+        refused = {one.node: one.reason for one in self._view.refused()}
+        return lacking(cause.after, seen, refused)
+
+    def _seen(self, awaited: Awaited, at: float) -> Seen:
+        if at >= awaited.at:
+            return Seen(digest="", at=at)
+        before = self._known.get(awaited.node)
+        if before is None or before.at != at:
+            entry = self._view.entry(awaited.node)
+            before = Seen(digest="" if entry is None else entry.digest, at=at)
+            self._known[awaited.node] = before
+        return before
+
+    def _coming(self) -> set[str]:
+        """Return the nodes whose exports an entry names, and that are not here yet."""
+        held, refused = self._exports.digests(), self._exports.not_taken()
+        return {
+            node
+            for node, digest in self._view.exporters().items()
+            if held.get(node) != digest and (node, digest) not in refused
+        }

@@ -1,0 +1,23 @@
+"""Which entries of other nodes a turn waits for: a consumer is to know of its producers' runs.
+
+Owns: of which nodes, and how many. Refuses to know: how a node waits (`triggers.steps`).
+
+- A node waits for those that produce what its components declare to consume, as far as they ran in
+  this rollout and told of an entry since; what nodes only ask of each other can do without.
+- Of more than `MAX_AWAITED` it waits for those that ended last: entries come to a view in the order
+  in which the bus has them.
+- Who goes back to what they ran before waits for nobody.
+"""
+
+from localpuppet.inventory.awaited import MAX_AWAITED, Awaited
+from localpuppet.orchestrator.rollout.events import Turn
+from localpuppet.orchestrator.rollout.state import State
+
+
+def awaited_by(state: State, turn: Turn) -> tuple[Awaited, ...]:
+    """Return the entries that a turn waits for, that of the node that ended last at the end."""
+    if turn.step == state.step_back:
+        return ()
+    producers = {one for need in state.needs_of(turn.node) for one in need.producers}
+    known = [entry for node, entry in state.entries.items() if node in producers - {turn.node}]
+    return tuple(known[-MAX_AWAITED:])

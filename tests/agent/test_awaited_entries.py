@@ -1,0 +1,94 @@
+"""What a step that waits is compared with: a real view, and what is held of exports."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.agent.awaited_entries import AwaitedEntries
+from localpuppet.exports.held import HeldExports
+from localpuppet.formats.names import NodeName
+from localpuppet.inventory.arrived import Arrived
+from localpuppet.inventory.awaited import Awaited
+from localpuppet.inventory.entry import ExportsSummary, InventoryEntry
+from localpuppet.inventory.outbox import awaited
+from localpuppet.inventory.view import View
+from localpuppet.triggers.cause import Cause, CauseKind
+from tests.doubles.identities import person
+from tests.inventory.entries import entry, signed
+
+DB = person("db01.example.com")
+NAME = NodeName("db01.example.com")
+NEW = entry(NAME, at=200.0)
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    with closing(View(tmp_path / "view.sqlite", now=lambda: 300.0)) as made:
+        yield made
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[HeldExports]:
+    with closing(HeldExports(tmp_path / "exports.sqlite")) as made:
+        yield made
+
+
+def take(view: View, said: InventoryEntry) -> None:
+    view.take([Arrived(node=NAME, token=signed(DB, said), found=said)])
+
+
+def waiting(said: InventoryEntry) -> Cause:
+    one = awaited(said)
+    assert isinstance(one, Awaited)
+    return Cause(
+        kind=CauseKind.ROLLOUT,
+        sender="choria=alice/rollout/20261122T110000Z-0a1b",
+        uuid="3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+        timestamp=0,
+        expires=None,
+        after=(one,),
+    )
+
+
+def test_an_entry_is_missing_until_it_or_a_newer_one_is_in_the_view(
+    view: View, held: HeldExports
+) -> None:
+    entries, step = AwaitedEntries(view, held), waiting(NEW)
+    assert Cause.from_dict(step.to_dict()) == step, "a killed agent goes on waiting"
+    assert entries.lacking(step) == NAME
+    take(view, entry(NAME, at=100.0, roles=("old",)))
+    assert entries.lacking(step) == NAME
+    take(view, NEW)
+    assert entries.lacking(step) == ""
+    take(view, entry(NAME, at=201.0, roles=("newer",)))
+    assert entries.lacking(step) == ""
+
+
+def test_one_that_says_the_same_will_do(view: View, held: HeldExports) -> None:
+    take(view, replace(NEW, at=100.0))
+    assert AwaitedEntries(view, held).lacking(waiting(NEW)) == ""
+
+
+def test_what_an_entry_exports_is_waited_for_too(view: View, held: HeldExports) -> None:
+    exporting = entry(NAME, at=200.0, exports=ExportsSummary(count=1, digest="e" * 64, size=9))
+    entries, step = AwaitedEntries(view, held), waiting(exporting)
+    view.take(
+        [
+            Arrived(
+                node=NAME,
+                token=signed(DB, exporting),
+                found=exporting,
+            )
+        ]
+    )
+    assert view.exporters() == {NAME: "e" * 64}
+    assert entries.lacking(step) == NAME
+    held.note_unread([(NAME, "e" * 64)], "not from the bus yet")
+    assert entries.lacking(step) == NAME
+    held.refuse(NAME, "e" * 64, "too large", tried=True)
+    assert entries.lacking(step) == "", "who collects hears of that"
+    held.hold(NAME, "e" * 64, [])
+    assert entries.lacking(step) == ""
