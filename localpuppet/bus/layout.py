@@ -12,6 +12,7 @@ over these keys stand in `triggers`, `requests`, `inventory` and `leases`.
     /localpuppet/requests/NODE/CALLER/ID          a request to a node
     /localpuppet/replies/CALLER/NODE/ID           what it answered
     /localpuppet/rollouts/CALLER/ID               the head of a rollout's journal
+    /localpuppet/words/WHO/CALLER/ROLLOUT/ID      a word to who goes on with a rollout
 
 The receiver stands before the sender, so that a store's permissions can give each node its own.
 """
@@ -19,7 +20,7 @@ The receiver stands before the sender, so that a store's permissions can give ea
 import re
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.names import NodeName
+from localpuppet.formats.names import NodeName, SignerName
 
 KEYPREFIX = "/puppet_trigger/events"
 BASE = "/localpuppet"
@@ -62,14 +63,24 @@ def replies_to(caller: str) -> str:
     return f"{BASE}/replies/{caller}/"
 
 
-def replies_of(node: NodeName, caller: str) -> str:
-    """Return the prefix of a node's replies to a caller."""
+def replies_of(node: NodeName | SignerName, caller: str) -> str:
+    """Return the prefix of a node's or person's replies to a caller."""
     return f"{replies_to(caller)}{node}/"
 
 
 def rollouts_of(caller: str) -> str:
     """Return the prefix of the heads of a caller's rollouts."""
     return f"{BASE}/rollouts/{caller}/"
+
+
+def words_to(receiver: str) -> str:
+    """Return the prefix of what is said to who goes on with rollouts."""
+    return f"{BASE}/words/{receiver}/"
+
+
+def words_of(caller: str, receiver: str) -> str:
+    """Return the prefix of what a caller says to who goes on with rollouts."""
+    return f"{words_to(receiver)}{caller}/"
 
 
 def parse_lease_name(text: str) -> str:

@@ -35,6 +35,7 @@ class RosterEntry:
         leases: The leases that it may take.
         reads: What it may read of all nodes, of `READS`.
         forgets: Whether it may have nodes forgotten, where their policies say so, too.
+        takeover: Those for whose rollouts it may speak, and go on with them, where policies say so.
     """
 
     name: SignerName
@@ -44,6 +45,7 @@ class RosterEntry:
     leases: tuple[str, ...]
     reads: tuple[str, ...]
     forgets: bool
+    takeover: tuple[SignerName, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +93,8 @@ class Roster:
             raise error.at(f"{where}: keyprefix") from error
         return cls(
             entries=(
-                *(_entry(n, raw["nodes"][n] or {}, nodes, f"{where}: nodes.{n}") for n in nodes),
-                *(_entry(n, people[n] or {}, nodes, f"{where}: people.{n}") for n in people),
+                *(_entry(n, raw["nodes"][n] or {}, names, f"{where}: nodes.{n}") for n in nodes),
+                *(_entry(n, people[n] or {}, names, f"{where}: people.{n}") for n in people),
             ),
             admins=tuple(admins),
             keyprefix=keyprefix,
@@ -102,6 +104,15 @@ class Roster:
     def members(self) -> list[Member]:
         """Return everybody but the admins with what they may do."""
         return [Member(name=one.name, grants=tuple(self._grants(one))) for one in self.entries]
+
+    def _beside(self, entry: RosterEntry) -> list[RosterEntry]:
+        """Return who may go on with a rollout for which an entry may speak, or speak to it."""
+        asking = [one for one in self.entries if one.asks]
+        circles = [
+            {one.name} | {to.name for to in asking if one.name in to.takeover} for one in asking
+        ]
+        beside = set[str]().union(*(circle for circle in circles if entry.name in circle))
+        return [one for one in asking if one.name in beside]
 
     def _grants(self, entry: RosterEntry) -> list[Grant]:
         reads = [layout.PRESENCE, layout.LEASES]
@@ -114,48 +125,61 @@ class Roster:
         if entry.forgets:
             writes.append(layout.FORGOTTEN)
         if entry.asks:
-            reads += [layout.replies_to(entry.name), layout.rollouts_of(entry.name)]
-            writes.append(layout.rollouts_of(entry.name))
+            mine = [
+                layout.rollouts_of(name) for name in dict.fromkeys((entry.name, *entry.takeover))
+            ]
+            reads += [layout.replies_to(entry.name), layout.words_to(entry.name), *mine]
+            writes += mine
+            for other in self._beside(entry):
+                writes.append(layout.words_of(entry.name, other.name))
+                writes.append(layout.replies_of(entry.name, other.name))
         if entry.node:
             me = NodeName(entry.name)
             reads += [layout.triggers_for(me, self.keyprefix), layout.requests_for(me)]
             writes += [layout.PRESENCE + me, layout.INVENTORY + me, layout.exports_of(me)]
             writes += [layout.replies_of(me, one.name) for one in self.entries if me in one.asks]
         return [
-            *(Grant(key=key, write=False) for key in reads),
-            *(Grant(key=key, write=True) for key in writes),
+            *(Grant(key=key, write=False) for key in dict.fromkeys(reads)),
+            *(Grant(key=key, write=True) for key in dict.fromkeys(writes)),
         ]
 
 
-def _entry(name: str, raw: Mapping[str, Any], nodes: Sequence[NodeName], where: str) -> RosterEntry:
+def _entry(
+    name: str, raw: Mapping[str, Any], names: Sequence[NodeName | SignerName], where: str
+) -> RosterEntry:
+    nodes = [one for one in names if isinstance(one, NodeName)]
     leases = raw.get("leases", [])
     for lease in leases:
         try:
             layout.parse_lease_name(lease)
         except InvalidInputError as error:
             raise error.at(f"{where}.leases") from error
+    triggers = _named(raw.get("triggers", []), nodes, f"{where}.triggers", "node")
+    asks = _named(raw.get("asks", []), nodes, f"{where}.asks", "node")
+    takeover = _named(raw.get("takeover", []), names, f"{where}.takeover", "name")
     return RosterEntry(
         name=SignerName(name),
         node=name in nodes,
-        triggers=_named(raw.get("triggers", []), nodes, f"{where}.triggers"),
-        asks=_named(raw.get("asks", []), nodes, f"{where}.asks"),
+        triggers=tuple(map(NodeName, triggers)),
+        asks=tuple(map(NodeName, asks)),
         leases=tuple(dict.fromkeys(leases)),
         reads=tuple(dict.fromkeys(raw.get("reads", []))),
         forgets=raw.get("forgets", False),
+        takeover=tuple(map(SignerName, takeover)),
     )
 
 
-def _named(names: Sequence[str], nodes: Sequence[NodeName], where: str) -> tuple[NodeName, ...]:
+def _named(names: Sequence[str], known: Sequence[str], where: str, what: str) -> list[str]:
     if ALL in names:
-        return tuple(nodes)
+        return [*known]
     for name in names:
-        if name not in nodes:
+        if name not in known:
             raise InvalidInputError(
-                f"{name!r} is not a node of this file",
+                f"{name!r} is not a {what} of this file",
                 where=where,
-                hint=did_you_mean(name, [*nodes]) if nodes else "",
+                hint=did_you_mean(name, [*known]) if known else "",
             )
-    return tuple(NodeName(name) for name in dict.fromkeys(names))
+    return list(dict.fromkeys(names))
 
 
 def _parsed(kind: type[Any], name: str, where: str) -> Any:  # noqa: ANN401

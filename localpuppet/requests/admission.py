@@ -16,7 +16,7 @@ from localpuppet.formats.text import one_line
 from localpuppet.machine.ports import Clock
 from localpuppet.requests import request as requests
 from localpuppet.requests.request import Request
-from localpuppet.trust.policy import decide
+from localpuppet.trust import policy_file
 from localpuppet.trust.policy_file import read_policy
 from localpuppet.trust.seen import Seen
 from localpuppet.trust.signing import MessageKind, Verifier
@@ -67,8 +67,7 @@ class RequestAdmission:
         Raises:
             InvalidInputError: The policy is refused.
         """
-        decision = decide(read_policy(self._policy), caller.caller, action)
-        return "" if decision.allowed else decision.reason
+        return policy_file.refusal(self._policy, caller, action)
 
     def receive(self, token: bytes) -> Request | Refusal:
         """Return a request that is to be done now, or why it is not. Blocks for a disk write."""

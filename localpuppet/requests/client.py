@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from localpuppet.bus import layout
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import NodeName
 from localpuppet.requests import exchange, messages
@@ -134,7 +135,8 @@ class RequestClient:
             self._signer, node, action, args, clock=self._clock, life=life
         )
         problem = NO_ANSWER
-        asking = replies.ask(token, node=node, request=request.jti, ttl=life)
+        place = layout.requests_of(self._signer.name, node) + request.jti
+        asking = replies.ask(token, at=place, node=node, request=request.jti, ttl=life)
         try:
             async with asyncio.timeout(patience), aclosing(asking) as tokens:
                 async for answer in tokens:

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Self
 
 from localpuppet.bus.key_value import KeyValue, Listing, entries
-from localpuppet.bus.layout import replies_of, replies_to, requests_of
+from localpuppet.bus.layout import replies_of, replies_to
 from localpuppet.errors import UnavailableError
-from localpuppet.formats.names import NodeName
+from localpuppet.formats.names import NodeName, SignerName
 
 REPLY_TTL = 60.0  # whoever asked is watching
 # Values that are kept for one request and not yet looked at; whoever writes more may not be heard.
@@ -32,7 +32,9 @@ class Replies:
         node: The only one whose replies are wanted; `None` for all that the caller may ask.
     """
 
-    def __init__(self, kv: KeyValue, caller: str, node: NodeName | None = None) -> None:
+    def __init__(
+        self, kv: KeyValue, caller: str, node: NodeName | SignerName | None = None
+    ) -> None:
         self._kv = kv
         self._caller = caller
         self._prefix = replies_to(caller) if node is None else replies_of(node, caller)
@@ -54,12 +56,13 @@ class Replies:
             await asyncio.wait([self._watching])
 
     async def ask(
-        self, token: bytes, *, node: NodeName, request: str, ttl: float
+        self, token: bytes, *, at: str, node: NodeName | SignerName, request: str, ttl: float
     ) -> AsyncGenerator[bytes, None]:
         """Put a request before a node, and yield what comes as its reply: to be checked.
 
         Args:
             token: The signed request.
+            at: The key that it is put at.
             node: Who is asked.
             request: Its id.
             ttl: Seconds that it stays there.
@@ -75,7 +78,7 @@ class Replies:
                 self._watching = asyncio.create_task(self._watch())
             await self._begun.wait()  # watching by now: the reply cannot be missed
             if not self._watching.done():
-                await self._kv.put(requests_of(self._caller, node) + request, token, ttl=ttl)
+                await self._kv.put(at, token, ttl=ttl)
             while True:
                 found = await unread.get()
                 if isinstance(found, UnavailableError):
@@ -108,7 +111,9 @@ class Replies:
             unread.put_nowait(found)
 
 
-async def reply(kv: KeyValue, token: bytes, *, caller: str, node: NodeName, request: str) -> None:
+async def reply(
+    kv: KeyValue, token: bytes, *, caller: str, node: NodeName | SignerName, request: str
+) -> None:
     """Put a node's reply where its caller looks; see `Replies.ask`.
 
     Raises:

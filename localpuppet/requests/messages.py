@@ -11,7 +11,7 @@ from localpuppet.formats.values import Json
 from localpuppet.machine.ports import Clock
 from localpuppet.requests import reply as replies
 from localpuppet.requests.lifetime import MAX_LIFETIME
-from localpuppet.requests.reply import Reply
+from localpuppet.requests.reply import Asked, Reply
 from localpuppet.requests.request import Arguments, Request
 from localpuppet.trust.signing import MessageKind, Signer, Verifier
 
@@ -48,7 +48,7 @@ def ask(
 
 def answer(
     signer: Signer,
-    request: Request,
+    request: Asked,
     outcome: Mapping[str, Json] | str,
     *,
     clock: Clock,
@@ -77,7 +77,7 @@ def answer(
     return signer.sign(_bytes(reply.to_dict()), MessageKind.REPLY)
 
 
-def read_answer(verifier: Verifier, token: bytes, request: Request, *, clock: Clock) -> Reply:
+def read_answer(verifier: Verifier, token: bytes, request: Asked, *, clock: Clock) -> Reply:
     """Return the reply in a message, if it is the one that a request waits for.
 
     Raises:

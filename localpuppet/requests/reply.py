@@ -7,6 +7,7 @@ know: signatures, time, what the result of an action holds.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
@@ -14,11 +15,29 @@ from localpuppet.formats.names import SignerName, parse_uuid
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.values import Json
 from localpuppet.requests.lifetime import lifetime_problem
-from localpuppet.requests.request import Request
 
 # The longest is the end of a log; signed and in base64 it must fit into a value on the bus.
 MAX_REPLY = 320 * 1024
 _CLAIMS = ("iss", "aud", "iat", "exp", "in_reply_to", "ok", "result", "error")
+
+
+class Asked(Protocol):
+    """What a reply is to: a request to a node, or a word to who goes on with a rollout."""
+
+    @property
+    def caller(self) -> SignerName:
+        """Who asked."""
+        ...
+
+    @property
+    def receiver(self) -> SignerName:
+        """Who was asked."""
+        ...
+
+    @property
+    def jti(self) -> str:
+        """The id of what was asked, a UUID."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +104,7 @@ class Reply:
         }
 
 
-def refusal(reply: Reply, *, signer: SignerName, request: Request, now: int) -> str:
+def refusal(reply: Reply, *, signer: SignerName, request: Asked, now: int) -> str:
     """Return why a reply does not answer a request; empty when it does.
 
     Args:
@@ -96,8 +115,8 @@ def refusal(reply: Reply, *, signer: SignerName, request: Request, now: int) -> 
     """
     if reply.node != signer:
         return f"iss {reply.node.caller} is not the signer, {signer.caller}"
-    if str(reply.node) != str(request.node):
-        return f"{request.node} was asked, {reply.node} answered"
+    if reply.node != request.receiver:
+        return f"{request.receiver} was asked, {reply.node} answered"
     if reply.caller != request.caller:
         return f"aud is {reply.caller.caller}: the reply is not for {request.caller.caller}"
     if reply.in_reply_to != request.jti:

@@ -275,6 +275,11 @@ class Request:
     action: str
     args: Arguments
 
+    @property
+    def receiver(self) -> SignerName:
+        """Who is asked, as a signer of replies."""
+        return SignerName(self.node)
+
     @classmethod
     def parse(cls, payload: bytes) -> "Request":
         """Return the request in verified bytes.

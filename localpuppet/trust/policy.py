@@ -12,7 +12,7 @@ rule, or nobody may: neither `*` nor `policy default allow` means it. `*` denies
 A release is deployed by right of its own name: `deploy:shop/tags/r*` in a rule means the releases
 of that source whose tags match, `*` standing for any characters of a tag. `values` (layers and
 class parameters in a deployment) and `older` (a release older than what the node runs) are rights
-besides.
+besides, and so is `takeover`: to speak for another person's rollout.
 """
 
 import re
@@ -27,7 +27,8 @@ from localpuppet.trust.policy_lines import ANY, columns, parse_lines, words
 ANY_ACTION = ("disable", "enable", "last_run_summary", "runonce", "status", "trigger")
 DEPLOY = "deploy"
 REQUESTS = ("deploy", "disable", "enable", "last_run_summary", "log", "report", "runonce", "status")
-ACTIONS = (*ANY_ACTION, "forget", "log", "older", "react", "report", "values")
+TAKEOVER = "takeover"
+ACTIONS = (*ANY_ACTION, "forget", "log", "older", "react", "report", TAKEOVER, "values")
 # What a word before a release in a rule, or in a question about rights, looks like.
 DEPLOYS = f"{DEPLOY}:"
 

@@ -35,6 +35,16 @@ def read_policy(path: Path) -> Policy | None:
     return None if data is None else _parsed(data, str(path))
 
 
+def refusal(path: Path, caller: SignerName, action: str) -> str:
+    """Return why a policy denies a caller an action; empty where it allows it.
+
+    Raises:
+        InvalidInputError: The policy is refused.
+    """
+    decision = decide(read_policy(path), caller.caller, action)
+    return "" if decision.allowed else decision.reason
+
+
 def trigger_refusal(path: Path, sender: NodeName) -> str | None:
     """Return why a sender may not trigger this node; `None` if it may: see `peer_refusal`."""
     return peer_refusal(path, sender, "trigger")

@@ -68,6 +68,7 @@ class MessageKind(StrEnum):
     INVENTORY = "lp-inventory"
     FORGOTTEN = "lp-forgotten"
     ROLLOUT = "lp-rollout"
+    WORD = "lp-word"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

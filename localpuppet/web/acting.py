@@ -22,7 +22,7 @@ from starlette.responses import Response
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import NodeName, RolloutId
 from localpuppet.machine.ports import LineKind, Log
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.web.deeds import (
     WORDS,
     Action,

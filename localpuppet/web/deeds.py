@@ -16,7 +16,7 @@ from localpuppet.formats.names import NodeName
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_duration
 from localpuppet.orchestrator.rollout.report import PAUSED, RUNNING
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.web.row import SILENT, Row
 
 
@@ -156,10 +156,9 @@ def parse_word(text: str) -> Word:
     Raises:
         InvalidInputError: The text is not a word of that kind.
     """
-    try:
-        return Word(text)
-    except ValueError as error:
-        raise InvalidInputError(f"is not one of {', '.join(Word)}", where="action") from error
+    if text not in WORDS:
+        raise InvalidInputError(f"is not one of {', '.join(WORDS)}", where="action")
+    return Word(text)
 
 
 def rollout_consequences(word: Word, state: str) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """From the settings to the bus: which engine, connected how, and who we are on it."""
 
+import os
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
+from localpuppet.formats.text import one_line
 from localpuppet.machine.files import read_user_file
 from localpuppet.wiring.identity import Identity
 from localpuppet.wiring.node import NodeWiring
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 
 MAX_PASSWORD = 4096
+MAX_MACHINE = 253  # characters
 
 
 class FleetWiring:
@@ -161,6 +164,11 @@ class FleetWiring:
         from localpuppet.machine.guarded_command import Guarded
 
         return Guarded(command, own_group=own_group)
+
+
+def machine_name() -> str:
+    """Return what this machine calls itself, one line."""
+    return one_line(os.uname().nodename)[:MAX_MACHINE] or "a machine without a name"
 
 
 def _password(file: Path | None) -> str | None:

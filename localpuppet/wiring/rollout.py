@@ -4,13 +4,20 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from localpuppet.errors import IntegrityError, InvalidInputError, StateError, UnavailableError
-from localpuppet.formats.names import RolloutId
+from localpuppet.bus.key_value import RefusedError
+from localpuppet.errors import (
+    IntegrityError,
+    InvalidInputError,
+    LocalpuppetError,
+    StateError,
+    UnavailableError,
+)
+from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.formats.times import show_time
 from localpuppet.orchestrator.rollout import metrics
 from localpuppet.orchestrator.rollout.checking import Checking
@@ -25,13 +32,18 @@ from localpuppet.orchestrator.rollout.events import (
 )
 from localpuppet.orchestrator.rollout.executing import Execution
 from localpuppet.orchestrator.rollout.fleet import FleetNodes
+from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.orchestrator.rollout.heads import HeadKeeper, Heads
 from localpuppet.orchestrator.rollout.journal import Journal, Journals, own, resumable
 from localpuppet.orchestrator.rollout.probing import Probing
 from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.resuming import head_of, take_up
-from localpuppet.orchestrator.rollout.words import Word
-from localpuppet.wiring.fleet import FleetWiring
+from localpuppet.orchestrator.rollout.words.hearing import BusEars, JournalEars
+from localpuppet.orchestrator.rollout.words.saying import Speaker, look
+from localpuppet.orchestrator.rollout.words.word import Said, Word
+from localpuppet.trust.policy import TAKEOVER
+from localpuppet.trust.policy_file import refusal
+from localpuppet.wiring.fleet import FleetWiring, machine_name
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -153,8 +165,64 @@ class RolloutWiring:
             finally:
                 journal.close()
 
-    def _heads(self, kv: "KeyValue") -> Heads:
-        return Heads(kv, signer=self.fleet.signer, verifier=self.fleet.verifier)
+    async def say(self, word: Word, rollout: RolloutId | None, owner: SignerName | None) -> Head:
+        """Say a word to who goes on with a rollout on another machine.
+
+        Args:
+            word: The word.
+            rollout: Which; the newest that goes on for `None`.
+            owner: Whose; our own for `None`.
+
+        Returns:
+            The head by which whoever goes on was found.
+
+        Raises:
+            InvalidInputError: There is none, or the word is refused there.
+            UnavailableError: The bus cannot be asked, or nobody answered.
+            IntegrityError: What the bus has of the rollout is not to be believed.
+        """
+        async with self.fleet.connected() as kv:
+            heads = self._heads(kv, owner)
+            found = await look(heads, rollout, word)
+            speaker = Speaker(
+                kv,
+                signer=self.fleet.signer,
+                verifier=self.fleet.verifier,
+                clock=self._node.clock,
+                machine=machine_name(),
+            )
+            await speaker.say(word, owner=heads.owner, to=found)
+        return found.head
+
+    async def elsewhere(self, journal: Journal) -> bool:
+        """Return whether a rollout whose journal is here went on on another machine.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        state = journal.state()
+        owner = SignerName.parse_caller(state.began.caller)
+        async with self.fleet.connected() as kv:
+            with suppress(RefusedError, IntegrityError, InvalidInputError):
+                found = await self._heads(kv, owner).read(state.began.id)
+                return found is not None and found.head.epoch > state.epoch
+        return False
+
+    def _heads(self, kv: "KeyValue", owner: SignerName | None = None) -> Heads:
+        return Heads(
+            kv,
+            signer=self.fleet.signer,
+            verifier=self.fleet.verifier,
+            denied=self._denied,
+            owner=owner,
+        )
+
+    def _denied(self, caller: SignerName) -> str:
+        """Return why somebody may not speak for others' rollouts here; empty where one may."""
+        try:
+            return refusal(self._node.settings.policy, caller, TAKEOVER)
+        except LocalpuppetError as error:
+            return str(error)
 
     def _note(self, text: str) -> None:
         self._node.observe("").note(text)
@@ -201,7 +269,22 @@ class RolloutWiring:
             note=self._note,
         )
         keeper.changed()
-        notes = Timed(journal, self._node.clock, changed=keeper.changed)
+        notes = Timed(
+            journal,
+            self._node.clock,
+            changed=keeper.changed,
+            ears=(
+                JournalEars(journal, machine=machine_name()),
+                BusEars(
+                    kv,
+                    signer=self.fleet.signer,
+                    verifier=self.fleet.verifier,
+                    journal=journal,
+                    denied=self._denied,
+                    clock=self._node.clock,
+                ),
+            ),
+        )
         checks = Checking(Probing(ca=self._node.settings.https_ca))
 
         def heard(event: Event) -> None:
@@ -238,12 +321,21 @@ class Timed:
         journal: The journal.
         clock: The machine's clock.
         changed: Called after each write.
+        ears: Hear what people say.
     """
 
-    def __init__(self, journal: Journal, clock: "Clock", *, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        clock: "Clock",
+        *,
+        changed: Callable[[], None],
+        ears: Sequence[JournalEars | BusEars],
+    ) -> None:
         self._journal = journal
         self._clock = clock
         self._changed = changed
+        self._ears = ears
 
     def append(self, *events: Event) -> None:
         """Write events down; see `notes.Notes`."""
@@ -254,6 +346,8 @@ class Timed:
         """Return the time; see `executing.Notes`."""
         return self._clock.now()
 
-    def said(self, after: int) -> list[tuple[int, Word, str]]:
-        """Return what was said; see `notes.Notes`."""
-        return self._journal.said(after)
+    async def hear(self, take: Callable[[Said], str]) -> None:
+        """Hand over what people say; see `notes.Notes`."""
+        async with asyncio.TaskGroup() as group:
+            for one in self._ears:
+                group.create_task(one.hear(take))

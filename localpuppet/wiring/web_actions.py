@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.journal import Journals
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Said, Word, refusal
 from localpuppet.triggers import sending
 from localpuppet.web.deeds import NEEDS, Action, Deed
-from localpuppet.wiring.fleet import FleetWiring
+from localpuppet.wiring.fleet import FleetWiring, machine_name
 
 if TYPE_CHECKING:
     from localpuppet.bus.key_value import KeyValue
@@ -67,8 +67,9 @@ class SigningActor:
     def _say(self, rollout: RolloutId, word: Word) -> str:
         journal = self._journals.open(rollout)
         try:
-            if word is Word.CONTINUE and not journal.state().waits:
-                raise InvalidInputError("does not wait for a word", where=str(rollout))
+            said = Said(word=word, caller=self.name, machine=machine_name())
+            if problem := refusal(said, journal.state()):
+                raise InvalidInputError(problem, where=str(rollout))
             if not journal.taken:
                 raise InvalidInputError(
                     "no process goes on with it",

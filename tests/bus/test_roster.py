@@ -116,6 +116,7 @@ def test_keyprefix_and_stream() -> None:
         ),
         ("nodes: {web01: {asks: [alice]}}\npeople: {alice: {}}", "not a node of this file"),
         ("nodes: {web01: {trigger: []}}", "trigger"),
+        ("nodes: {web01: {takeover: [bob]}}", "takeover: 'bob' is not a name of this file"),
         ("nodes: {Web01: {}}", "nodes"),
         ("nodes: {a: {}}\npeople: {a: {}}", "a is there twice"),
         ("nodes: {a: {}}\nadmins: [a]", "a is there twice"),
@@ -144,7 +145,13 @@ def rosters(draw: st.DrawFn) -> dict[str, Any]:
     )
     some = st.lists(st.sampled_from(nodes), max_size=4)
     body = st.fixed_dictionaries(
-        {}, optional={"triggers": some, "asks": some, "leases": st.lists(NAMES, max_size=2)}
+        {},
+        optional={
+            "triggers": some,
+            "asks": some,
+            "takeover": some,
+            "leases": st.lists(NAMES, max_size=2),
+        },
     )
     return {"nodes": {name: draw(body) for name in nodes}}
 
@@ -165,10 +172,24 @@ def test_nobody_gets_what_the_file_does_not_give(raw: dict[str, Any]) -> None:
             *(f"/puppet_trigger/events/hosts/{to}/{name}" for to in body.get("triggers", [])),
             *(f"/localpuppet/requests/{to}/{name}/" for to in body.get("asks", [])),
             *(f"/localpuppet/replies/{caller}/{name}/" for caller in asked_by),
-            *([f"/localpuppet/rollouts/{name}/"] if body.get("asks") else []),
+            *(f"/localpuppet/rollouts/{whose}/" for whose in speaks(raw, name)),
+            *(f"/localpuppet/words/{other}/{name}/" for other in beside(raw, name)),
+            *(f"/localpuppet/replies/{other}/{name}/" for other in beside(raw, name)),
         }
         private = {key for key in found if "/hosts/" in key or "/replies/" in key} - writes
         assert all(name in key.split("/") for key in private)
+
+
+def speaks(raw: dict[str, Any], name: str) -> set[str]:
+    """Return those for whose rollouts somebody may speak."""
+    body = raw["nodes"][name]
+    return {name, *body.get("takeover", [])} if body.get("asks") else set()
+
+
+def beside(raw: dict[str, Any], name: str) -> list[str]:
+    """Return who may speak for a rollout for which somebody may: they say words to each other."""
+    owners = {one for one, body in raw["nodes"].items() if body.get("asks")}
+    return [other for other in raw["nodes"] if speaks(raw, name) & speaks(raw, other) & owners]
 
 
 def test_a_role_is_named_by_what_it_allows() -> None:

@@ -20,7 +20,9 @@ async def test_a_request_and_its_reply() -> None:
     store = MemoryStore(now=FakeClock().monotonic)
     kv = MemoryKeyValue(store)
     async with exchange.Replies(kv, "alice", B) as replies:
-        asked = replies.ask(b"question", node=B, request=UUID, ttl=60)
+        asked = replies.ask(
+            b"question", at=layout.requests_of("alice", B) + UUID, node=B, request=UUID, ttl=60
+        )
         waiting = asyncio.create_task(anext(asked))
         while not (there := (await kv.list(layout.requests_for(B))).entries):
             await asyncio.sleep(0)
@@ -40,7 +42,12 @@ async def test_many_ask_by_one_watch_and_each_gets_its_own_replies() -> None:
     kv = MemoryKeyValue(store)
     nodes = [NodeName.parse(f"n{number}.example.com") for number in range(3)]
     async with exchange.Replies(kv, "alice") as replies:
-        asked = [replies.ask(b"?", node=node, request=UUID, ttl=60) for node in nodes]
+        asked = [
+            replies.ask(
+                b"?", at=layout.requests_of("alice", node) + UUID, node=node, request=UUID, ttl=60
+            )
+            for node in nodes
+        ]
         waiting = [asyncio.create_task(anext(one)) for one in asked]
         while len((await kv.list(f"{layout.BASE}/requests/")).entries) < len(nodes):
             await asyncio.sleep(0)
@@ -58,7 +65,13 @@ async def test_an_outage_ends_what_waits_and_the_next_question_watches_anew() ->
     store = MemoryStore(now=FakeClock().monotonic)
     kv = MemoryKeyValue(store)
     async with exchange.Replies(kv, "alice") as replies:
-        waiting = asyncio.create_task(anext(replies.ask(b"1", node=B, request=UUID, ttl=60)))
+        waiting = asyncio.create_task(
+            anext(
+                replies.ask(
+                    b"1", at=layout.requests_of("alice", B) + UUID, node=B, request=UUID, ttl=60
+                )
+            )
+        )
         while not store.watchers:
             await asyncio.sleep(0)
         store.away = True
@@ -66,9 +79,19 @@ async def test_an_outage_ends_what_waits_and_the_next_question_watches_anew() ->
         with pytest.raises(UnavailableError):
             await waiting
         with pytest.raises(UnavailableError):
-            await anext(replies.ask(b"2", node=B, request=UUID, ttl=60))
+            await anext(
+                replies.ask(
+                    b"2", at=layout.requests_of("alice", B) + UUID, node=B, request=UUID, ttl=60
+                )
+            )
         store.away = False
-        waiting = asyncio.create_task(anext(replies.ask(b"3", node=B, request=UUID, ttl=60)))
+        waiting = asyncio.create_task(
+            anext(
+                replies.ask(
+                    b"3", at=layout.requests_of("alice", B) + UUID, node=B, request=UUID, ttl=60
+                )
+            )
+        )
         while not store.kept:
             await asyncio.sleep(0)
         await exchange.reply(kv, b"answer", caller="alice", node=B, request=UUID)
@@ -78,7 +101,9 @@ async def test_an_outage_ends_what_waits_and_the_next_question_watches_anew() ->
 async def test_whoever_answers_without_end_is_not_kept_in_memory() -> None:
     kv = MemoryKeyValue(MemoryStore(now=FakeClock().monotonic))
     async with exchange.Replies(kv, "alice") as replies:
-        asked = replies.ask(b"?", node=B, request=UUID, ttl=60)
+        asked = replies.ask(
+            b"?", at=layout.requests_of("alice", B) + UUID, node=B, request=UUID, ttl=60
+        )
         waiting = asyncio.create_task(anext(asked))
         while not (await kv.list(layout.requests_for(B))).entries:
             await asyncio.sleep(0)

@@ -219,7 +219,13 @@ async def test_a_reply_that_an_admin_forges_is_not_believed(site: Site) -> None:
     forged = messages.answer(site.signers[WEB01], request, {"state": "idle"}, clock=clock)
     alice = await site.wire.connect(ALICE)
     async with exchange.Replies(alice, ALICE, NodeName(WEB02)) as replies:
-        asking = replies.ask(token, node=NodeName(WEB02), request=request.jti, ttl=60.0)
+        asking = replies.ask(
+            token,
+            at=layout.requests_of(ALICE, NodeName(WEB02)) + request.jti,
+            node=NodeName(WEB02),
+            request=request.jti,
+            ttl=60.0,
+        )
         waiting = asyncio.ensure_future(anext(asking))
         async with raw(site.wire, site.wire.admin) as admin:
             key = layout.replies_of(NodeName(WEB02), ALICE) + request.jti

@@ -142,7 +142,13 @@ async def test_a_person_asks_and_a_node_replies(wire: Wire) -> None:
 
         answering = asyncio.create_task(answer())
         async with exchange.Replies(alice, ALICE, NodeName(WEB01)) as hearing:
-            asking = hearing.ask(b"?", node=NodeName(WEB01), request=identifier, ttl=60.0)
+            asking = hearing.ask(
+                b"?",
+                at=layout.requests_of(ALICE, NodeName(WEB01)) + identifier,
+                node=NodeName(WEB01),
+                request=identifier,
+                ttl=60.0,
+            )
             async with aclosing(asking) as replies:
                 assert await anext(replies) == b"yes: ?"
         answering.cancel()

@@ -22,7 +22,7 @@ from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import Found, InventoryReader, must_ask
 from localpuppet.orchestrator.rollout.journal import Journals
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.releases.staged import Staged
 from localpuppet.web.acting import Actor
 from localpuppet.web.app import application

@@ -17,7 +17,7 @@ from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.events import Began
 from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.wiring import web
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line

@@ -4,7 +4,7 @@ import pytest
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.web.deeds import Action, Deed, consequences, parse_word, rollout_consequences
 from localpuppet.web.row import Held, Row
 
@@ -35,7 +35,7 @@ def test_a_word_is_heard_by_a_rollout_that_a_process_goes_on_with() -> None:
     assert "no process" not in said(Word.STOP, "running")
     assert "does not wait" in said(Word.CONTINUE, "running")
     assert "does not wait" not in said(Word.CONTINUE, "paused")
-    with pytest.raises(InvalidInputError, match="is not one of stop, continue"):
+    with pytest.raises(InvalidInputError, match="is not one of continue, stop"):
         parse_word("resume")
 
 

@@ -3,5 +3,5 @@
 verbs: `assign`, `kicks`, `plan`, `rollout`, `rollout_continue`, `rollout_run`,
     `rollout_stop`, `rollout_told`.
 shared by verbs: `inventory_site`, `plan_text`, `rollout_options`, `rollout_selection`,
-    `rollout_text`, `site_options`.
+    `rollout_text`, `rollout_words`, `site_options`.
 """

@@ -10,6 +10,7 @@ VERBS = {
     "list": "orchestrator.rollout_told",
     "report": "orchestrator.rollout_told",
     "resume": "orchestrator.rollout_run",
+    "rollback": "orchestrator.rollout_continue",
     "run": "orchestrator.rollout_run",
     "status": "orchestrator.rollout_told",
     "stop": "orchestrator.rollout_stop",
@@ -24,6 +25,7 @@ Examples:
   localpuppet rollout report 20261122T110000Z-0a1b --json
   localpuppet rollout resume 20261122T110000Z-0a1b
   localpuppet rollout continue
+  localpuppet rollout rollback
   localpuppet rollout stop
 """
 

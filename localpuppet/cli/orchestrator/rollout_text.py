@@ -97,7 +97,7 @@ class Progress:
         elif isinstance(event, Paused):
             yield from self._paused(event)
         elif isinstance(event, Continued):
-            yield f"{event.caller} says that it goes on"
+            yield f"{render.user_text(event.who)} says that it goes on"
         elif isinstance(event, Stopped):
             yield f"no more nodes start: {render.user_text(event.why)}"
 

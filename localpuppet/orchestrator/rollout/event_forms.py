@@ -67,7 +67,7 @@ def to_dict(event: Event) -> dict[str, Any]:
     if isinstance(event, Paused):
         return {**kind, "why": event.why, "point": event.point}
     if isinstance(event, Continued):
-        return {**kind, "caller": event.caller}
+        return {**kind, "caller": event.caller, "machine": event.machine}
     if isinstance(event, Over):
         return {
             **kind,
@@ -184,7 +184,9 @@ _READERS = {
     "ended": _ended,
     "checked": lambda raw: Checked(turn=_turn(raw["turn"]), problem=str(raw["problem"])),
     "paused": lambda raw: Paused(why=str(raw["why"]), point=str(raw["point"])),
-    "continued": lambda raw: Continued(caller=str(raw["caller"])),
+    "continued": lambda raw: Continued(
+        caller=str(raw["caller"]), machine=str(raw.get("machine", ""))
+    ),
     "stopped": lambda raw: Stopped(ending=Ending(raw["ending"]), why=str(raw["why"])),
     "over": _over,
 }

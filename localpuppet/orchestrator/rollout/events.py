@@ -33,6 +33,7 @@ class Ending(StrEnum):
     FAILURES = "failures"  # more than were allowed, or a canary
     NOT_READY = "not ready"  # refused before anything changed
     STOPPED = "stopped"  # somebody stopped it
+    TAKEN_BACK = "taken back"  # somebody had the nodes go back to what they ran before
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -191,9 +192,16 @@ class Continued:
 
     Attributes:
         caller: Who said so.
+        machine: Where, as that machine calls itself; empty where that was not told.
     """
 
     caller: str
+    machine: str = ""
+
+    @property
+    def who(self) -> str:
+        """Who said so, and where."""
+        return f"{self.caller} on {self.machine}" if self.machine else self.caller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +209,7 @@ class Stopped:
     """No more nodes are started: somebody, or a failure, has stopped the rollout.
 
     Attributes:
-        ending: How the rollout ends by that: by failures, or because somebody stopped it.
+        ending: How the rollout ends by that: by failures, or because somebody said so.
         why: One line.
     """
 

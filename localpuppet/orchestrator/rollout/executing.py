@@ -10,7 +10,6 @@ work but a kill gives the nodes back; after a kill, `run` with the journal's sta
 """
 
 import asyncio
-import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -21,7 +20,6 @@ from localpuppet.orchestrator.rollout.checking import Checking
 from localpuppet.orchestrator.rollout.deciding import Next, decide
 from localpuppet.orchestrator.rollout.events import (
     Checked,
-    Continued,
     Ended,
     Ending,
     Event,
@@ -41,16 +39,13 @@ from localpuppet.orchestrator.rollout.notes import Notes
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.unready import can_do_without, why_not_ready
 from localpuppet.orchestrator.rollout.until import late
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Said, meaning, refusal
 
 # Holds are renewed so often; they last five times as long (`fleet.HOLD`). In seconds.
 RENEW = 120.0
 AGAIN = 2.0  # how soon a node that did not answer is asked again
 # How long to wait for the news of an end before the node is asked: news can be lost in an outage.
 NEWS = 300.0
-WORDS = 1.0  # how often the journal is looked at for what somebody says
-# What somebody decided, which may be too late by what was decided before it.
-_SAID = (Stopped, Continued)
 LETTING_GO = 2  # how often a node is asked to let go that does not say that it did
 
 
@@ -80,7 +75,7 @@ class Execution:
         self._checks = checks
         self._told = told
         self._news: dict[Turn, asyncio.Event] = {}
-        self._heard: asyncio.Queue[Event] = asyncio.Queue()
+        self._heard: asyncio.Queue[Event | None] = asyncio.Queue()  # `None`: look again
         self._holding = False
         self._interrupted = False
         self._hurried = False
@@ -153,7 +148,7 @@ class Execution:
             around = [
                 group.create_task(self._follow()),
                 group.create_task(self._renew()),
-                group.create_task(self._watch_words()),
+                group.create_task(self._notes.hear(self._take_word)),
             ]
             over = await self._stage(resume=resume)
             if over is None:
@@ -249,7 +244,7 @@ class Execution:
         """Start what is due and take what is heard, until nothing is on and nothing is due."""
         for turn in self.state.running:
             self._begin(group, turn)
-        heard: list[Event] = []
+        heard: list[Event | None] = []
         while True:
             while not self._heard.empty():
                 heard.append(self._heard.get_nowait())
@@ -285,11 +280,12 @@ class Execution:
                 self._checking.add(turn)
                 self._tasks.append(group.create_task(self._check(turn)))
 
-    def _hear(self, heard: Sequence[Event]) -> None:
+    def _hear(self, heard: Sequence[Event | None]) -> None:
         """Take what was heard together: one write to the disk for the ends of many nodes."""
-        for said, found in itertools.groupby(heard, lambda one: isinstance(one, _SAID)):
-            for together in [[one] for one in found] if said else [[*found]]:
-                self._note(*[one for one in together if not self.state.too_late(one)])
+        found = [one for one in heard if one is not None]
+        self._note(*[one for one in found if not isinstance(one, Stopped)])
+        if self.state.stopped is None:
+            self._note(*[one for one in found if isinstance(one, Stopped)][:1])
         if self._hurried:
             for turn in self.state.running:
                 self._note(Ended(turn=turn, fate=Fate.SILENT, reason="was not waited for"))
@@ -361,16 +357,13 @@ class Execution:
             await asyncio.sleep(RENEW)
             await self._nodes.hold(self._held, epoch=self.state.epoch)
 
-    async def _watch_words(self) -> None:
-        last = 0
-        while True:
-            for number, word, caller in self._notes.said(last):
-                last = number
-                if word is Word.STOP:
-                    self.stop(f"stopped by {caller}")
-                else:
-                    self._heard.put_nowait(Continued(caller=caller))
-            await asyncio.sleep(WORDS)
+    def _take_word(self, said: Said) -> str:
+        """Take somebody's word; return why not, or an empty text: it is in the journal then."""
+        if problem := refusal(said, self.state):
+            return problem
+        self._note(meaning(said))
+        self._heard.put_nowait(None)
+        return ""
 
     async def _let_go(self, ending: Ending, why: str) -> Over:
         kept = await self._keep()

@@ -67,7 +67,7 @@ class Head:
 
         Args:
             payload: The bytes.
-            caller: Who signed them, a caller id; the rollout is that caller's.
+            caller: Whose rollout it is to be, a caller id.
 
         Raises:
             InvalidInputError: They are not a head, or one of another version.

@@ -1,23 +1,25 @@
 """Heads of journals on the bus: read, claimed by whoever goes on, and kept up to date behind it.
 
-    /localpuppet/rollouts/CALLER/ID     the head of a rollout, signed by its caller
+    /localpuppet/rollouts/CALLER/ID     a head of a caller's rollout, signed by who goes on with it
 
 Owns: that of two who go on with a rollout one has its next epoch, and that a process that was
 overtaken hears of it. Refuses to know: what events mean.
 
 Invariants: an epoch is claimed by the revision of the key, so by one process; a head is believed
-when the caller's own key has signed it; a bus that is away delays heads and stops nothing.
+when its rollout's caller has signed it, or we, or somebody who may take rollouts over; a bus that
+is away delays heads and stops nothing.
 """
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localpuppet.bus import layout
 from localpuppet.bus.key_value import RefusedError
 from localpuppet.errors import BusyError, IntegrityError, InvalidInputError, UnavailableError
-from localpuppet.formats.names import RolloutId
+from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.trust.signing import MessageKind
 
@@ -32,41 +34,92 @@ PACE = 1.0  # seconds between two writes, at least
 AGAIN = 5.0  # seconds until a bus that was away is written to again
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptHead:
+    """A head as the bus has it.
+
+    Attributes:
+        head: The head.
+        revision: That of its key.
+        signer: Who goes on with the rollout: the head is signed so.
+    """
+
+    head: Head
+    revision: int
+    signer: SignerName
+
+
 class Heads:
     """The heads of one caller's rollouts.
 
     Args:
         kv: The store, connected.
-        signer: The caller.
+        signer: Who writes them here.
         verifier: Tells whose signatures hold.
+        denied: Returns why somebody may not take rollouts over; empty where that person may.
+        owner: Whose rollouts they are; the signer's for `None`.
     """
 
-    def __init__(self, kv: "KeyValue", *, signer: "Signer", verifier: "Verifier") -> None:
+    def __init__(
+        self,
+        kv: "KeyValue",
+        *,
+        signer: "Signer",
+        verifier: "Verifier",
+        denied: Callable[[SignerName], str],
+        owner: SignerName | None = None,
+    ) -> None:
         self._kv = kv
         self._signer = signer
         self._verifier = verifier
+        self._denied = denied
+        self.owner = owner or signer.name
 
-    async def read(self, rollout: RolloutId) -> tuple[Head, int] | None:
-        """Return the head of a rollout and its revision; `None` where there is none.
+    async def read(self, rollout: RolloutId) -> KeptHead | None:
+        """Return the head of a rollout; `None` where there is none.
 
         Raises:
             UnavailableError: The bus cannot be asked.
-            IntegrityError: What is there was not signed by the caller, or is of another rollout.
+            IntegrityError: What is there was signed by somebody who is not to be believed, or is of
+                another rollout.
             InvalidInputError: What is there is not a head.
         """
         entry = await self._kv.get(self._key(rollout))
-        return None if entry is None else (self._verified(entry, rollout), entry.revision)
+        return None if entry is None else self._verified(entry, rollout)
 
-    def _verified(self, entry: "Entry", rollout: RolloutId) -> Head:
+    def _verified(self, entry: "Entry", rollout: RolloutId) -> KeptHead:
         signed = self._verifier.verify(entry.value, MessageKind.ROLLOUT)
-        if signed.signer != self._signer.name:
+        if signed.signer not in (self.owner, self._signer.name) and (
+            why := self._denied(signed.signer)
+        ):
             raise IntegrityError(
-                f"was signed by {signed.signer}, not by {self._signer.name}", where=entry.key
+                f"was signed by {signed.signer}, not by {self.owner} ({why})", where=entry.key
             )
-        head = Head.parse(signed.payload, caller=self._signer.name.caller)
+        head = Head.parse(signed.payload, caller=self.owner.caller)
         if head.rollout != rollout:
             raise IntegrityError(f"is the head of rollout {head.rollout}", where=entry.key)
-        return head
+        return KeptHead(head=head, revision=entry.revision, signer=signed.signer)
+
+    async def find(self, rollout: RolloutId | None) -> KeptHead:
+        """Return the head of a rollout that can go on; of the newest for `None`.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+            IntegrityError: See `read`.
+            InvalidInputError: There is none, or it is over, or not a head.
+        """
+        wanted = rollout or await self.newest()
+        found = None if wanted is None else await self.read(wanted)
+        if found is None:
+            what = f"rollout {rollout}" if rollout else "a rollout that can go on"
+            raise InvalidInputError(
+                f"the bus does not know {what} of {self.owner}",
+                where="rollout",
+                hint="name whose it is: --of NAME",
+            )
+        if found.head.over:
+            raise InvalidInputError("is over", where=str(found.head.rollout))
+        return found
 
     async def newest(self) -> RolloutId | None:
         """Return the caller's newest rollout whose head says that it can go on; `None` for none.
@@ -77,12 +130,12 @@ class Heads:
         Raises:
             UnavailableError: The bus cannot be asked.
         """
-        prefix = layout.rollouts_of(self._signer.name)
+        prefix = layout.rollouts_of(self.owner)
         listing = await self._kv.list(prefix)
         for entry in sorted(listing.entries, key=lambda entry: entry.key, reverse=True):
             with suppress(IntegrityError, InvalidInputError):
                 rollout = RolloutId.parse(entry.key.removeprefix(prefix))
-                if not self._verified(entry, rollout).over:
+                if not self._verified(entry, rollout).head.over:
                     return rollout
         return None
 
@@ -105,7 +158,7 @@ class Heads:
         return written
 
     def _key(self, rollout: RolloutId) -> str:
-        return layout.rollouts_of(self._signer.name) + rollout
+        return layout.rollouts_of(self.owner) + rollout
 
 
 class HeadKeeper:
@@ -176,9 +229,9 @@ class HeadKeeper:
     async def _write_over(self, head: Head) -> None:
         """Write over a head of our own: an answer was lost, or the key expired."""
         found = await self._heads.read(self._rollout)
-        if found is not None and found[0].epoch > head.epoch:
+        if found is not None and found.head.epoch > head.epoch:
             raise BusyError(
-                f"rollout {self._rollout} was resumed elsewhere (epoch {found[0].epoch}, this is"
+                f"rollout {self._rollout} was resumed elsewhere (epoch {found.head.epoch}, this is"
                 f" {head.epoch})"
             )
-        self._revision = await self._heads.write(head, None if found is None else found[1])
+        self._revision = await self._heads.write(head, None if found is None else found.revision)

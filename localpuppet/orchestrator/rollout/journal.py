@@ -22,7 +22,7 @@ from localpuppet.machine.flock import Flock, is_locked
 from localpuppet.orchestrator.rollout.event_forms import from_dict, to_dict
 from localpuppet.orchestrator.rollout.events import Began, Event
 from localpuppet.orchestrator.rollout.state import State
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Word
 
 # Journals are removed when a rollout begins. A node remembers its turns for 30 days, so what is
 # older cannot be resumed.

@@ -3,11 +3,12 @@
 Implementation: `wiring.rollout.Timed`, over `orchestrator.rollout.journal`.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
 from localpuppet.orchestrator.rollout.events import Event
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Said
 
 
 class Notes(Protocol):
@@ -21,6 +22,10 @@ class Notes(Protocol):
         """Return the time, UTC, by the clock that events are written down with."""
         ...
 
-    def said(self, after: int) -> list[tuple[int, Word, str]]:
-        """Return what was said after a number, in other processes; see `journal.Journal.said`."""
+    async def hear(self, take: Callable[[Said], str]) -> None:
+        """Hand over what people say, for as long as this is awaited.
+
+        Args:
+            take: Takes a word; returns why not, or an empty text when it is written down.
+        """
         ...

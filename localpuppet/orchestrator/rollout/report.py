@@ -193,7 +193,7 @@ def _decision(event: Event) -> str:
     if isinstance(event, Paused):
         return f"paused: {event.why}"
     if isinstance(event, Continued):
-        return f"continued by {event.caller}"
+        return f"continued by {event.who}"
     if isinstance(event, Stopped):
         return f"no more nodes start: {event.why}"
     return "resumed" if isinstance(event, Resumed) else ""

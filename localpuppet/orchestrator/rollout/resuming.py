@@ -71,7 +71,8 @@ async def take_up(
     journal = journals.place(wanted)
     journal.take()
     try:
-        head, revision = (None, None) if found is None else found
+        head = None if found is None else found.head
+        revision = None if found is None else found.revision
         epoch = journal.state().epoch if here else 0
         if head is not None:
             epoch = max(_newer_of(journal, head, here=epoch), head.epoch)

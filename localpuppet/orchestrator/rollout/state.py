@@ -122,10 +122,11 @@ class State:
     @property
     def goes_back(self) -> bool:
         """Whether the nodes that took the release are to go back."""
-        if self.began.options.on_failure is not OnFailure.ROLLBACK:
-            return False
-        failed = self.stopped is not None and self.stopped.ending is Ending.FAILURES
-        return failed or any(turn.step == self.step_back for turn in self.started)
+        ending = None if self.stopped is None else self.stopped.ending
+        if self.began.options.on_failure is OnFailure.ROLLBACK and ending is Ending.FAILURES:
+            return True
+        back = ending is Ending.TAKEN_BACK
+        return back or any(turn.step == self.step_back for turn in self.started)
 
     @property
     def took(self) -> dict[NodeName, int]:
@@ -180,12 +181,6 @@ class State:
             self._take_checked(event)
         else:
             self._take_decision(event)
-
-    def too_late(self, event: Event) -> bool:
-        """Return whether somebody else was faster: what was said has no meaning any more."""
-        if isinstance(event, Stopped):
-            return self.stopped is not None
-        return isinstance(event, Continued) and self.paused is None
 
     def _take_decision(self, event: Event) -> None:
         """Take an event that is about the whole rollout."""

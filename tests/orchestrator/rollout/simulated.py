@@ -5,7 +5,7 @@ is killed; what is not held for a rollout does not run for it.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +18,7 @@ from localpuppet.orchestrator.rollout.executing import Execution
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.state import State
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Said, Word
 from tests.doubles.simulated_loop import run_simulated
 
 ID = RolloutId("20261122T110000Z-0123")
@@ -71,6 +71,7 @@ class Notes:
         self.kill_at = kill_at
         self.written = written
         self.words: list[tuple[Word, str]] = []
+        self.refused: list[str] = []  # why each word was not taken; empty for those that were
         self.always_continue = False
         self.killed = False
 
@@ -89,10 +90,14 @@ class Notes:
         """Return the time: that of the loop, after the beginning."""
         return BEGINNING + timedelta(seconds=asyncio.get_running_loop().time())
 
-    def said(self, after: int) -> list[tuple[int, Word, str]]:
-        if self.always_continue:
-            return [(after + 1, Word.CONTINUE, "bob")]
-        return [(number, *word) for number, word in enumerate(self.words, 1) if number > after]
+    async def hear(self, take: Callable[[Said], str]) -> None:
+        while True:
+            if self.always_continue:
+                self.words.append((Word.CONTINUE, "bob"))
+            while self.words:
+                word, caller = self.words.pop(0)
+                self.refused.append(take(Said(word=word, caller=caller, machine="pc")))
+            await asyncio.sleep(1)
 
 
 @dataclass

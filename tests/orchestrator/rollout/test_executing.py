@@ -17,7 +17,7 @@ from localpuppet.orchestrator.rollout.events import (
 from localpuppet.orchestrator.rollout.executing import RENEW
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems
 from localpuppet.orchestrator.rollout.state import State
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Word
 from tests.doubles.simulated_loop import run_simulated
 from tests.orchestrator.rollout.simulated import (
     Notes,
@@ -153,7 +153,7 @@ def test_another_process_can_ask_for_a_stop() -> None:
         doing = asyncio.create_task(rollout.run(resume=False))
         await asyncio.sleep(10)
         notes.words.append((Word.STOP, "bob"))
-        assert (await doing).why == "stopped by bob"
+        assert (await doing).why == "stopped by bob on pc"
 
     run_simulated(work())
 
@@ -167,7 +167,7 @@ def test_one_interruption_after_a_stop_by_word_is_the_first_one() -> None:
         notes.words.append((Word.STOP, "bob"))
         await asyncio.sleep(10)
         rollout.interrupt("stopped by SIGINT")
-        assert (await doing).why == "stopped by bob"
+        assert (await doing).why == "stopped by bob on pc"
         assert words(rollout.state) == ["succeeded", "not reached"]
 
     run_simulated(work())

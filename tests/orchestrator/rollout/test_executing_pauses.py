@@ -13,7 +13,7 @@ from localpuppet.orchestrator.rollout.events import (
 from localpuppet.orchestrator.rollout.executing import RENEW
 from localpuppet.orchestrator.rollout.options import OnFailure, PauseAfter
 from localpuppet.orchestrator.rollout.state import State
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Word
 from tests.doubles.simulated_loop import run_simulated
 from tests.orchestrator.rollout.simulated import (
     Notes,
@@ -72,7 +72,7 @@ def test_a_pause_ends_by_a_word_or_by_itself_and_what_was_paused_is_resumed(
             assert over.why == "nobody decided within 1h: 1 node failed, and none may"
             assert 3600 < asyncio.get_running_loop().time() < 3610
         else:
-            assert over.why == "stopped by bob"
+            assert over.why == "stopped by bob on pc"
         assert nodes.held == set()
         notes.words.clear()
         again = execution(State.of(notes.events), nodes, notes)

@@ -9,11 +9,11 @@ import pytest
 from localpuppet.bus import layout
 from localpuppet.bus.key_value import RefusedError
 from localpuppet.errors import BusyError, IntegrityError, InvalidInputError, UnavailableError
-from localpuppet.formats.names import RolloutId
+from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.orchestrator.rollout import head as heads_form
 from localpuppet.orchestrator.rollout.events import Ending, Event, Over, Resumed, Started, Turn
 from localpuppet.orchestrator.rollout.head import Head
-from localpuppet.orchestrator.rollout.heads import HeadKeeper, Heads
+from localpuppet.orchestrator.rollout.heads import HeadKeeper, Heads, KeptHead
 from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.orchestrator.rollout.resuming import TakenUp, head_of, take_up
 from localpuppet.trust.signing import MessageKind
@@ -31,6 +31,10 @@ CALLER = "choria=alice"
 
 def head(*events: Event, epoch: int = 1) -> Head:
     return Head(rollout=ID, epoch=epoch, events=tuple((AT, event) for event in (FIRST, *events)))
+
+
+def kept(what: Head, revision: int) -> KeptHead:
+    return KeptHead(head=what, revision=revision, signer=SignerName("alice"))
 
 
 class Store(MemoryKeyValue):
@@ -54,9 +58,19 @@ class Site:
         self.heads = self.heads_of(self.alice)
         self.here, self.there = Journals(directory / "here"), Journals(directory / "there")
         self.notes: list[str] = []
+        self.may: set[str] = set()
 
     def heads_of(self, who: Person) -> Heads:
-        return Heads(self.kv, signer=who.signer, verifier=self.verifier)
+        return Heads(
+            self.kv,
+            signer=who.signer,
+            verifier=self.verifier,
+            denied=self.denied,
+            owner=SignerName("alice"),
+        )
+
+    def denied(self, name: SignerName) -> str:
+        return "" if name in self.may else "denied by policy line 1"
 
     def begin(self, *events: Event) -> None:
         """Have a journal here that a killed process left."""
@@ -104,7 +118,7 @@ def test_what_is_not_a_head_is_refused(payload: bytes) -> None:
 async def test_a_head_is_the_callers_own(site: Site) -> None:
     assert await site.heads.read(ID) is None
     revision = await site.heads.write(head(), None)
-    assert await site.heads.read(ID) == (head(), revision)
+    assert await site.heads.read(ID) == kept(head(), revision)
     assert await site.heads.newest() == ID
     for who, kind, what in (
         (site.bob, MessageKind.ROLLOUT, "was signed by bob, not by alice"),
@@ -127,7 +141,8 @@ async def test_another_machine_goes_on_with_what_the_bus_has(site: Site) -> None
     assert (taken.epoch, taken.journal.path.parent.name) == (2, "there")
     assert site.there.open(ID).state().started == {Turn(1, node(1))}
     claimed = await site.heads.read(ID)
-    assert claimed == (head(STARTED, epoch=2), taken.revision)
+    assert taken.revision is not None
+    assert claimed == kept(head(STARTED, epoch=2), taken.revision)
     # Where it began its own journal says more than the bus does, and it takes the epoch after that.
     again = await site.take_up(site.here)
     assert again.epoch == 3
@@ -192,6 +207,11 @@ async def test_without_rights_on_the_bus_it_goes_on_where_it_began(site: Site) -
         await site.take_up(site.here)
 
 
+async def shown(site: Site) -> Head | None:
+    found = await site.heads.read(ID)
+    return None if found is None else found.head
+
+
 def keeper(site: Site, current: Any, revision: int | None = None) -> HeadKeeper:
     return HeadKeeper(site.heads, ID, current=current, revision=revision, note=site.notes.append)
 
@@ -210,14 +230,14 @@ def test_a_head_follows_its_journal_over_outages(site: Site) -> None:
         await asyncio.sleep(60)
         site.kv.problem = None
         await asyncio.sleep(60)
-        assert (await site.heads.read(ID) or [None])[0] == head(STARTED)
+        assert await shown(site) == head(STARTED)
         # An answer that was lost: the key has another revision than we know.
         site.store.write(
             KEY, site.alice.signer.sign(head().to_payload(), MessageKind.ROLLOUT), None
         )
         ours.changed()
         await asyncio.sleep(60)
-        assert (await site.heads.read(ID) or [None])[0] == head(STARTED)
+        assert await shown(site) == head(STARTED)
         keeping.cancel()
 
     run_simulated(work())
@@ -229,11 +249,11 @@ def test_who_was_overtaken_hears_of_it(site: Site) -> None:
         await ours.write()
         found = await site.heads.read(ID)
         assert found is not None
-        await site.heads.write(head(epoch=2), found[1])
+        await site.heads.write(head(epoch=2), found.revision)
         ours.changed()
         with pytest.raises(BusyError, match=r"was resumed elsewhere \(epoch 2, this is 1\)"):
             await ours.run()
-        assert (await site.heads.read(ID) or [None])[0] == head(epoch=2)
+        assert await shown(site) == head(epoch=2)
 
     run_simulated(work())
 

@@ -31,7 +31,7 @@ from localpuppet.orchestrator.rollout.events import (
 )
 from localpuppet.orchestrator.rollout.journal import Journals, resumable
 from localpuppet.orchestrator.rollout.options import OnFailure, PauseAfter, RolloutOptions
-from localpuppet.orchestrator.rollout.words import Word
+from localpuppet.orchestrator.rollout.words.word import Word
 from tests.orchestrator.rollout.simulated import ID, began, node
 
 AT = "2026-11-22T11:00:00.000000Z"

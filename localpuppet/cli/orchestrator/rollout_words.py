@@ -1,0 +1,93 @@
+"""Says a word to a rollout: in its journal where it goes on here, over the bus where elsewhere."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from localpuppet.formats.names import RolloutId, SignerName
+
+if TYPE_CHECKING:
+    from localpuppet.orchestrator.rollout.journal import Journal
+    from localpuppet.orchestrator.rollout.state import State
+    from localpuppet.orchestrator.rollout.words.word import Word
+    from localpuppet.wiring.rollout import RolloutWiring
+
+of_option = click.option(
+    "--of",
+    "owner",
+    metavar="NAME",
+    help="Whose rollout it is, where it is not yours: your name must be allowed `takeover` by the"
+    " policy of the machine on which it goes on.",
+)
+
+
+def journal_here(
+    wiring: "RolloutWiring",
+    rollout: str | None,
+    owner: str | None,
+    *,
+    wanted: "Callable[[State], bool]",
+) -> "Journal | None":
+    """Return the journal of a rollout of this machine; `None` where it is elsewhere.
+
+    Args:
+        wiring: Where.
+        rollout: Its id; the newest that is wanted for `None`.
+        owner: Whose; our own for `None`.
+        wanted: Tells whether a rollout is one that could be meant without an id.
+
+    Raises:
+        InvalidInputError: The id or the name is refused.
+        StateError: A journal cannot be read.
+    """
+    caller = wiring.caller if owner is None else SignerName.parse(owner).caller
+    only = None if rollout is None else RolloutId.parse(rollout)
+    for one in wiring.journals.ids():
+        if only not in (None, one):
+            continue
+        journal = wiring.journals.open(one)
+        state = journal.state()
+        if state.began.caller == caller and (only is not None or wanted(state)):
+            return journal
+        journal.close()
+    return None
+
+
+def say(
+    wiring: "RolloutWiring",
+    word: "Word",
+    rollout: str | None,
+    owner: str | None,
+    *,
+    journal: "Journal | None",
+) -> RolloutId:
+    """Say a word to a rollout, and return its id.
+
+    Args:
+        wiring: From where.
+        word: The word.
+        rollout: Its id; the newest for `None`.
+        owner: Whose; our own for `None`.
+        journal: Its journal, where a process of this machine goes on with it.
+
+    Raises:
+        InvalidInputError: There is none, or the word is refused.
+        UnavailableError: Nobody elsewhere answered.
+    """
+    from localpuppet.errors import InvalidInputError
+    from localpuppet.orchestrator.rollout.words.word import Said, refusal
+    from localpuppet.wiring.fleet import machine_name
+    from localpuppet.wiring.run_async import run
+
+    if journal is None:
+        wanted = None if rollout is None else RolloutId.parse(rollout)
+        whose = None if owner is None else SignerName.parse(owner)
+        return run(wiring.say(word, wanted, whose)).rollout
+    state = journal.state()
+    said = Said(word=word, caller=wiring.caller, machine=machine_name())
+    if problem := refusal(said, state):
+        raise InvalidInputError(problem, where=str(state.began.id))
+    journal.say(word, wiring.caller)
+    journal.close()
+    return state.began.id

@@ -1,0 +1,67 @@
+"""What a word comes to, and where it is too late for it."""
+
+import asyncio
+
+import pytest
+
+from localpuppet.formats.names import ReleasePath
+from localpuppet.orchestrator.rollout.delivery import Delivery
+from localpuppet.orchestrator.rollout.events import Ending, Event, Over, Paused, Stopped
+from localpuppet.orchestrator.rollout.options import OnFailure
+from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.words.word import Said, Word, meaning, refusal
+from tests.doubles.simulated_loop import run_simulated
+from tests.orchestrator.rollout.simulated import Notes, SimulatedNodes, began, new, node, words
+
+RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
+PAUSED = Paused(why="1 node failed")
+
+
+def said(word: Word) -> Said:
+    return Said(word=word, caller="choria=bob", machine="laptop")
+
+
+@pytest.mark.parametrize(
+    ("word", "events", "reason"),
+    [
+        (Word.STOP, [], ""),
+        (Word.CONTINUE, [], "does not wait for a word"),
+        (Word.CONTINUE, [PAUSED], ""),
+        (Word.CONTINUE, [PAUSED, meaning(said(Word.CONTINUE))], "does not wait for a word"),
+        (Word.ROLLBACK, [PAUSED], "gave no node a release"),
+        (Word.STOP, [Stopped(ending=Ending.FAILURES, why="x")], "was to end before that: x"),
+        (Word.STOP, [Over(ending=Ending.DONE, why="", left={})], "is over: done"),
+    ],
+)
+def test_a_word_can_be_too_late(word: Word, events: list[Event], reason: str) -> None:
+    found = refusal(said(word), State.of([began([1]), *events]))
+    assert found.startswith(reason) if reason else not found
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_by_a_word_the_nodes_that_took_the_release_go_back(paused: bool) -> None:
+    """Also where failures were not to take it back; a word that comes after it is refused."""
+    first = began(
+        [1, 2],
+        [3],
+        [4],
+        delivery=RELEASE,
+        on_failure=OnFailure.PAUSE if paused else OnFailure.STOP,
+    )
+
+    async def work() -> None:
+        bad = {node(3)} if paused else set()
+        notes, nodes = Notes(), SimulatedNodes(bad=bad, back=4, seconds={node(3): 100})
+        rollout = new(first, nodes, notes)
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(200 if paused else 50)
+        assert rollout.state.waits is paused
+        notes.words += [(Word.ROLLBACK, "choria=bob"), (Word.CONTINUE, "choria=carol")]
+        over = await doing
+        assert (over.ending, over.why) == (Ending.TAKEN_BACK, "taken back by choria=bob on pc")
+        assert words(rollout.state) == ["rolled back"] * 3 + ["not reached"]
+        assert notes.refused[0] == ""
+        assert notes.refused[1].startswith("was to end before that")
+        assert (nodes.held, rollout.state.resumable) == (set(), False)
+
+    run_simulated(work())

@@ -1,0 +1,64 @@
+"""Other machines and other people, and the rollout that a process carries out."""
+
+import os
+import subprocess
+
+import pytest
+
+from tests.rigs.fleet import Fleet
+from tests.rigs.member import Member, read_line
+from tests.scenarios.test_rollouts import Shop
+
+TAKEOVER = "policy default deny\nallow\tchoria=bob.example.com\ttakeover\t*\t*\n"
+
+
+@pytest.fixture
+def shop(fleet: Fleet) -> Shop:
+    return Shop(fleet)
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> None:
+    """Read what a process prints until a line that holds a text."""
+    while text not in read_line(process):
+        pass
+
+
+def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> None:
+    """Bob may not and then may; the operator's laptop has no journal of it."""
+    bob = shop.fleet.add_one("bob")
+    laptop = shop.elsewhere()
+    for member in (shop.db, shop.webs[0]):
+        member.behave(exit=3)
+    options = ("--on-failure", "pause", "--window", "1")
+    process = shop.operator.node.start("rollout", "run", "--site", shop.site, *options)
+    read_until(process, "paused: 1 node failed")
+    own = bob.run("rollout", "stop")
+    assert (own.code, "a rollout that can go on of bob.example.com" in own.err) == (2, True)
+
+    def say(who: Member, *words: str) -> tuple[int, str]:
+        done = who.run("rollout", *words)
+        return done.code, done.out + done.err
+
+    of = ("--of", str(shop.operator.name))
+    code, told = say(bob, "continue", *of)
+    assert (code, "denied: this node has no policy" in told) == (2, True)
+    shop.operator.node.write("policies/puppet.policy", TAKEOVER)
+    assert say(bob, "continue", *of) == (0, "goes on\n")
+    read_until(process, "bob.example.com on ")
+    read_until(process, "paused: 2 nodes failed")
+    code, told = say(laptop, "rollback")
+    assert (code, "gave no node a release" in told) == (2, True)
+    assert say(laptop, "stop")[0] == 0
+    done = shop.operator.node.finish(process)
+    assert done.code == 1, done.err
+    machine = os.uname().nodename
+    assert [one["what"] for one in shop.report()["decisions"]] == [  # type: ignore[attr-defined]
+        "paused: 1 node failed, and none may",
+        f"continued by choria=bob.example.com on {machine}",
+        "paused: 2 nodes failed, and none may",
+        f"no more nodes start: stopped by choria=a.example.com on {machine}",
+    ]
+    code, told = say(laptop, "continue")
+    assert code == 2
+    assert shop.runs() == [1, 1, 0]
+    assert shop.free()
