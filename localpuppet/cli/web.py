@@ -17,6 +17,7 @@ Examples:
   localpuppet web --open                 and opens it
   localpuppet web --listen 127.0.0.1:0   a port that is free
   localpuppet web --actions              nodes can be asked
+  localpuppet web --listen 0.0.0.0:8443  over TLS, for web.people
   ssh -L 8141:127.0.0.1:8141 HOST        another machine's page
 
 Needs 'localpuppet[web]'. docs/web.md shows the page.
@@ -27,7 +28,7 @@ Needs 'localpuppet[web]'. docs/web.md shows the page.
     metavar="ADDRESS:PORT",
     default=LISTEN,
     show_default=True,
-    help="An address of this machine's loopback, and a port.",
+    help="An address and a port; off loopback over TLS, for the people in web.people.",
 )
 @click.option(
     "--actions",
@@ -42,6 +43,9 @@ def web_command(node: NodeWiring, listen: str, actions: bool, opens: bool) -> No
     The page only shows, unless --actions is given: then nodes are asked in your name, and their
     policies decide. It hears of the fleet as 'localpuppet nodes --watch' does, and remembers
     ends of runs for 90 days; while the bus is away it says as of when it knows.
+
+    On another address than loopback the page is read-only, over TLS, for those whose certificates
+    of identity.ca are named in web.people.
     """
     from localpuppet.agent.log import AgentLog
     from localpuppet.wiring.fleet import FleetWiring
@@ -52,9 +56,12 @@ def web_command(node: NodeWiring, listen: str, actions: bool, opens: bool) -> No
     with opening(node) as open_:
 
         def opened(address: str, link: str) -> None:
-            render.emit(f"the page is at {address}; this link is good once, for ten minutes:")
-            render.emit(link)
-            if opens and not open_(link):
-                render.say("# no browser was found: open the link by hand", err=True)
+            if link:
+                render.emit(f"the page is at {address}; this link is good once, for ten minutes:")
+                render.emit(link)
+            else:
+                render.emit(f"the page is at {address}, for the certificates of web.people")
+            if opens and not open_(link or address):
+                render.say("# no browser was found: open the address by hand", err=True)
 
         run(serve_page(fleet, log, listen, opened, actions=actions))

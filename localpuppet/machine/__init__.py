@@ -1,6 +1,6 @@
 """This machine: files, locks, small databases, time, processes, sockets.
 
-acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`.
+acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `renewed`.
 touches the world: `anchors`, `cgroup`, `child`, `clock`, `files`, `fork_server`,
     `kept_process`, `output_pipe`, `processes`, `service_manager`, `unix_socket`.
 ports: `ports`.

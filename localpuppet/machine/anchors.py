@@ -5,6 +5,7 @@ know: what is in them.
 """
 
 import pwd
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -14,6 +15,9 @@ from localpuppet.machine.files import MAX_DOCUMENT, open_user_file
 
 if TYPE_CHECKING:
     import ssl
+
+# Returns a name under which a library finds a file that was looked at.
+_Checked = Callable[[Path], str]
 
 
 def open_anchor(path: Path, *, limit: int = MAX_DOCUMENT) -> BinaryIO:
@@ -67,21 +71,66 @@ def tls_context(
     """
     import ssl  # 15 ms, where nobody may need it
 
-    where = str(ca)
-    try:
-        with ExitStack() as opened:
+    def make(checked: _Checked) -> "ssl.SSLContext":
+        context = ssl.create_default_context(cafile=None if ca is None else checked(ca))
+        if certificate is not None:
+            _load_own(context, checked, certificate, key)
+        return context
 
-            def checked(path: Path) -> str:
-                file = opened.enter_context(open_anchor(path))
-                return f"/proc/self/fd/{file.fileno()}"
+    return _made(make)
 
-            context = ssl.create_default_context(cafile=None if ca is None else checked(ca))
-            if certificate is not None:
-                where = str(certificate)
-                own = None if key is None else checked(key)
-                context.load_cert_chain(checked(certificate), own)
-            return context
-    except OSError as error:  # ssl.SSLError is one
-        raise InvalidInputError(
-            f"cannot be used for TLS: {error.strerror or error}", where=where
-        ) from error
+
+def server_tls_context(ca: Path, certificate: Path, key: Path | None) -> "ssl.SSLContext":
+    """Return TLS of a server that wants a certificate of the authorities of each client.
+
+    Each connection shows its certificate anew: no session is resumed.
+
+    Args:
+        ca: The file of the authorities.
+        certificate: The server's certificate.
+        key: Its key; `None` where the certificate's file holds it.
+
+    Raises:
+        InvalidInputError: A file is refused (see `open_anchor`), or holds something else.
+    """
+    import ssl
+
+    def make(checked: _Checked) -> "ssl.SSLContext":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED
+        # A CA in the file is trusted by itself, as `trust.authority` does.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+        context.num_tickets = 0
+        context.load_verify_locations(cafile=checked(ca))
+        _load_own(context, checked, certificate, key)
+        return context
+
+    return _made(make)
+
+
+def _load_own(
+    context: "ssl.SSLContext", checked: "_Checked", certificate: Path, key: Path | None
+) -> None:
+    own = None if key is None else checked(key)
+    context.load_cert_chain(checked(certificate), own)
+
+
+def _made(make: "Callable[[_Checked], ssl.SSLContext]") -> "ssl.SSLContext":
+    """Return what is made with files that were looked at; the last that was opened is to blame."""
+    looked_at: list[Path] = []
+    with ExitStack() as opened:
+
+        def checked(path: Path) -> str:
+            looked_at.append(path)
+            file = opened.enter_context(open_anchor(path))
+            return f"/proc/self/fd/{file.fileno()}"
+
+        try:
+            return make(checked)
+        except OSError as error:  # ssl.SSLError is one
+            raise InvalidInputError(
+                f"cannot be used for TLS: {error.strerror or error}",
+                where=str(looked_at[-1] if looked_at else "the system's authorities"),
+            ) from error

@@ -1,5 +1,5 @@
 """What a site sets: `localpuppet.yaml` and `localpuppet-agent.yaml`, checked, with their defaults.
 
-decides: `fleet`, `forge`, `instance`, `inventory`, `node`.
+decides: `fleet`, `forge`, `instance`, `inventory`, `node`, `web`.
 acts: `files`.
 """

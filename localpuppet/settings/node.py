@@ -19,6 +19,7 @@ from localpuppet.releases.source import Source
 from localpuppet.settings.forge import ForgeSettings, forge_settings
 from localpuppet.settings.instance import InstanceSettings, instance_settings
 from localpuppet.settings.inventory import InventorySettings, inventory_settings
+from localpuppet.settings.web import WebSettings, web_settings
 from localpuppet.share.files import shared_file
 
 SYSTEM_ROOT = Path("/etc/puppet")
@@ -95,6 +96,7 @@ class Settings:
     inventory: InventorySettings
     collect_policy: Path
     socket: Path
+    web: WebSettings
 
     @property
     def rollout_metrics(self) -> Path:
@@ -196,6 +198,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         inventory=inventory_settings(raw, root, file),
         collect_policy=root / raw.get("exports", {}).get("policy", "policies/collect.policy"),
         socket=path("socket", _socket(root, state)),
+        web=web_settings(raw, root, file),
     )
     _check(settings, file)
     return settings

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from localpuppet.errors import IntegrityError, InvalidInputError, NotInForceError
 from localpuppet.formats.names import SignerName
 from localpuppet.machine.anchors import read_anchor
+from localpuppet.machine.renewed import Renewed
 from localpuppet.trust.constraints import check_constraints
 from localpuppet.trust.revocation import RevocationLists
 
@@ -38,9 +39,9 @@ class Authority:
     def __init__(self, ca: Path, crl: Path | None) -> None:
         self._ca = ca
         self._crl = crl
-        self._stamp: object = None
         self._certificates: list[Certificate] = []
         self._lists: RevocationLists | None = None
+        self._renew = Renewed([path for path in (ca, crl) if path is not None], self._load)
 
     def identify(self, der: bytes, *, now: datetime) -> "tuple[SignerName, PublicKeyTypes]":
         """Return whom a certificate names, and the public key in it.
@@ -61,7 +62,7 @@ class Authority:
             load_der_x509_certificate,
         )
 
-        self._load()
+        self._renew()
         try:
             certificate = load_der_x509_certificate(der)
             name = certificate_name(certificate)
@@ -115,21 +116,9 @@ class Authority:
         return None
 
     def _load(self) -> None:
-        """Read the files; what was read once is read again when a file changed."""
-        stamp = tuple(_stamp(path) for path in (self._ca, self._crl) if path is not None)
-        if stamp == self._stamp:
-            return
+        """Read the files."""
         self._certificates = _read_authorities(self._ca)
         self._lists = RevocationLists.read(self._crl) if self._crl is not None else None
-        self._stamp = stamp
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def read_certificate(path: Path) -> "Certificate":
@@ -205,6 +194,28 @@ def certificate_name(certificate: "Certificate") -> SignerName:
         return SignerName.parse(names[0].value)
     except InvalidInputError as error:
         raise IntegrityError(f"the certificate's CN {error.what}", where="x5c") from error
+
+
+def server_names(certificate: "Certificate") -> tuple[str, ...]:
+    """Return under which names a server may show a certificate: of DNS, then addresses.
+
+    What stands for many names (`*.example.com`) is not among them.
+    """
+    from cryptography.x509 import (
+        DNSName,
+        DuplicateExtension,
+        ExtensionNotFound,
+        IPAddress,
+        SubjectAlternativeName,
+        UnsupportedGeneralNameType,
+    )
+
+    try:
+        names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    except (ExtensionNotFound, ValueError, DuplicateExtension, UnsupportedGeneralNameType):
+        return ()
+    dns = [name.lower() for name in names.get_values_for_type(DNSName) if "*" not in name]
+    return *dns, *(str(address) for address in names.get_values_for_type(IPAddress))
 
 
 def _check_leaf(certificate: "Certificate", name: str) -> None:

@@ -185,7 +185,7 @@ class Verifier:
         return Signed(signer=name, payload=bytes(found.payload or b""))
 
     def _key(self, name: SignerName, header: Mapping[str, Json]) -> _Key:
-        pinned = self._own[1] if self._own and self._own[0] == name else self._trusted.get(name)
+        pinned = self._pinned(name)
         if pinned is not None:
             if "x5c" in header:
                 raise _refused(f"signed with a certificate, but a key of {name} is pinned")
@@ -196,13 +196,39 @@ class Verifier:
                 where="signature",
                 hint=f"'localpuppet keys trust {name} FILE'",
             )
-        certified, key = self._authority.identify(_certificate(header), now=self._clock.now())
+        certified, found = self._identified(self._authority, _certificate(header))
         if certified != name:
             raise _refused(f"kid is {name}, the certificate is {certified}'s")
+        return found
+
+    def _identified(self, authority: Authority, der: bytes) -> tuple[SignerName, _Key]:
+        name, key = authority.identify(der, now=self._clock.now())
         try:
-            return _certified(key)
+            return name, _certified(key)
         except InvalidInputError as error:
             raise _refused(f"the certificate of {name} {error.what}") from error
+
+    def holder(self, der: bytes) -> SignerName:
+        """Return whose a certificate is, whose key somebody has shown to have.
+
+        Args:
+            der: The certificate.
+
+        Raises:
+            IntegrityError: It is not one of the CA's, or does not count, or a key of that name is
+                pinned.
+            NotInForceError: The certificate, or its CA's revocation list, has run out.
+            InvalidInputError: A file on this machine is refused.
+        """
+        if self._authority is None:
+            raise IntegrityError("certificates are not believed here", hint="set identity.ca")
+        name, _ = self._identified(self._authority, der)
+        if self._pinned(name) is not None:
+            raise IntegrityError(f"a certificate, but a key of {name} is pinned")
+        return name
+
+    def _pinned(self, name: SignerName) -> "Ed25519PublicKey | None":
+        return self._own[1] if self._own and self._own[0] == name else self._trusted.get(name)
 
 
 def claimed_payload(token: bytes) -> bytes:

@@ -4,8 +4,8 @@ It is given ports and plain values, as the agent is, and does not know where set
 Templates and what browsers load stand in `templates/` and `static/`.
 
 decides: `deeds`, `ended`, `facts_tree`, `kinds`, `problems`, `report`, `row`.
-acts: `acting`, `app`, `asking`, `feeding`, `fleet`, `listing`, `live`, `pages`, `pictures`,
-    `rollouts`, `showing`, `together`.
+acts: `acting`, `app`, `asking`, `entering`, `feeding`, `fleet`, `listing`, `live`, `pages`,
+    `pictures`, `rollouts`, `showing`, `together`.
 touches the world: `memory`.
 inner rooms: `doors`, `lists`.
 """

@@ -31,7 +31,7 @@ from localpuppet.web.deeds import (
     parse_word,
     rollout_consequences,
 )
-from localpuppet.web.doors.loopback import Doors
+from localpuppet.web.doors.loopback import LoopbackDoor
 from localpuppet.web.fleet import Fleet
 from localpuppet.web.problems import NotThereError
 from localpuppet.web.rollouts import Rollouts
@@ -93,7 +93,7 @@ class Acting:
         actor: Has nodes do something.
         fleet: Which nodes there are.
         rollouts: Those of this machine.
-        doors: Who may, and gives tokens.
+        door: Knows sessions, and gives tokens.
         showing: Shows templates.
         log: Gets a line for each deed.
     """
@@ -103,7 +103,7 @@ class Acting:
         actor: Actor,
         fleet: Fleet,
         rollouts: Rollouts,
-        doors: Doors,
+        door: LoopbackDoor,
         *,
         showing: Showing,
         log: Log,
@@ -111,7 +111,7 @@ class Acting:
         self._actor = actor
         self._fleet = fleet
         self._rollouts = rollouts
-        self._doors = doors
+        self._door = door
         self._showing = showing
         self._log = log
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -163,7 +163,7 @@ class Acting:
         if request.method != "POST":
             return self._confirm(request, proposal)
         form = await _form(request)
-        if not self._doors.tokens.take(form.get("token", ""), self._subject(request)):
+        if not self._door.tokens.take(form.get("token", ""), self._subject(request)):
             problem = "Nothing was done: this was confirmed before, or too long ago."
             return self._confirm(request, proposal, problem=problem, code=403)
         try:
@@ -192,12 +192,12 @@ class Acting:
             proposal=proposal,
             here=request.url.path,
             me=self._actor.name,
-            token=self._doors.tokens.give(self._subject(request)),
+            token=self._door.tokens.give(self._subject(request)),
             problem=problem,
         )
 
     def _subject(self, request: Request) -> str:
-        session = self._doors.session(request.headers.get("cookie", ""))
+        session = self._door.session(request.headers.get("cookie", ""))
         return f"{session} {request.url.path}"
 
 

@@ -14,8 +14,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localpuppet.errors import LocalpuppetError
-from localpuppet.web.doors.loopback import ENTER, Doors
-from localpuppet.web.doors.rules import HEADERS, METHODS
+from localpuppet.web.doors.loopback import ENTER
+from localpuppet.web.doors.rules import HEADERS, METHODS, Door, Visitor
 from localpuppet.web.lists.asked import LISTS
 from localpuppet.web.pages import Pages, Parts
 from localpuppet.web.showing import HERE
@@ -35,6 +35,7 @@ def application(parts: Parts) -> ASGIApp:
         return pages.missing()
 
     node = "/nodes/{node}"
+    entrance = [] if pages.entering is None else [Route(ENTER, pages.entering.enter)]
     acts = []
     if pages.acting is not None:
         acting, both = pages.acting, ["GET", "POST"]
@@ -57,28 +58,28 @@ def application(parts: Parts) -> ASGIApp:
             Route("/kicks.svg", pages.kicks_picture),
             Route("/bus", pages.bus),
             Route("/events", pages.events),
-            Route(ENTER, pages.enter),
+            *entrance,
             *(Route(path, pages.lists.page) for path in LISTS),
             *(Route(path + ".{form}", pages.lists.file) for path in LISTS),
             Mount("/static", StaticFiles(directory=HERE / "static")),
         ],
         exception_handlers={LocalpuppetError: refused, HTTPException: refused},
     )
-    return Guarded(shown, parts.doors, pages)
+    return Guarded(shown, parts.door, pages)
 
 
 class Guarded:
-    """Lets in whom the doors let in, and gives each answer its headers.
+    """Lets in whom the door lets in, and gives each answer its headers.
 
     Args:
-        shown: What is behind the doors.
-        doors: Who may look.
+        shown: What is behind the door.
+        door: Decides who may look.
         pages: Shows a refusal.
     """
 
-    def __init__(self, shown: ASGIApp, doors: Doors, pages: Pages) -> None:
+    def __init__(self, shown: ASGIApp, door: Door, pages: Pages) -> None:
         self._shown = shown
-        self._doors = doors
+        self._door = door
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,11 +94,7 @@ class Guarded:
                 message = {**message, "headers": _with(message["headers"])}
             await send(message)
 
-        headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1")
-            for name, value in scope["headers"]
-        }
-        refusal = self._doors.refusal(scope["method"], scope["path"], headers)
+        refusal = self._door.refusal(scope["method"], scope["path"], Visitor.of(scope))
         if refusal is None:
             await self._shown(scope, receive, sending)
             return

@@ -9,7 +9,7 @@ page asks for itself again.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from localpuppet.web.fleet import Fleet
 
@@ -50,11 +50,14 @@ class Live:
         """Whether as many listen as may."""
         return self._streams >= self._most
 
-    async def events(self, seen: int | None) -> AsyncIterator[str]:
+    async def events(
+        self, seen: int | None, *, stays: Callable[[], bool] = lambda: True
+    ) -> AsyncIterator[str]:
         """Yield the text of events until the page ends; nothing where as many listen as may.
 
         Args:
             seen: The number of the last change that was seen; `None` for what is there now.
+            stays: Whether the listener still may look: asked before each further event.
         """
         if self.full:
             return  # many asked at the same moment, when it was not
@@ -70,9 +73,13 @@ class Live:
                 if self._fleet.revision <= at:
                     await self._wait(at, leaving)
                     if self._fleet.revision <= at:
+                        if not stays():
+                            return
                         yield ": alive\n\n"
                         continue
                     await asyncio.sleep(GATHER)
+                if not stays():
+                    return
                 names = None if at < 0 else self._fleet.since(at)
                 at = self._fleet.revision
                 yield event(at, names)

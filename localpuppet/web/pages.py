@@ -31,9 +31,10 @@ from localpuppet.releases.staged import Staged
 from localpuppet.web.acting import Acting, Actor
 from localpuppet.web.asking import Inventory, Reports
 from localpuppet.web.deeds import WORDS
-from localpuppet.web.doors.loopback import Doors
-from localpuppet.web.doors.rules import Refusal
+from localpuppet.web.doors.loopback import LoopbackDoor
+from localpuppet.web.doors.rules import Door, Refusal, Visitor
 from localpuppet.web.ended import HOUR, HOURS, Ended, strip
+from localpuppet.web.entering import Entering
 from localpuppet.web.facts_tree import tree_of
 from localpuppet.web.fleet import Fleet
 from localpuppet.web.listing import Kept, Listing
@@ -80,9 +81,11 @@ class Parts:
         rollouts: The rollouts of this machine.
         reports: Asks nodes for reports.
         live: Tells of changes.
-        doors: Who may look.
+        door: Decides who may look.
         clock: Time.
         log: Gets a line for each thing that is done.
+        entrance: The same door where it has a link, and tokens for what is done; `None` over TLS,
+            where nothing is done.
         actor: Has nodes do something; `None` where the page only shows.
     """
 
@@ -93,9 +96,10 @@ class Parts:
     rollouts: Rollouts
     reports: Reports
     live: Live
-    doors: Doors
+    door: Door
     clock: Clock
     log: Log
+    entrance: LoopbackDoor | None = None
     actor: Actor | None = None
 
 
@@ -110,13 +114,15 @@ class Pages:
         self._parts = parts
         me = "" if parts.actor is None else parts.actor.name
         self._showing = Showing(parts.fleet, parts.clock, me)
-        self.acting = None
-        if parts.actor is not None:
+        self.entering, self.acting = None, None
+        if parts.entrance is not None:
+            self.entering = Entering(parts.entrance, self._showing)
+        if parts.actor is not None and parts.entrance is not None:
             self.acting = Acting(
                 parts.actor,
                 parts.fleet,
                 parts.rollouts,
-                parts.doors,
+                parts.entrance,
                 showing=self._showing,
                 log=parts.log,
             )
@@ -298,22 +304,9 @@ class Pages:
             return PlainTextResponse("too many pages listen\n", status_code=503)
         seen = request.headers.get("last-event-id", "")
         number = int(seen) if seen.isascii() and seen.isdigit() and len(seen) < 16 else None
-        return StreamingResponse(live.events(number), media_type="text/event-stream")
-
-    async def enter(self, request: Request) -> Response:
-        """Exchange the secret of the link for a cookie."""
-        doors = self._parts.doors
-        cookie = doors.sessions.enter(request.query_params.get("key", ""))
-        if cookie is None:
-            return self._showing.problem(
-                403,
-                "This link is not good, or not any more.",
-                "It is good once, for ten minutes. Start 'localpuppet web' again for a new one.",
-            )
-        # Not a redirect: a browser that comes from elsewhere would not send a strict cookie then.
-        response = self._showing.page("entered.html")
-        response.set_cookie(doors.cookie, cookie, httponly=True, samesite="strict")
-        return response
+        visitor = Visitor.of(request.scope)
+        events = live.events(number, stays=lambda: self._parts.door.knows(visitor))
+        return StreamingResponse(events, media_type="text/event-stream")
 
     def problem(self, error: LocalpuppetError) -> Response:
         """Show what is wrong."""

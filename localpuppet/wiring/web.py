@@ -41,8 +41,9 @@ async def serve_page(
     Args:
         fleet: The parts of a node of a fleet.
         log: What is said.
-        listen: Where: an address of loopback and a port.
-        opened: Called with the page's address, and with the link that is good once.
+        listen: Where: an address and a port; off loopback for people with certificates.
+        opened: Called with the page's address, and with the link that is good once; empty where
+            people come with certificates.
         actions: Whether nodes can be asked to do something, in the signer's name.
 
     Raises:
@@ -53,19 +54,19 @@ async def serve_page(
     from localpuppet.releases.staged_records import StagedRecords
     from localpuppet.web.app import application
     from localpuppet.web.asking import Inventory, Reports
-    from localpuppet.web.doors.loopback import ENTER, Doors
     from localpuppet.web.doors.serving import Place, bound, serve
-    from localpuppet.web.doors.sessions import Sessions
     from localpuppet.web.feeding import Feed, Feeding
     from localpuppet.web.live import Live
     from localpuppet.web.memory import FILE, Memory
     from localpuppet.web.pages import Parts
     from localpuppet.web.rollouts import Rollouts
     from localpuppet.wiring.web_actions import SigningActor
+    from localpuppet.wiring.web_doors import way_in
 
     node = fleet.node
     clock = node.clock
     place = Place.parse(listen)
+    make_way = way_in(fleet, log, place, actions=actions)
 
     def now() -> float:
         return clock.now().timestamp()
@@ -86,8 +87,7 @@ async def serve_page(
     leave = asyncio.Event()
     feeding = Feeding(rows, memory, feed)
     with bound(place) as listening:
-        port, sessions = listening.getsockname()[1], Sessions(clock.monotonic)
-        doors = Doors(place.address, port, sessions, clock.monotonic, acts=actions)
+        way = make_way(listening.getsockname()[1])
         parts = Parts(
             fleet=rows,
             memory=memory,
@@ -96,17 +96,18 @@ async def serve_page(
             rollouts=Rollouts(journals),
             reports=Reports(_tell(fleet, name, feeding.store)),
             live=Live(rows, leave),
-            doors=doors,
+            door=way.door,
             clock=clock,
             log=log,
+            entrance=way.entrance,
             actor=SigningActor(fleet, feeding.store, journals) if actions else None,
         )
-        opened(doors.url, f"{doors.url[:-1]}{ENTER}?key={doors.sessions.link()}")
+        opened(way.door.url, way.link())
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(parts.rollouts.watch(rows.stir, leave))
                 group.create_task(feeding.run(leave))
-                group.create_task(serve(application(parts), listening, leave))
+                group.create_task(serve(application(parts), listening, leave, tls=way.tls))
         finally:
             view.close()
 

@@ -1,6 +1,7 @@
 """Certificates as identities: the site's CA, dates, names, revocation."""
 
 import base64
+import ipaddress
 import json
 import warnings
 from datetime import timedelta
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from localpuppet.errors import IntegrityError, InvalidInputError, NotInForceError
-from localpuppet.trust.authority import Authority
+from localpuppet.trust.authority import Authority, server_names
 from localpuppet.trust.signing import MessageKind, Verifier
 from tests.doubles.certificates import DAY, NOW, Ca, Issued, named, rsa_key, write
 from tests.doubles.identities import ALICE, certified, decode, encode, forge, person, verifier
@@ -347,3 +348,33 @@ def test_people_are_not_their_certificates_relatives(tmp_path: Path) -> None:
     alice, mallory = ca.issue("alice"), ca.issue("mallory")
     stolen = Issued(alice.certificate, mallory.key)
     refused(trust(tmp_path, ca), stolen, "the signature is not alice's")
+
+
+def test_who_shows_a_certificate_is_known_as_who_signs_with_it(tmp_path: Path) -> None:
+    ca = Ca()
+    alice, mallory = ca.issue("alice"), ca.issue("mallory")
+    found = trust(tmp_path, ca, crl=ca.revoke(mallory.certificate))
+    assert found.holder(alice.der) == ALICE
+    with pytest.raises(IntegrityError, match="the certificate of mallory is revoked"):
+        found.holder(mallory.der)
+    weak = ca.issue("alice", key=rsa_key(3, 1024))
+    with pytest.raises(IntegrityError, match="of alice has an RSA key of less than 2048"):
+        found.holder(weak.der)
+
+
+def test_no_certificate_stands_in_for_a_pinned_key(tmp_path: Path) -> None:
+    ca = Ca()
+    found = trust(tmp_path, ca, people=[person("alice")])
+    with pytest.raises(IntegrityError, match="a key of alice is pinned"):
+        found.holder(ca.issue("alice").der)
+    with pytest.raises(IntegrityError, match="certificates are not believed here"):
+        verifier(tmp_path / "without").holder(ca.issue("alice").der)
+
+
+def test_a_server_is_asked_for_by_names_and_addresses_in_its_certificate() -> None:
+    ca = Ca()
+    address = x509.IPAddress(ipaddress.ip_address("2001:db8::1"))
+    dns = ["Fleet.example.com", "*.example.com", "fleet"]
+    issued = ca.issue("fleet.example.com", dns=dns, also=[address])
+    assert server_names(issued.certificate) == ("fleet.example.com", "fleet", "2001:db8::1")
+    assert server_names(ca.issue("fleet.example.com").certificate) == ()

@@ -28,7 +28,7 @@ from localpuppet.web.acting import Actor
 from localpuppet.web.app import application
 from localpuppet.web.asking import Inventory, Reports
 from localpuppet.web.deeds import Deed
-from localpuppet.web.doors.loopback import ENTER, Doors
+from localpuppet.web.doors.loopback import LoopbackDoor
 from localpuppet.web.doors.serving import Place, bound, serve
 from localpuppet.web.doors.sessions import Sessions
 from localpuppet.web.fleet import Fleet
@@ -36,6 +36,7 @@ from localpuppet.web.live import Live
 from localpuppet.web.memory import Memory
 from localpuppet.web.pages import Parts
 from localpuppet.web.rollouts import Rollouts
+from localpuppet.wiring.web_doors import Way
 from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
 
@@ -166,9 +167,16 @@ class Site:
         """Ask an inventory, by the site's clock."""
         return must_ask(reader, question, now=self.now(), max_stale=MAX_STALE)
 
-    def parts(self, leave: asyncio.Event, *, address: str = "127.0.0.1") -> Parts:
-        """Return what the views show from."""
+    def way(self, address: str = "127.0.0.1") -> Way:
+        """Return how the page is reached: on loopback."""
         monotonic = self.clock.monotonic
+        door = LoopbackDoor(
+            address, self.port, Sessions(monotonic), monotonic, acts=self.actor is not None
+        )
+        return Way(door=door, entrance=door)
+
+    def parts(self, leave: asyncio.Event, way: Way) -> Parts:
+        """Return what the views show from."""
         return Parts(
             fleet=self.fleet,
             memory=self.memory,
@@ -177,13 +185,8 @@ class Site:
             rollouts=Rollouts(Journals(self.directory / "rollouts")),
             reports=Reports(self._tell),
             live=Live(self.fleet, leave),
-            doors=Doors(
-                address,
-                self.port,
-                Sessions(monotonic),
-                monotonic,
-                acts=self.actor is not None,
-            ),
+            door=way.door,
+            entrance=way.entrance,
             clock=self.clock,
             log=self.log,
             actor=self.actor,
@@ -192,12 +195,12 @@ class Site:
     @contextmanager
     def visitor(self, *, enters: bool = True) -> Iterator[TestClient]:
         """Lend a client, which has used the link unless it is not to."""
-        parts = self.parts(asyncio.Event())
-        app = application(parts)
+        way = self.way()
+        app = application(self.parts(asyncio.Event(), way))
         base = f"http://127.0.0.1:{self.port}"
         host = {"host": f"127.0.0.1:{self.port}"}
         with TestClient(app, base_url=base, headers=host, follow_redirects=False) as client:
-            self.link = f"{ENTER}?key={parts.doors.sessions.link()}"
+            self.link = way.link()
             if enters:
                 assert client.get(self.link).status_code == 200
             yield client
@@ -233,12 +236,11 @@ class Served:
         self.leave = asyncio.Event()
         with bound(Place(address="127.0.0.1", port=0)) as listening:
             self.site.port = listening.getsockname()[1]
-            parts = self.site.parts(self.leave)
-            self.doors = parts.doors
-            self.url = parts.doors.url[:-1]
-            self.link = f"{self.url}{ENTER}?key={parts.doors.sessions.link()}"
+            self.way = self.site.way()
+            self.url, self.link = self.way.door.url[:-1], self.way.link()
             self._ready.set()
-            await serve(application(parts), listening, self.leave)
+            app = application(self.site.parts(self.leave, self.way))
+            await serve(app, listening, self.leave, tls=self.way.tls)
 
     def do(self, work: Any, *args: Any) -> None:
         """Have the page's thread do something with the site."""

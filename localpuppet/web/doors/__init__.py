@@ -1,6 +1,6 @@
 """Doors of the page: who may look at it, and where it listens.
 
-decides: `loopback`, `rules`.
+decides: `crowd`, `loopback`, `people`, `rules`.
 acts: `sessions`.
-touches the world: `serving`.
+touches the world: `serving`, `tls`.
 """

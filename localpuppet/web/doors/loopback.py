@@ -9,7 +9,7 @@ Invariants:
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import islice
 
 from localpuppet.web.doors.rules import (
@@ -24,6 +24,7 @@ from localpuppet.web.doors.rules import (
     TOO_MANY,
     Bucket,
     Refusal,
+    Visitor,
     stray,
 )
 from localpuppet.web.doors.sessions import Sessions, Tokens
@@ -43,7 +44,7 @@ _SESSION = Refusal(
 )
 
 
-class Doors:
+class LoopbackDoor:
     """Decides on requests.
 
     Args:
@@ -92,15 +93,19 @@ class Doors:
         ours = (value.strip() for name, _, value in pairs if name.strip() == self.cookie)
         return next((one for one in islice(ours, MOST_COOKIES) if self.sessions.knows(one)), "")
 
-    def refusal(self, method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
+    def knows(self, visitor: Visitor) -> bool:
+        """Return whether somebody has a session."""
+        return bool(self.session(visitor.headers.get("cookie", "")))
+
+    def refusal(self, method: str, path: str, visitor: Visitor) -> Refusal | None:
         """Return why a request does not come in; `None` where it does.
 
         Args:
             method: Of the request.
             path: Of its URL.
-            headers: By name in lower case.
+            visitor: Who asks.
         """
-        known = bool(self.session(headers.get("cookie", "")))
+        headers, known = visitor.headers, self.knows(visitor)
         if not (self._known if known else self._strangers).take():
             return TOO_MANY
         strays = stray(headers, hosts=self.hosts, scheme="http")

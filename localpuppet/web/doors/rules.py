@@ -10,9 +10,12 @@ Invariants:
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 METHODS = ("GET", "HEAD")
 STATIC = "/static/"
+# Where in the state of a connection its certificate is.
+CERTIFICATE = "certificate"
 # Requests a second, and at once: of those who may look together, and of all others.
 RATE, BURST = 500.0, 1000.0
 STRANGERS_RATE, STRANGERS_BURST = 10.0, 60.0
@@ -44,6 +47,51 @@ class Refusal:
     code: int
     what: str
     hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor:
+    """Who asks.
+
+    Attributes:
+        headers: Of the request, by name in lower case.
+        certificate: What TLS was shown and has accepted, DER; empty without TLS.
+    """
+
+    headers: Mapping[str, str]
+    certificate: bytes = b""
+
+    @classmethod
+    def of(cls, scope: Mapping[str, Any]) -> "Visitor":
+        """Return who asks, of the scope that ASGI describes a request with."""
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        return cls(headers=headers, certificate=scope.get("state", {}).get(CERTIFICATE, b""))
+
+
+class Door(Protocol):
+    """Decides who comes in."""
+
+    @property
+    def url(self) -> str:
+        """Return the address of the page."""
+        ...
+
+    def knows(self, visitor: Visitor) -> bool:
+        """Return whether somebody may look: asked again while something is sent on and on."""
+        ...
+
+    def refusal(self, method: str, path: str, visitor: Visitor) -> Refusal | None:
+        """Return why a request does not come in; `None` where it does.
+
+        Args:
+            method: Of the request.
+            path: Of its URL.
+            visitor: Who asks.
+        """
+        ...
 
 
 NO_METHOD = Refusal(code=405, what="Nothing can be done here.", hint="Use GET.")

@@ -1,9 +1,9 @@
-"""The page's server: a socket on loopback, the application, and an orderly end.
+"""The page's server: a socket, the application, and an orderly end.
 
 Owns: limits of connections, and signals. Refuses to know: what is shown.
 
 Invariant: whoever connects and asks for nothing, or byte by byte, is let go after `PATIENCE`
-seconds: connections are few, and everybody on this machine may make some.
+seconds: connections are few, and everybody who reaches the socket may make some.
 """
 
 import asyncio
@@ -13,15 +13,19 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import cast
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.web.doors.crowd import MOST
+from localpuppet.web.doors.rules import CERTIFICATE
+from localpuppet.web.doors.tls import Handshake, Tls
 
-MOST_CONNECTIONS = 600
 # Bytes of a request's head, seconds of an idle connection, and of those that end with us.
 MAX_HEAD = 16 * 1024
 IDLE = 10
@@ -36,22 +40,27 @@ class Place:
     """Where the page listens.
 
     Attributes:
-        address: An address of this machine's loopback.
+        address: An address of this machine; `0.0.0.0` and `::` are all of them.
         port: The port; 0 for one that is free.
     """
 
     address: str
     port: int
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return ipaddress.ip_address(self.address).is_loopback
+
     @classmethod
     def parse(cls, text: str) -> "Place":
         """Return the place.
 
         Args:
-            text: `127.0.0.1:8141`, `[::1]:8141`, `localhost:0`.
+            text: `127.0.0.1:8141`, `[::1]:8141`, `localhost:0`, `0.0.0.0:8443`.
 
         Raises:
-            InvalidInputError: It is not of that form, or not on loopback.
+            InvalidInputError: It is not of that form.
         """
         host, _, port = text.rpartition(":")
         host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
@@ -60,16 +69,13 @@ class Place:
                 "is not an address and a port", where="--listen", hint="write 127.0.0.1:8141"
             )
         try:
-            loopback = ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            loopback = False
-        if not loopback:
+            ipaddress.ip_address(host)
+        except ValueError as error:
             raise InvalidInputError(
-                "is not an address of this machine's loopback",
+                "is not an address of this machine",
                 where="--listen",
-                hint="the page is not served to the network yet; from another machine:"
-                " ssh -L 8141:127.0.0.1:8141 HOST",
-            )
+                hint="write 127.0.0.1:8141, or 0.0.0.0:8443 for people with certificates",
+            ) from error
         return cls(address=host, port=int(port))
 
 
@@ -90,7 +96,7 @@ def bound(place: Place) -> socket.socket:
         raise StateError(
             f"cannot listen: {error.strerror}",
             where=f"{place.address}:{place.port}",
-            hint="another port: --listen 127.0.0.1:0",
+            hint=f"another port: --listen {place.address}:0",
         ) from error
     return listening
 
@@ -102,6 +108,9 @@ class _Impatient(H11Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
+        secured = transport.get_extra_info("ssl_object")
+        if secured is not None:
+            self.app_state = {**self.app_state, CERTIFICATE: secured.getpeercert(binary_form=True)}
         self._wait()
 
     def data_received(self, data: bytes) -> None:
@@ -140,22 +149,42 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(app: ASGIApp, listening: socket.socket, leave: asyncio.Event) -> None:
+class _Secured(Handshake):
+    """What uvicorn makes of each connection where TLS comes first."""
+
+    def __init__(
+        self,
+        tls: Tls,
+        *,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(tls, lambda: _Impatient(config, server_state, app_state, _loop))
+
+
+async def serve(
+    app: ASGIApp, listening: socket.socket, leave: asyncio.Event, *, tls: Tls | None = None
+) -> None:
     """Serve an application until `leave` is set, or a signal sets it.
 
     Args:
         app: The application.
         listening: From `bound`; closed in the end.
         leave: The end.
+        tls: How connections are secured; `None` for not at all, on loopback.
     """
+    # uvicorn calls it, and does not look whether it is a class.
+    secured = None if tls is None else cast("type[asyncio.Protocol]", partial(_Secured, tls))
     config = uvicorn.Config(
         app,
         access_log=False,
         backlog=BACKLOG,
         h11_max_incomplete_event_size=MAX_HEAD,
-        http=_Impatient,
+        http=secured or _Impatient,
         lifespan="off",
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=MOST,
         log_config=None,
         log_level="error",
         proxy_headers=False,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from localpuppet.web.doors.loopback import DEEDS_BURST, ENTER, Doors
-from localpuppet.web.doors.rules import STRANGERS_BURST, Bucket
+from localpuppet.web.doors.loopback import DEEDS_BURST, ENTER, LoopbackDoor
+from localpuppet.web.doors.rules import STRANGERS_BURST, Bucket, Visitor
 from localpuppet.web.doors.sessions import Sessions
 from tests.doubles.ports import FakeClock
 
@@ -14,12 +14,12 @@ class Made:
     def __init__(self, address: str = "127.0.0.1", *, acts: bool = False) -> None:
         self.clock = FakeClock()
         sessions = Sessions(self.clock.monotonic)
-        self.doors = Doors(address, 8141, sessions, self.clock.monotonic, acts=acts)
+        self.doors = LoopbackDoor(address, 8141, sessions, self.clock.monotonic, acts=acts)
         self.cookie = {"cookie": f"{self.doors.cookie}={sessions.enter(sessions.link())}"}
 
     def code(self, method: str = "GET", path: str = "/", **headers: str) -> int:
         found = {name.replace("_", "-"): value for name, value in headers.items()}
-        refusal = self.doors.refusal(method, path, HOST | self.cookie | found)
+        refusal = self.doors.refusal(method, path, Visitor(headers=HOST | self.cookie | found))
         return 200 if refusal is None else refusal.code
 
 

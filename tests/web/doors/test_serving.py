@@ -16,8 +16,16 @@ from tests.web.site import PlayedActor, Served, Site, status
     ("text", "address", "port"),
     [("127.0.0.1:8141", "127.0.0.1", 8141), ("localhost:0", "127.0.0.1", 0), ("[::1]:1", "::1", 1)],
 )
-def test_loopback_is_taken(text: str, address: str, port: int) -> None:
+def test_an_address_and_a_port_are_taken(text: str, address: str, port: int) -> None:
     assert Place.parse(text) == Place(address=address, port=port)
+
+
+@pytest.mark.parametrize(
+    ("text", "loopback"),
+    [("127.0.0.2:1", True), ("[::1]:1", True), ("0.0.0.0:1", False), ("[::]:1", False)],
+)
+def test_only_loopback_is_this_machine_alone(text: str, loopback: bool) -> None:
+    assert Place.parse(text).is_loopback is loopback
 
 
 @pytest.mark.parametrize(
@@ -26,9 +34,6 @@ def test_loopback_is_taken(text: str, address: str, port: int) -> None:
         "",
         "8141",
         ":8141",
-        "0.0.0.0:8141",
-        "[::]:8141",
-        "10.0.0.1:1",
         "example.com:1",
         "127.0.0.1:x",
         "127.0.0.1:65536",
@@ -85,8 +90,10 @@ def test_a_form_that_does_not_come_is_not_waited_for(
     site = Site(tmp_path, actor=PlayedActor())
     site.tell(status("web01", site.now() - 60))
     with Served(site) as served:
-        sessions = served.doors.sessions
-        cookie = f"{served.doors.cookie}={sessions.enter(sessions.link())}"
+        entrance = served.way.entrance
+        assert entrance is not None
+        sessions = entrance.sessions
+        cookie = f"{entrance.cookie}={sessions.enter(sessions.link())}"
         head = (
             f"POST /nodes/web01/do/trigger HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n"
             f"Origin: {served.url}\r\nCookie: {cookie}\r\nContent-Length: 99\r\n"

@@ -1,0 +1,65 @@
+"""How many connections there are: in total, and of one address.
+
+Owns: the counts. Refuses to know: sockets.
+
+Invariant: an address has no more than its part, so that one machine keeps nobody else out.
+"""
+
+import ipaddress
+from collections import Counter
+
+# Connections at once.
+MOST = 600
+MOST_OF_ONE = 60
+# Of IPv6 a network of this many bits is one address: a machine has as many as it likes in it.
+SITE_BITS = 64
+
+
+class Crowd:
+    """The connections that are there.
+
+    Args:
+        most: How many there may be.
+        of_one: How many of one address.
+    """
+
+    def __init__(self, *, most: int = MOST, of_one: int = MOST_OF_ONE) -> None:
+        self._most = most
+        self._of_one = of_one
+        self._there: Counter[str] = Counter()
+
+    @property
+    def total(self) -> int:
+        """Return how many there are."""
+        return self._there.total()
+
+    def enter(self, address: str) -> str | None:
+        """Count a connection; return what to say to `leave`, `None` where it may not come in.
+
+        Args:
+            address: Where the connection is from.
+        """
+        one = _one(address)
+        if self._there[one] >= self._of_one or self.total >= self._most:
+            return None
+        self._there[one] += 1
+        return one
+
+    def leave(self, one: str) -> None:
+        """Count a connection that has ended.
+
+        Args:
+            one: What `enter` returned.
+        """
+        self._there[one] -= 1
+        if not self._there[one]:
+            del self._there[one]
+
+
+def _one(address: str) -> str:
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ipaddress.ip_network((ip, SITE_BITS), strict=False))
+    return str(ip)

@@ -1,0 +1,140 @@
+"""TLS before HTTP: each connection shows a certificate of the CA, in time, and not too many come.
+
+Owns: a connection until its handshake is over. Refuses to know: who may look, HTTP.
+
+Invariant: no byte reaches HTTP of a connection that has not shown a certificate which the CA has
+issued, and the key of it.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from localpuppet.errors import LocalpuppetError
+from localpuppet.machine.ports import LineKind, Log
+from localpuppet.web.doors.crowd import Crowd
+
+# Seconds in which a handshake is over, and in which the other side says goodbye.
+PATIENCE = 10.0
+GOODBYE = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """How connections are secured.
+
+    Attributes:
+        context: Returns the server's side of TLS, which wants a certificate of each client, with
+            the files as they are now.
+        crowd: Counts connections.
+        log: Is told when the files are refused.
+        patience: Seconds in which a handshake is over.
+    """
+
+    context: Callable[[], ssl.SSLContext]
+    crowd: Crowd
+    log: Log
+    patience: float = PATIENCE
+
+
+class Handshake(asyncio.Protocol):
+    """A connection: first the handshake, then whatever speaks HTTP over it.
+
+    Args:
+        tls: How it is secured.
+        make: Makes what speaks HTTP.
+    """
+
+    def __init__(self, tls: Tls, make: Callable[[], asyncio.Protocol]) -> None:
+        self._tls = tls
+        self._make = make
+        self._inner: asyncio.Protocol | None = None
+        self._early = b""
+        self._gone = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake, or let go whoever is one too many."""
+        plain = cast("asyncio.Transport", transport)
+        plain.pause_reading()
+        peer = plain.get_extra_info(
+            "peername"
+        )  # of a connection that has gone already there is none
+        self._one = self._tls.crowd.enter(peer[0]) if peer else None
+        if self._one is None:
+            plain.abort()
+            return
+        # The loop forgets tasks that nobody holds.
+        self._task = asyncio.get_running_loop().create_task(self._shake(plain))
+
+    async def _shake(self, plain: asyncio.Transport) -> None:
+        try:
+            secured = await asyncio.get_running_loop().start_tls(
+                plain,
+                self,
+                self._tls.context(),
+                server_side=True,
+                ssl_handshake_timeout=self._tls.patience,
+                ssl_shutdown_timeout=GOODBYE,
+            )
+        except ssl.SSLError as error:  # no certificate, one of another CA, no TLS at all
+            why = getattr(error, "verify_message", "") or error.reason or "not TLS"
+            line = f"refused a connection from {self._one}: {why}"
+            self._tls.log.info(line, kind=LineKind.STRANGER)
+            self._let_go(plain)
+        except OSError:  # it has gone, or no time is left
+            self._let_go(plain)
+        except LocalpuppetError as error:
+            self._tls.log.warning(f"nobody can come in: {error}")
+            self._let_go(plain)
+        else:
+            self._speak(secured)
+
+    def _let_go(self, plain: asyncio.Transport) -> None:
+        plain.abort()
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._one is not None:
+            self._tls.crowd.leave(self._one)
+        self._one = None
+
+    def _speak(self, secured: asyncio.Transport | None) -> None:
+        """Hand the connection over, with what came together with the end of the handshake."""
+        if secured is None or self._gone:
+            self._leave()  # gone in the middle of the handshake: nobody says that it was lost
+            return
+        self._inner = self._make()
+        self._inner.connection_made(secured)
+        if self._early:
+            self._inner.data_received(self._early)
+        self._early = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Hand bytes on."""
+        if self._inner is None:
+            self._early += data
+        else:
+            self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """Close the connection: TLS has no half of one."""
+        return None
+
+    def pause_writing(self) -> None:
+        """Hand on that the other side reads too slowly."""
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Hand on that the other side has read."""
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Hand on that the connection has ended."""
+        self._gone = True
+        self._leave()
+        if self._inner is not None:
+            self._inner.connection_lost(exc)
