@@ -86,7 +86,9 @@ def bound(place: Place) -> socket.socket:
         StateError: The port is taken.
     """
     family = socket.AF_INET6 if ":" in place.address else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # Named: of sockets without it asyncio does not know that they are TCP, and an answer's second
+    # packet would wait 40 ms for the first one's receipt.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((place.address, place.port))

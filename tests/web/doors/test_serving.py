@@ -1,5 +1,6 @@
 """Where the page listens."""
 
+import asyncio
 import socket
 from pathlib import Path
 
@@ -52,6 +53,23 @@ def test_a_port_that_is_taken_is_said() -> None:
         pytest.raises(StateError, match=taken),
     ):
         bound(Place(address="127.0.0.1", port=other.getsockname()[1]))
+
+
+async def test_the_second_packet_of_an_answer_does_not_wait_for_the_first_ones_receipt() -> None:
+    delays: list[int] = []
+
+    def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = writer.get_extra_info("socket")
+        delays.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    with bound(Place(address="127.0.0.1", port=0)) as listening:
+        server = await asyncio.start_server(answer, sock=listening)
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        assert await reader.read() == b""
+        writer.close()
+        server.close()
+    assert delays == [1]
 
 
 @pytest.mark.parametrize(
