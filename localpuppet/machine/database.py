@@ -24,6 +24,10 @@ class DamagedError(StateError):
     """The file is not a database any more, whatever the disk has room for."""
 
 
+class EarlierFormatError(StateError):
+    """The file was written by an earlier version, and nothing makes this format of it."""
+
+
 class Database:
     """One SQLite file; it is closed with the object at the latest.
 
@@ -33,6 +37,7 @@ class Database:
         version: The format's number.
         damaged: What to do about a damaged file, for the message.
         upgrades: Earlier number → the statements that make this format of that one.
+        shrinks: Whether `PRAGMA incremental_vacuum` gives free pages of a new file back.
     """
 
     def __init__(
@@ -43,12 +48,14 @@ class Database:
         version: int,
         damaged: str,
         upgrades: Mapping[int, Sequence[str]] | None = None,
+        shrinks: bool = False,
     ) -> None:
         self.path = path
         self._tables = tables
         self._version = version
         self._damaged = damaged
         self._upgrades = upgrades or {}
+        self._shrinks = shrinks
         self._lock = threading.Lock()
         self._opened: sqlite3.Connection | None = None
         self._opened_inode = 0
@@ -169,16 +176,19 @@ class Database:
             raise state_problem(error, self.path) from error
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
+        if self._shrinks:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before anything is in it
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         version = _version(connection)
         if version in self._upgrades:
             version = self._upgrade(connection)
         if version not in (0, self._version):
-            raise StateError(
+            earlier = version < self._version
+            raise (EarlierFormatError if earlier else StateError)(
                 f"was written by another version of localpuppet (format {version})",
                 where=str(self.path),
-                hint="update localpuppet",
+                hint=self._damaged if earlier else "update localpuppet",
             )
         connection.executescript(self._tables)
         connection.execute(f"PRAGMA user_version = {self._version}")

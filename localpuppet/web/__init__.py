@@ -3,9 +3,9 @@
 It is given ports and plain values, as the agent is, and does not know where settings are from.
 Templates and what browsers load stand in `templates/` and `static/`.
 
-decides: `deeds`, `ended`, `facts_tree`, `kinds`, `problems`, `report`, `row`.
+decides: `dated`, `deeds`, `ended`, `facts_tree`, `kinds`, `problems`, `report`, `row`.
 acts: `acting`, `app`, `asking`, `entering`, `feeding`, `fleet`, `listing`, `live`, `pages`,
     `pictures`, `rollouts`, `showing`, `together`.
-touches the world: `memory`.
+touches the world: `memory`, `run_table`.
 inner rooms: `doors`, `lists`.
 """

@@ -1,43 +1,47 @@
 """The page's memory of the fleet: how nodes were, and how their runs ended, in SQLite.
 
-Owns: `web/fleet.sqlite` in the state directory. Refuses to know: the bus, who is believed.
+Owns: `web/fleet.sqlite` in the state directory. Refuses to know: the bus, who is believed, how ends
+of runs lie in tables (`run_table`).
 
 Invariants:
 
 - A mistake is kept as long as one of its runs would be; of all at most `MOST_FAULTS`, those that
   were seen last.
-- A run is kept once, as it was told first, for `KEPT` seconds; of one node at most `MOST_RUNS`, the
-  newest, so that no node fills the disk.
+- A run is kept once, as it was told first, until `KEPT` seconds after its day.
+- Of a node so many runs of a day are kept (`run_table.MOST_A_DAY`), and where the file would have
+  more than `MOST_BYTES` in use, the oldest runs of all nodes go first: nobody fills the disk.
 - What was written survives a kill -9; a file that cannot be read is an error and never looks empty.
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from sqlite3 import Connection
 
+from localpuppet.formats.names import RunId
 from localpuppet.formats.strict_json import loads_again
-from localpuppet.machine.database import DamagedError, Database
+from localpuppet.machine.database import DamagedError, Database, EarlierFormatError
+from localpuppet.web import run_table
+from localpuppet.web.dated import day_of, parts_of
 from localpuppet.web.ended import HOUR, KEPT, Ended
 from localpuppet.web.kinds import Kind
 from localpuppet.web.row import Row
 
 FILE = Path("web", "fleet.sqlite")
-MOST_RUNS = 20_000
 MOST_FAULTS = 5_000
-# Rows after which no further node's are taken away together: a writer waits for that.
+MOST_BYTES = 4 * 2**30
+# Runs that are taken away together: a writer waits for that.
 TOGETHER = 10_000
-# Seconds by which the id of a run may be of later: such a one would never become too old.
-AHEAD = 86400.0
-_VERSION = 1
+# Free pages of the file that are kept for what comes, and those that are given back together.
+SPARE, PAGES = 16_384, 1_000
+# Days by which the id of a run may be of later: such a one would never become too old.
+AHEAD = 1
+_VERSION = 2
 _DAMAGED = "move it away: what is heard from then on is remembered"
-_TABLES = """
+_TABLES = (
+    run_table.TABLES
+    + """
 CREATE TABLE IF NOT EXISTS nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS runs (
-    node TEXT NOT NULL, run TEXT NOT NULL, at REAL NOT NULL, kind TEXT NOT NULL, app TEXT NOT NULL,
-    why TEXT NOT NULL, PRIMARY KEY (node, run)
-) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS hours (
     hour INTEGER NOT NULL, kind TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (hour, kind)
 ) STRICT, WITHOUT ROWID;
@@ -47,14 +51,7 @@ CREATE TABLE IF NOT EXISTS faults (
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, as_of REAL) STRICT;
 INSERT OR IGNORE INTO state VALUES (1, NULL);
 """
-# All nodes that have runs, one look at the index for each.
-_NAMES = """
-WITH RECURSIVE names (node) AS (
-    SELECT min(node) FROM runs
-    UNION ALL SELECT (SELECT min(node) FROM runs WHERE node > names.node) FROM names
-    WHERE names.node IS NOT NULL
-) SELECT node FROM names WHERE node IS NOT NULL
-"""
+)
 
 
 class Memory:
@@ -63,16 +60,37 @@ class Memory:
     Args:
         path: The SQLite file; made when first needed, 0600.
         now: Seconds since 1970, UTC.
+        most_bytes: What the file may have in use.
+        together: Runs that are taken away together.
     """
 
-    def __init__(self, path: Path, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: Callable[[], float],
+        most_bytes: int = MOST_BYTES,
+        together: int = TOGETHER,
+    ) -> None:
         self._database = Database(
-            path,
-            tables=_TABLES,
-            version=_VERSION,
-            damaged=_DAMAGED,
+            path, tables=_TABLES, version=_VERSION, damaged=_DAMAGED, shrinks=True
         )
         self._now = now
+        self._most_bytes = most_bytes
+        self._together = together
+
+    def begin(self) -> bool:
+        """Throw the file of an earlier version away; return whether there was one.
+
+        Raises:
+            StateError: The file cannot be used.
+        """
+        try:
+            with self._database.use():
+                return False
+        except EarlierFormatError:
+            self._database.remove()
+        return True
 
     def rows(self) -> list[Row]:
         """Return the nodes as they were last.
@@ -118,64 +136,55 @@ class Memory:
         Raises:
             StateError: The disk refused; nothing was written.
         """
-        oldest = self._now() - KEPT
+        days = range(day_of(self._now() - KEPT), day_of(self._now()) + AHEAD + 1)
         with self._database.transaction() as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO nodes VALUES (?, ?)",
                 [(row.node, json.dumps(row.to_dict())) for row in rows],
             )
             connection.executemany("DELETE FROM nodes WHERE node = ?", [(name,) for name in gone])
+            writing = run_table.Writing(connection)
             for one in ended:
-                if one.at >= oldest:
-                    _note(connection, one)
+                if parts_of(RunId(one.run))[0] in days and writing.add(one):
+                    _count(connection, one)
             if as_of is not None:
                 connection.execute("UPDATE state SET as_of = ?", (as_of,))
+            while _bytes(connection) > self._most_bytes:
+                if not run_table.take_away(connection, most=self._together):
+                    break
 
-    def runs(self, node: str, *, limit: int, before: str = "") -> list[Ended]:
+    def runs(self, node: str, *, limit: int, before: RunId | None = None) -> list[Ended]:
         """Return the runs of a node, the newest first.
 
         Args:
             node: Which.
             limit: At most so many.
-            before: Only older ones than this run; empty for all.
+            before: Only older ones than this run; `None` for all.
 
         Raises:
             StateError: They cannot be read.
         """
         with self._database.snapshot() as connection:
-            found = connection.execute(
-                "SELECT node, run, at, kind, app, why FROM runs"
-                " WHERE node = ?1 AND (?2 = '' OR run < ?2) ORDER BY run DESC LIMIT ?3",
-                (node, before, limit),
-            ).fetchall()
-        return [_ended(one) for one in found]
+            return run_table.of_node(connection, node, limit=limit, before=before)
 
-    def run(self, node: str, run: str) -> Ended | None:
+    def run(self, node: str, run: RunId) -> Ended | None:
         """Return the end of a run; `None` where it is not known.
 
         Raises:
             StateError: It cannot be read.
         """
         with self._database.snapshot() as connection:
-            found = connection.execute(
-                "SELECT node, run, at, kind, app, why FROM runs WHERE node = ? AND run = ?",
-                (node, run),
-            ).fetchone()
-        return None if found is None else _ended(found)
+            return run_table.of_id(connection, run, (node,))
 
-    def ran(self, run: str) -> Ended | None:
+    def ran(self, run: RunId) -> Ended | None:
         """Return the end of a run of any node that is there; `None` where it is not known.
 
         Raises:
             StateError: It cannot be read.
         """
         with self._database.snapshot() as connection:
-            found = connection.execute(
-                "SELECT runs.node, run, at, kind, app, why FROM nodes"
-                " CROSS JOIN runs ON runs.node = nodes.node AND runs.run = ? LIMIT 1",
-                (run,),
-            ).fetchone()
-        return None if found is None else _ended(found)
+            nodes = connection.execute("SELECT node FROM nodes").fetchall()
+            return run_table.of_id(connection, run, (name for (name,) in nodes))
 
     def hours(self, since: float) -> Mapping[tuple[int, Kind], int]:
         """Return how many runs ended in which hour since 1970, and how.
@@ -217,32 +226,24 @@ class Memory:
                 " (SELECT fault FROM faults ORDER BY last DESC LIMIT ?)",
                 (MOST_FAULTS,),
             )
-            away = 0
-            for (node,) in connection.execute(_NAMES).fetchall():
-                # By its id, which begins with its time: an index by time would be a third of all.
-                away += connection.execute(
-                    "DELETE FROM runs WHERE node = ?1 AND (run < ?2 OR run > ?3)",
-                    (node, _id_at(oldest), _id_at(self._now() + AHEAD)),
-                ).rowcount
-                if away >= TOGETHER:
-                    break
-        return away >= TOGETHER
+            away = run_table.take_away(connection, until=day_of(oldest), most=self._together)
+        return away > 0 or self._give_back()
+
+    def _give_back(self) -> bool:
+        """Give pages of the file that are free for long back; return whether there were any."""
+        with self._database.use() as connection:
+            spare = _pragma(connection, "freelist_count") > SPARE
+            if spare:
+                # As a script, which is gone through to its end: one page is a step of it.
+                connection.executescript(f"PRAGMA incremental_vacuum({PAGES})")
+        return spare
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
 
 
-def _id_at(seconds: float) -> str:
-    """Return how ids of runs begin that were asked for at a time."""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y%m%dT%H%M%S}"
-
-
-def _note(connection: Connection, one: Ended) -> None:
-    values = (one.node, one.run, one.at, str(one.kind), one.app, one.why)
-    added = connection.execute("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?, ?)", values)
-    if not added.rowcount:
-        return
+def _count(connection: Connection, one: Ended) -> None:
     connection.execute(
         "INSERT INTO hours VALUES (?, ?, 1) ON CONFLICT (hour, kind) DO UPDATE SET runs = runs + 1",
         (int(one.at // HOUR), str(one.kind)),
@@ -253,13 +254,13 @@ def _note(connection: Connection, one: Ended) -> None:
             " SET first = min(first, ?2), last = max(last, ?2)",
             (one.fault, one.at),
         )
-    connection.execute(
-        "DELETE FROM runs WHERE node = ?1 AND run <= (SELECT run FROM runs WHERE node = ?1"
-        " ORDER BY run DESC LIMIT 1 OFFSET ?2)",
-        (one.node, MOST_RUNS),
-    )
 
 
-def _ended(found: tuple[str, str, float, str, str, str]) -> Ended:
-    node, run, at, kind, app, why = found
-    return Ended(node=node, run=run, at=at, kind=Kind(kind), app=app, why=why)
+def _bytes(connection: Connection) -> int:
+    """Return how many bytes of the file are in use."""
+    pages = _pragma(connection, "page_count") - _pragma(connection, "freelist_count")
+    return pages * _pragma(connection, "page_size")
+
+
+def _pragma(connection: Connection, name: str) -> int:
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])

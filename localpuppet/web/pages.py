@@ -165,9 +165,8 @@ class Pages:
     async def node(self, request: Request) -> Response:
         """Show a node."""
         name = NodeName.parse(request.path_params["node"])
-        before = request.query_params.get("before", "")
-        if before:
-            RunId.parse(before)
+        said = request.query_params.get("before")
+        before = RunId.parse(said) if said else None
         row = self._parts.fleet.row(name)
         entry = await self._parts.inventory.entry(name)
         if row is None and entry is None:
@@ -183,7 +182,7 @@ class Pages:
             wanted=wanted,
             runs=runs[:RUNS],
             more=runs[RUNS - 1].run if len(runs) > RUNS else "",
-            first=not before,
+            first=before is None,
             made_run_by=before_,
             makes_run=after,
             problem=problem,

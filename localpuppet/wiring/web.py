@@ -57,7 +57,6 @@ async def serve_page(
     from localpuppet.web.doors.serving import Place, bound, serve
     from localpuppet.web.feeding import Feed, Feeding
     from localpuppet.web.live import Live
-    from localpuppet.web.memory import FILE, Memory
     from localpuppet.web.pages import Parts
     from localpuppet.web.rollouts import Rollouts
     from localpuppet.wiring.web_actions import SigningActor
@@ -71,7 +70,7 @@ async def serve_page(
     def now() -> float:
         return clock.now().timestamp()
 
-    memory = Memory(node.settings.state / FILE, now=now)
+    memory = _memory(node, now, log)
     verifier, name = fleet.verifier, fleet.name  # what is wrong with them is said before the link
     rows = _rows(memory, verifier, now)
     inventory = InventoryWiring(node, fleet=fleet)
@@ -110,6 +109,16 @@ async def serve_page(
                 group.create_task(serve(application(parts), listening, leave, tls=way.tls))
         finally:
             view.close()
+
+
+def _memory(node: NodeWiring, now: Callable[[], float], log: "Log") -> "Memory":
+    """Return the page's memory; what an earlier version wrote cannot be read, and is let go."""
+    from localpuppet.web.memory import FILE, Memory
+
+    memory = Memory(node.settings.state / FILE, now=now)
+    if memory.begin():
+        log.warning("the page's memory was of an earlier version: ends of runs are forgotten")
+    return memory
 
 
 def _rows(memory: "Memory", verifier: "Verifier", now: Callable[[], float]) -> "Fleet":

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import StateError
+from localpuppet.formats.names import RunId
 from localpuppet.web import memory as module
+from localpuppet.web.dated import DAY
 from localpuppet.web.ended import HOUR, KEPT, Ended, strip
 from localpuppet.web.kinds import Kind
 from localpuppet.web.memory import Memory
@@ -72,36 +74,71 @@ def test_runs_come_newest_first_and_go_on_from_one(memory: Memory) -> None:
     all_ = [ended(NOW - number) for number in range(5)]
     memory.write([], [*all_, ended(NOW, node="b")])
     assert memory.runs("a", limit=2) == all_[:2]
-    assert memory.runs("a", limit=9, before=all_[1].run) == all_[2:]
+    assert memory.runs("a", limit=9, before=RunId(all_[1].run)) == all_[2:]
 
 
-def test_what_is_too_old_goes_and_never_comes_back(
-    memory: Memory, now: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "TOGETHER", 2)
+def test_what_is_too_old_goes_and_never_comes_back(tmp_path: Path, now: Clock) -> None:
+    memory = Memory(tmp_path / "fleet.sqlite", now=now, together=2)
     old = [ended(NOW - number) for number in range(3)]
     memory.write([], [*old, ended(NOW, node="b")])
-    now.seconds += KEPT + HOUR + 1
+    now.seconds += KEPT + DAY
     memory.write([], [ended(NOW), ended(now.seconds)])
-    assert [memory.prune(), memory.prune()] == [True, False]
+    assert [memory.prune() for _ in range(3)] == [True, True, False]
     assert memory.runs("a", limit=9) == [ended(now.seconds)]
     assert memory.runs("b", limit=9) == []
     assert list(memory.hours(0).values()) == [1]
 
 
-def test_a_run_of_a_time_to_come_does_not_stay_for_ever(memory: Memory) -> None:
-    lie = replace(ended(NOW), run=run_id(NOW + 50 * 365 * 86400.0))
-    memory.write([], [lie, ended(NOW), ended(NOW + HOUR)])
-    assert memory.prune() is False
+def test_a_run_of_a_time_to_come_is_not_kept(memory: Memory) -> None:
+    lies = [replace(ended(NOW), run=run_id(NOW + days * DAY)) for days in (2, 50 * 365)]
+    memory.write([], [*lies, ended(NOW), ended(NOW + HOUR)])
     assert memory.runs("a", limit=9) == [ended(NOW + HOUR), ended(NOW)]
 
 
-def test_no_node_fills_the_disk(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_RUNS", 3)
-    memory.write([], [ended(NOW + number) for number in range(6)])
-    memory.write([], [ended(NOW, node="b")])
-    assert [one.at for one in memory.runs("a", limit=9)] == [NOW + 5, NOW + 4, NOW + 3]
-    assert len(memory.runs("b", limit=9)) == 1
+def test_the_oldest_runs_of_all_give_way_where_there_is_no_room(tmp_path: Path, now: Clock) -> None:
+    memory = Memory(tmp_path / "fleet.sqlite", now=now, most_bytes=200_000, together=100)
+    for day in range(30, -1, -1):
+        at = NOW - day * DAY
+        memory.write([ROW], [ended(at + number, f"n{number:03}") for number in range(300)])
+    memory.close()
+    assert (tmp_path / "fleet.sqlite").stat().st_size < 400_000
+    kept = memory.runs("n299", limit=99)
+    assert [one.at for one in kept] == [NOW + 299 - day * DAY for day in range(len(kept))]
+    assert 1 < len(kept) < 31
+    assert memory.rows() == [ROW]
+
+
+def test_a_file_gives_back_what_it_has_no_use_for(
+    tmp_path: Path, now: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SPARE", 5)
+    monkeypatch.setattr(module, "PAGES", 20)
+    file = tmp_path / "fleet.sqlite"
+    memory = Memory(file, now=now)
+    memory.write([], [ended(NOW, f"{number}" * 40) for number in range(4000)])
+    memory.close()
+    pages = file.stat().st_size // 4096
+    now.seconds += KEPT + DAY
+    turns = 0
+    while memory.prune():
+        turns += 1
+    memory.close()
+    assert pages / 20 - 2 < turns < pages / 20 + 2
+    assert file.stat().st_size < 100_000
+
+
+def test_what_an_earlier_version_wrote_is_let_go(tmp_path: Path, now: Clock) -> None:
+    path = tmp_path / "web" / "fleet.sqlite"
+    path.parent.mkdir(mode=0o700)
+    with sqlite3.connect(path) as connection:
+        connection.executescript("CREATE TABLE runs (node TEXT); PRAGMA user_version = 1")
+    connection.close()
+    memory = Memory(path, now=now)
+    with pytest.raises(StateError, match=r"another version.*move it away"):
+        memory.rows()
+    assert [memory.begin(), memory.begin()] == [True, False]
+    memory.write([ROW], [ended(NOW)])
+    assert memory.rows() == [ROW]
 
 
 def test_a_mistake_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
