@@ -1,143 +1,190 @@
-"""What the page costs: time of the server for a view, memory, disk, a change until it is told.
+"""What the page costs: `localpuppet web` as a process, beside a real bus, with 90 days of runs.
 
-A memory of --days days of runs, one every half hour a node, and an inventory of as many nodes are
-made; then the page's own application answers in this process, without a network.
+The memory is written as the page writes it, one end a node every half hour; presence and inventory
+entries of all nodes are on a bus of NATS, signed; then the page is started, and asked over HTTP.
 
-    overview, nodes, node, failures, releases, csv
-                                  milliseconds of the server, median and 95 %, a change before each
-    query                         the same for a list that is filtered by an expression
-    change                        from a presence entry to the event that tells pages
-    memory, disk                  of the process once it has answered, and of fleet.sqlite
+    overview … query   milliseconds until an answer is there, median and at 95 %; none is one that
+                       the server has made before
+    found              seconds until all nodes are shown, which are all new to the page's process
+    paint              first contentful paint in Chromium, with an empty cache
+    change             from a node's write to the bus to the changed row in Chromium
+    200 pages          part of a core that the server needs while so many show the overview, and
+                       nodes begin and end runs at their usual pace; the same while they show all
+                       of the views above; and while nothing changes
+    memory, disk       of the process after all that, and of fleet.sqlite
 
-    benchmarks/web.py [--nodes N] [--days D] [--rounds R]
+    benchmarks/web.py [--nodes N] [--days D] [--rounds R] [--pages P] [--seconds S]
 """
 
 import argparse
 import asyncio
-import resource
+import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from threading import Timer
 
-sys.path.insert(0, str(Path(__file__).parent.parent))  # for the doubles of the tests
+sys.path.insert(0, str(Path(__file__).parent.parent))  # for the rigs of the tests
 
-from localpuppet.web.ended import HOUR, Ended
-from localpuppet.web.kinds import Kind
-from localpuppet.web.live import Live
-from tests.inventory.entries import entry
-from tests.web.site import Site, names, run_id, status
+from engines import store
+from fleets import usage
+from web_fleet import EVERY, Told, fleet, remember, root_of
+from web_pages import OpenPages, Visitor, chromium
 
-HALF_HOUR = HOUR / 2
-ROLES = ("web", "db", "cache", "lb", "mail")
-FACTS = {f"group{number}": {f"fact{n}": "x" * 40 for n in range(20)} for number in range(20)}
-TOGETHER = 20_000
+from localpuppet.web.together import FRESH
+from tests.rigs.node import Node
 
-
-def ends(nodes: list[str], now: float, days: float) -> Iterator[Ended]:
-    """Yield the ends of all runs, the oldest first."""
-    for step in range(int(days * 86400 / HALF_HOUR), 0, -1):
-        for number, node in enumerate(nodes):
-            at = now - step * HALF_HOUR + number / len(nodes)
-            kind = (Kind.FAILED, Kind.CHANGED, Kind.UNCHANGED)[min(2, (step + number) % 20)]
-            yield Ended(node=node, run=run_id(at), at=at, kind=kind, app="web/tags/r7", why="")
+CHANGES = 10
+PAINTS = 7
+# Seconds after which pages that were opened have asked for what they missed meanwhile.
+SETTLE = 5.0
 
 
-def fill(site: Site, nodes: list[str], days: float) -> int:
-    """Write down all runs; return how many there are."""
-    batch: list[Ended] = []
-    count = 0
-    for one in ends(nodes, site.now(), days):
-        batch.append(one)
-        if len(batch) == TOGETHER:
-            site.memory.write([], batch)
-            count += len(batch)
-            batch.clear()
-    site.memory.write([], batch)
-    return count + len(batch)
+def views(nodes: Sequence[str]) -> dict[str, str]:
+    """Return what is asked for."""
+    lists = {f"by {order}": f"/nodes?sort={order}&page=3" for order in ("node", "state", "release")}
+    node = f"/nodes/{nodes[len(nodes) // 2]}"
+    return {
+        "overview": "/",
+        "node": node,
+        "older": f"{node}?before=20261101T000000.000000Z-0000",
+        **lists,
+        "by outcome": "/nodes?sort=-outcome",
+        "by end": "/nodes?sort=-ended",
+        "failures": "/failures",
+        "releases": "/releases",
+        "csv": "/nodes.csv",
+        "query": "/nodes?q=role%3Dweb",
+    }
 
 
-def told_by(node: str, number: int, at: float) -> dict[str, Any]:
-    """Return what a node says of itself; one in ten failed, by one of twenty mistakes."""
-    fault = {"error": f"Could not find {number % 20}", "resource": "", "place": "init.pp:3"}
-    failed = {"outcome": "failed", "category": "no_report", "fault": fault}
-    return status(node, at, last={} if number % 10 else failed, release="ab" * 32)
-
-
-def shown(title: str, seconds: list[float]) -> None:
+def row(title: str, text: str, bar: str = "") -> None:
     """Print a row of the table."""
+    print(f"{title:12} {text:34} {bar}", flush=True)
+
+
+def spread(seconds: Sequence[float]) -> str:
+    """Return a median, and what 95 of a hundred are below."""
     ordered = sorted(seconds)
     late = ordered[int(len(ordered) * 0.95)]
-    print(f"{title:10} {statistics.median(ordered) * 1000:8.1f} ms {late * 1000:8.1f} ms at 95 %")
+    return f"{statistics.median(ordered) * 1000:7.1f} ms {late * 1000:8.1f} ms at 95 %"
 
 
-def timed(rounds: int, work: Callable[[], object], before: Callable[[int], None]) -> list[float]:
-    """Return how long a piece of work takes, once for each round."""
-    found = []
-    for number in range(rounds):
-        before(number)
-        begun = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - begun)
-    return found
+def answers(visitor: Visitor, nodes: Sequence[str], rounds: int) -> None:
+    """Measure each view, all of them in each round."""
+    found: dict[str, list[float]] = {title: [] for title in views(nodes)}
+    for _ in range(rounds):
+        time.sleep(FRESH)
+        for title, path in views(nodes).items():
+            found[title].append(visitor.seconds(path))
+    bars = {"overview": "150 ms; 300 ms with 10,000 nodes", "node": "50 ms", "older": "50 ms"}
+    for title, seconds in found.items():
+        row(title, spread(seconds), bars.get(title, ""))
 
 
-async def told(site: Site, node: str, rounds: int) -> list[float]:
-    """Return how long it takes from a presence entry to the event."""
-    events = Live(site.fleet, asyncio.Event()).events(None)
-    await anext(events)
-    found = []
-    for number in range(rounds):
-        begun = time.perf_counter()
-        site.tell(status(node, site.now(), state=("applying", "idle")[number % 2]))
-        await anext(events)
-        found.append(time.perf_counter() - begun)
-    return found
+def paints(visitor: Visitor, loop: asyncio.AbstractEventLoop, told: Told) -> None:
+    """Measure what a browser shows, and when."""
+    with chromium(visitor) as browser:
+        row("paint", spread([browser.paint("/") for _ in range(PAINTS)]), "1 s")
+        browser.go("/nodes")
+        delays = []
+        for number in range(CHANGES):
+            state = ("applying", "idle")[number % 2]
+            written: list[float] = []
+
+            def write(state: str = state, written: list[float] = written) -> None:
+                written.append(time.time())
+                asyncio.run_coroutine_threadsafe(told.present(1, state=state), loop)
+
+            Timer(1.5, write).start()
+            at = browser.changed(f"row-{told.nodes[1]}", state)
+            delays.append(at - written[0])
+        row("change", spread(delays), "1 s")
+
+
+async def runs_of(told: Told) -> None:
+    """Have nodes begin and end runs at their usual pace, for ever."""
+    number = 0
+    while True:
+        await asyncio.sleep(EVERY / len(told.nodes) / 2)
+        state = ("applying", "idle")[number % 2]
+        await told.present(number // 2 % len(told.nodes), state=state)
+        number += 1
+
+
+async def listeners(visitor: Visitor, told: Told, count: int, seconds: float) -> None:
+    """Measure what pages that are open cost the server."""
+    all_ = [path for title, path in views(told.nodes).items() if title != "csv"]
+    for title, paths, changes in (
+        (f"{count} pages", ["/"], True),
+        ("of all views", all_, True),
+        ("in peace", all_, False),
+    ):
+        pages = OpenPages(visitor)
+        async with pages.open(count, paths):
+            await asyncio.sleep(SETTLE)
+            changing = asyncio.create_task(runs_of(told)) if changes else None
+            before, looks, begun = usage(visitor.process.pid).cpu, pages.looks, time.monotonic()
+            await asyncio.sleep(seconds)
+            taken = time.monotonic() - begun
+            share = (usage(visitor.process.pid).cpu - before) / taken
+            if changing is not None:
+                changing.cancel()
+            text = f"{share:8.1%} of a core, {(pages.looks - looks) / taken:.0f} looks a second"
+            row(title, text, "20 %")
+
+
+@contextmanager
+def page_of(node: Node) -> Iterator[Visitor]:
+    """Lend a visitor of a page that runs."""
+    process = node.start("web", "--listen", "127.0.0.1:0")
+    try:
+        yield Visitor(process)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+async def measure(asked: argparse.Namespace, directory: Path) -> None:
+    """Measure, and print a table."""
+    loop = asyncio.get_running_loop()
+    with store("nats-new", directory) as place:
+        async with fleet(place, asked.nodes) as told:
+            node = root_of(directory / "root", place.settings, told)
+            count, taken = await asyncio.to_thread(remember, node.state, told.nodes, asked.days)
+            row("written", f"{count} ends in {taken:.0f} s")
+            await told.all()
+            with page_of(node) as visitor:
+                has = f"<h1>{asked.nodes} nodes"
+                row("found", f"{visitor.until('/', lambda text: has in text):7.1f} s")
+                listed = "role%3Dweb"
+                visitor.until(f"/nodes?q={listed}", lambda text: f"of {asked.nodes // 5}<" in text)
+                await asyncio.to_thread(answers, visitor, told.nodes, asked.rounds)
+                await asyncio.to_thread(paints, visitor, loop, told)
+                await listeners(visitor, told, asked.pages, asked.seconds)
+                resident = usage(visitor.process.pid).memory
+                row("memory", f"{resident:7.0f} MiB", "150 MiB")
+            files = (node.state / "web").iterdir()
+            disk = sum(file.stat().st_size for file in files) / 2**20
+            row("disk", f"{disk:7.0f} MiB", "1 GiB")
+    row("load", " ".join(f"{load:.1f}" for load in os.getloadavg()))
 
 
 def main() -> None:
-    """Measure, and print a table."""
+    """Read the arguments."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--days", type=float, default=90.0)
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--pages", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=20.0)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        site = Site(Path(directory))
-        nodes = list(names(asked.nodes))
-        begun = time.perf_counter()
-        count = fill(site, nodes, asked.days)
-        print(f"{count} ends of {len(nodes)} nodes written in {time.perf_counter() - begun:.0f} s")
-        site.tell(*(told_by(node, number, site.now()) for number, node in enumerate(nodes)))
-        entries = [
-            entry(node, at=site.now(), roles=(ROLES[number % 5],), facts=FACTS)
-            for number, node in enumerate(nodes)
-        ]
-        site.list_(*entries)
-
-        def change(number: int) -> None:
-            site.fleet.listed({nodes[0]: (f"web{number}",)}, all_=nodes)
-
-        with site.visitor() as client:
-            for title, url in (
-                ("overview", "/"),
-                ("nodes", "/nodes?sort=-ended&page=3"),
-                ("node", f"/nodes/{nodes[len(nodes) // 2]}"),
-                ("failures", "/failures"),
-                ("releases", "/releases"),
-                ("csv", "/nodes.csv"),
-                ("query", "/nodes?q=role%3Dweb"),
-            ):
-                assert client.get(url).status_code == 200
-                shown(title, timed(asked.rounds, partial(client.get, url), change))
-        shown("change", asyncio.run(told(site, nodes[0], asked.rounds)))
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        disk = sum(file.stat().st_size for file in (site.directory / "web").iterdir())
-        print(f"memory {memory:.0f} MiB, disk {disk / 1024**2:.0f} MiB")
+        asyncio.run(measure(asked, Path(directory)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,154 @@
+"""A fleet that the page is to show, for `web.py`: a bus, what its nodes say there, a memory.
+
+Owns: the root of the machine that has the page, presence and entries of all nodes, signed, and the
+ends of runs of many days, written as the page itself writes them.
+
+Each node has its name's key pinned; all keys are one, because a thousand would only take longer.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from engines import Store
+
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.bus.layout import INVENTORY
+from localpuppet.bus.nats.store import open_nats
+from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.inventory.presence import announce
+from localpuppet.trust.keys import public_pem
+from localpuppet.trust.signing import MessageKind, Signer
+from localpuppet.web.ended import Ended
+from localpuppet.web.kinds import Kind
+from localpuppet.web.memory import FILE, Memory
+from tests.inventory.entries import entry
+from tests.rigs.node import Node
+from tests.rigs.reaching import servers_at
+from tests.web.site import names, run_id, status
+
+EVERY = 1800.0
+DAY = 86400.0
+ROLES = ("web", "db", "cache", "lb", "mail")
+FACTS = {f"group{number}": {f"fact{n}": "x" * 40 for n in range(10)} for number in range(10)}
+# Ends that are written in one transaction, and writes to the bus at once.
+TOGETHER = 10_000
+AT_ONCE = 64
+# Longer than any benchmark: nobody tells it again.
+TTL = 6 * 3600.0
+TIMEOUT = 30.0
+
+
+class Told:
+    """What nodes say, and the bus that they say it on.
+
+    Args:
+        kv: The bus.
+        nodes: Their names.
+    """
+
+    def __init__(self, kv: KeyValue, nodes: list[str]) -> None:
+        self._kv = kv
+        self.nodes = nodes
+        self._key = Ed25519PrivateKey.generate()
+
+    @property
+    def pem(self) -> bytes:
+        """Return the key of all nodes."""
+        return public_pem(self._key.public_key())
+
+    async def present(self, number: int, **more: Any) -> None:  # noqa: ANN401 - fields of presence
+        """Have a node say how it is; one in ten failed, by one of twenty mistakes."""
+        node = self.nodes[number]
+        fault = {"error": f"Could not find {number % 20}", "resource": "", "place": "init.pp:3"}
+        failed = {"outcome": "failed", "category": "no_report", "fault": fault}
+        ended = time.time() - EVERY * (number / len(self.nodes))
+        last = {} if number % 10 else failed
+        said = {**status(node, ended, last=last, release="ab" * 32), **more}
+        token = self._signed(node, json.dumps(said).encode(), MessageKind.PRESENCE)
+        await announce(self._kv, NodeName.parse(node), token, ttl=TTL)
+
+    async def list_(self, number: int) -> None:
+        """Have a node be in the inventory."""
+        node = self.nodes[number]
+        said = entry(node, at=time.time(), roles=(ROLES[number % 5],), facts=FACTS)
+        token = self._signed(node, said.to_payload(), MessageKind.INVENTORY)
+        await self._kv.put(f"{INVENTORY}{node}", token)
+
+    async def all(self) -> None:
+        """Have every node say all of it."""
+        for begin in range(0, len(self.nodes), AT_ONCE):
+            some = range(begin, min(begin + AT_ONCE, len(self.nodes)))
+            await asyncio.gather(*map(self.present, some), *map(self.list_, some))
+
+    def _signed(self, node: str, payload: bytes, kind: MessageKind) -> bytes:
+        return Signer(SignerName.parse(node), self._key).sign(payload, kind)
+
+
+@asynccontextmanager
+async def fleet(place: Store, count: int) -> AsyncGenerator[Told, None]:
+    """Yield a fleet on a bus of NATS; it has said nothing yet."""
+    kv = await open_nats(servers_at(place.url), timeout=TIMEOUT)
+    try:
+        yield Told(kv, list(names(count)))
+    finally:
+        await kv.close()
+
+
+def root_of(directory: Path, settings: Mapping[str, Any], told: Told) -> Node:
+    """Make the root of the machine that has the page, which trusts all nodes."""
+    node = Node(directory)
+    directory.mkdir(mode=0o755)
+    node.settings(node="page.example.com", **settings)
+    trusted = directory / "trusted"
+    trusted.mkdir(mode=0o755)
+    for name in told.nodes:
+        (trusted / f"{name}.pem").write_bytes(told.pem)
+    return node
+
+
+def ends(nodes: list[str], now: float, days: float) -> Iterator[Ended]:
+    """Yield the ends of all runs but the last ones, the oldest first; one in twenty failed.
+
+    Each node has its own release of five, and its own second of the half hour.
+    """
+    for step in range(int(days * DAY / EVERY), 0, -1):
+        for number, node in enumerate(nodes):
+            at = now - step * EVERY + EVERY * number / len(nodes)
+            kind = (Kind.FAILED, Kind.CHANGED, Kind.UNCHANGED)[min(2, (step + number) % 20)]
+            one = Ended(
+                node=node,
+                run=run_id(at),
+                at=at,
+                kind=kind,
+                app=f"{ROLES[number % 5]}/tags/r{step // 300}",
+                why="",
+            )
+            if kind is Kind.FAILED:
+                one = replace(
+                    one, why=f"{number % 7} resources failed", fault=f"{number % 20:016x}"
+                )
+            yield one
+
+
+def remember(state: Path, nodes: list[str], days: float) -> tuple[int, float]:
+    """Write all ends of runs as the page does; return how many, and in how many seconds."""
+    memory = Memory(state / FILE, now=time.time)
+    begun = time.perf_counter()
+    batch: list[Ended] = []
+    count = 0
+    for one in ends(nodes, time.time() - EVERY, days):
+        batch.append(one)
+        if len(batch) == TOGETHER:
+            memory.write([], batch)
+            count += len(batch)
+            batch.clear()
+    memory.write([], batch)
+    memory.close()
+    return count + len(batch), time.perf_counter() - begun

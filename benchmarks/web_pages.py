@@ -1,0 +1,187 @@
+"""Those who look at the page, for `web.py`: a visitor, many pages that are open, a real Chromium.
+
+Owns: how each asks, as `page.js` and a browser do. Refuses to know: what is measured.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.client import HTTPConnection
+from http.cookies import SimpleCookie
+from itertools import cycle, islice
+from subprocess import Popen
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+from tests.rigs.member import read_line
+from tests.web.test_browser import ARGUMENTS
+
+PATIENCE = 600
+# Seconds between two looks of a page: `QUIET` of page.js.
+QUIET = 1.0
+# Milliseconds since 1970, by the browser's clock, when a row says a word.
+_CHANGED = """
+const [row, word, done] = arguments;
+const look = () => document.getElementById(row)?.innerText.includes(word);
+const watch = new MutationObserver(() => look() && (watch.disconnect(), done(Date.now())));
+watch.observe(document.body, { childList: true, subtree: true, characterData: true });
+"""
+_PAINTED = """
+const done = arguments[0];
+const first = () => performance.getEntriesByName("first-contentful-paint")[0]?.startTime;
+const wait = () => first() === undefined ? setTimeout(wait, 5) : done(first());
+wait();
+"""
+
+
+class Visitor:
+    """Somebody who has used the link of a page.
+
+    Args:
+        process: `localpuppet web`.
+    """
+
+    def __init__(self, process: "Popen[str]") -> None:
+        self.process = process
+        read_line(process)
+        found = re.fullmatch(r"http://(.*?):(\d+)(/enter\?key=.*)\n", read_line(process))
+        assert found
+        self.host, self.port = found[1], int(found[2])
+        self._connection = HTTPConnection(self.host, self.port, timeout=PATIENCE)
+        self.cookie = ""
+        self.text(found[3])
+
+    def text(self, path: str) -> str:
+        """Return a page."""
+        self._connection.request("GET", path, headers={"Cookie": self.cookie})
+        answer = self._connection.getresponse()
+        text = answer.read().decode()
+        assert answer.status == 200, text
+        for name, morsel in SimpleCookie(answer.headers.get("set-cookie", "")).items():
+            self.cookie = f"{name}={morsel.value}"
+        return text
+
+    def seconds(self, path: str) -> float:
+        """Return how long an answer takes."""
+        begun = time.perf_counter()
+        self.text(path)
+        return time.perf_counter() - begun
+
+    def until(self, path: str, has: Callable[[str], bool]) -> float:
+        """Return after how many seconds a page has something."""
+        begun = time.perf_counter()
+        while not has(self.text(path)):
+            assert time.perf_counter() - begun < PATIENCE, path
+            time.sleep(0.5)
+        return time.perf_counter() - begun
+
+
+class OpenPages:
+    """Pages that are open, as `page.js` behaves: an event, and each asks for itself again.
+
+    Args:
+        visitor: Whose session it is.
+    """
+
+    def __init__(self, visitor: Visitor) -> None:
+        self._visitor = visitor
+        self.looks = 0
+
+    @asynccontextmanager
+    async def open(self, count: int, paths: Iterable[str]) -> AsyncGenerator[None, None]:
+        """Have so many pages show some views, one after the other."""
+        async with asyncio.TaskGroup() as group:
+            some = islice(cycle(paths), count)
+            pages = [group.create_task(self._page(path)) for path in some]
+            yield
+            for page in pages:
+                page.cancel()
+
+    async def _page(self, path: str) -> None:
+        changed = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen(changed))
+            group.create_task(self._look(changed, path))
+
+    async def _listen(self, changed: asyncio.Event) -> None:
+        async with self._asked("/events") as (reader, _):
+            changed.set()  # as after `onopen`
+            while line := await reader.readline():
+                if line.startswith(b"data:"):
+                    changed.set()
+
+    async def _look(self, changed: asyncio.Event, path: str) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await changed.wait()
+            changed.clear()
+            looked = loop.time()
+            async with self._asked(path) as (reader, length):
+                await reader.readexactly(length)
+            self.looks += 1
+            await asyncio.sleep(looked + QUIET - loop.time())
+
+    @asynccontextmanager
+    async def _asked(self, path: str) -> AsyncGenerator[tuple[asyncio.StreamReader, int], None]:
+        """Ask, and lend the answer's body and its length."""
+        visitor = self._visitor
+        reader, writer = await asyncio.open_connection(visitor.host, visitor.port)
+        try:
+            host = f"{visitor.host}:{visitor.port}"
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n".encode())
+            writer.write(f"Cookie: {visitor.cookie}\r\n\r\n".encode())
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            assert " 200 " in head.partition("\r\n")[0], head
+            length = re.search(r"content-length: (\d+)", head)
+            yield reader, int(length[1]) if length else 0
+        finally:
+            writer.close()
+
+
+class Browser:
+    """A Chromium that has the session of a visitor.
+
+    Args:
+        driver: The browser.
+        visitor: Whose session.
+    """
+
+    def __init__(self, driver: webdriver.Chrome, visitor: Visitor) -> None:
+        self._driver = driver
+        self._url = f"http://{visitor.host}:{visitor.port}"
+        driver.get(f"{self._url}/static/icon.svg")
+        name, _, value = visitor.cookie.partition("=")
+        driver.add_cookie({"name": name, "value": value})
+        driver.execute_cdp_cmd("Network.setCacheDisabled", {"cacheDisabled": True})
+
+    def paint(self, path: str) -> float:
+        """Return after how many seconds a view is first painted, with nothing in the cache."""
+        self._driver.get("about:blank")
+        self._driver.get(self._url + path)
+        return float(self._driver.execute_async_script(_PAINTED)) / 1000
+
+    def go(self, path: str) -> None:
+        """Show a view."""
+        self._driver.get(self._url + path)
+
+    def changed(self, row: str, word: str) -> float:
+        """Return when a row says a word, which it does not yet: seconds since 1970."""
+        return float(self._driver.execute_async_script(_CHANGED, row, word)) / 1000
+
+
+@contextmanager
+def chromium(visitor: Visitor) -> Iterator[Browser]:
+    """Lend a browser."""
+    options = webdriver.ChromeOptions()
+    for argument in ARGUMENTS:
+        options.add_argument(argument)
+    options.binary_location = "/usr/bin/chromium"
+    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    try:
+        driver.set_script_timeout(60)
+        yield Browser(driver, visitor)
+    finally:
+        driver.quit()
