@@ -17,6 +17,7 @@ Nodes that stand in the same relations and have the same capabilities are one *c
 few classes, however many nodes there are.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -130,8 +131,8 @@ def derive(entries: Iterable[InventoryEntry], links: Links) -> Derived:
     kept = _kept(asked, classes)
     notes = [*links.notes, *more, *_undecided(asked - kept, classes, links.nodes)]
     components = _Components(declared, links.nodes)
-    for number, link in enumerate(relations, 1):
-        components.relate(link, number, classes, kept)
+    for link, name in zip(relations, _names(relations), strict=True):
+        components.relate(link, name, classes, kept)
     environment = environments.pop() if len(environments) == 1 else ENVIRONMENT
     return Derived(site=components.site(environment), roles=links.nodes, notes=tuple(notes))
 
@@ -237,8 +238,8 @@ class _Components:
         self._produces: dict[NodeName, list[str]] = {}
         self._consumes: dict[NodeName, list[str]] = {}
 
-    def relate(self, link: Link, number: int, classes: _Classes, kept: set[Pair]) -> None:
-        """Take a relation, as far as it gives an order."""
+    def relate(self, link: Link, name: str, classes: _Classes, kept: set[Pair]) -> None:
+        """Take a relation, which has a name of its own, as far as it gives an order."""
         starts, ends = classes.those(link.starts), classes.those(link.ends)
         waiting: dict[frozenset[int], list[int]] = {}
         for end in ends:
@@ -251,11 +252,11 @@ class _Components:
         for part, (before, after) in enumerate(
             sorted(waiting.items(), key=lambda one: sorted(one[1])), 1
         ):
-            name = f"{_text(link)} [{number}{f'.{part}' if several else ''}]"
+            capability = f"{name} ({part})" if several else name
             for wanted, found in ((before, self._produces), (after, self._consumes)):
                 for one in wanted:
                     for node in classes.members[one]:
-                        found.setdefault(node, []).append(name)
+                        found.setdefault(node, []).append(capability)
 
     def site(self, environment: str) -> Site:
         """Return the site.
@@ -303,5 +304,14 @@ class _Components:
         return one_line(f"role {roles[:MAX_ROLE]}").strip() if roles else "no role"
 
 
+def _names(relations: Sequence[Link]) -> Iterator[str]:
+    """Yield a name for each relation: its text, numbered where another one has the same."""
+    seen: Counter[str] = Counter()
+    for link in relations:
+        text = _text(link)
+        seen[text] += 1
+        yield text if seen[text] == 1 else f"{text} [{seen[text]}]"
+
+
 def _text(link: Link) -> str:
-    return one_line(f"{_WORDS[link.by]} {link.text[:MAX_TEXT]}").strip()
+    return f"{_WORDS[link.by]} {link.written[:MAX_TEXT]}".strip()

@@ -72,7 +72,21 @@ def test_who_asks_collects_or_is_kicked_runs_after_those_it_is_about() -> None:
     assert groups(found) == [["db"], ["web1", "web2"], ["lb"], ["monitor"]]
     assert found.site.applications == ("role db", "role lb", "role monitor", "role web")
     (lb,) = [one for one in found.site.components if one.node == "lb.example.com"]
-    assert (lb.name, lb.consumes) == ("catalog", ('answer to servers_with_role("web") [3]',))
+    assert (lb.name, lb.consumes) == ("catalog", ('answer to servers_with_role("web")',))
+
+
+def test_two_relations_whose_names_are_cut_alike_are_told_apart() -> None:
+    long = "x" * derived.MAX_TEXT
+    asks = tuple(f'servers_with_role("{long}","{one}")' for one in ("db", "web"))
+    found = of(
+        node("db", "db"),
+        node("web", "web"),
+        node("lb", "lb", asks=asks),
+    )
+    (lb,) = [one for one in found.site.components if one.node == "lb.example.com"]
+    name = f'answer to servers_with_role("{long}'[: len("answer to ") + derived.MAX_TEXT]
+    assert lb.consumes == (name, f"{name} [2]")
+    assert groups(found) == [["db", "web"], ["lb"]]
 
 
 def test_a_node_that_declares_and_asks_runs_once() -> None:

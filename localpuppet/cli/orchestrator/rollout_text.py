@@ -6,6 +6,8 @@ from functools import partial
 import click
 
 from localpuppet.cli import render, render_run
+from localpuppet.errors import InvalidInputError
+from localpuppet.formats.names import RunId
 from localpuppet.formats.times import show_duration
 from localpuppet.orchestrator.rollout.estimating import seconds_left
 from localpuppet.orchestrator.rollout.events import (
@@ -149,8 +151,13 @@ def head(state: State) -> str:
     )
 
 
-def how_far(state: State) -> str:
-    """Return how far a rollout is, for the progress line."""
+def how_far(state: State, *, goes_on: bool = True) -> str:
+    """Return how far a rollout is, for the progress line.
+
+    Args:
+        state: Where it is.
+        goes_on: Whether a process carries it out: nobody else has any time left.
+    """
     total = sum(len(group) for group in state.began.groups)
     running = state.running
     if state.began.options.delivery is not None and not (state.serials or state.stopped):
@@ -169,7 +176,7 @@ def how_far(state: State) -> str:
         parts.append(f"{len(state.unchecked)} to be checked")
     if state.failed:
         parts.append(f"{len(state.failed)} failed")
-    if state.over is None and state.stopped is None and state.paused is None:
+    if goes_on and state.over is None and state.stopped is None and state.paused is None:
         left = seconds_left(state)
         parts.append("time left unknown" if left is None else f"about {show_duration(left)} left")
     return ", ".join(parts)
@@ -193,9 +200,22 @@ def outcome(report: Report) -> str:
             render.hanging("", f"kept on hold for {length}, because they failed: {nodes}"),
             f"'localpuppet rollout stop {report.state.began.id}' gives them back",
         ]
+    lines += _where_to_look(report.state)
     if report.word not in (RUNNING, PAUSED) and report.state.resumable:
         lines.append(f"'localpuppet rollout resume {report.state.began.id}' goes on")
     return "\n".join(lines)
+
+
+def _where_to_look(state: State) -> list[str]:
+    """Return what tells more of the first node that failed: reasons here name no resource."""
+    end = next((end for end in state.failed.values() if end.run), None)
+    if end is None:
+        return []
+    try:
+        run = RunId.parse(end.run or "")
+    except InvalidInputError:  # of a run that is not Puppet's, or of a node that says nonsense
+        return []
+    return [f"'localpuppet report {run} --node {end.turn.node}' tells more"]
 
 
 def full(report: Report) -> str:

@@ -41,6 +41,7 @@ did, or nobody goes on.
 def status_command(node: NodeWiring, rollout: str | None, watch: bool, as_json: bool) -> int:
     """Show where the rollout ID is, or the newest of this machine."""
     from localpuppet.cli.orchestrator.rollout_text import head, how_far, outcome
+    from localpuppet.orchestrator.rollout.report import INTERRUPTED
 
     if watch and as_json:
         raise click.UsageError("--watch and --json cannot go together")
@@ -55,7 +56,8 @@ def status_command(node: NodeWiring, rollout: str | None, watch: bool, as_json: 
         if not watch:
             render.emit(render.hanging("", head(report.state)))
         if report.state.over is None and not watch:
-            render.emit(render.hanging("", how_far(report.state)))
+            far = how_far(report.state, goes_on=report.word != INTERRUPTED)
+            render.emit(render.hanging("", far))
         render.emit(outcome(report))
     return 0 if report.succeeded or report.word in ("running", "paused") else 1
 

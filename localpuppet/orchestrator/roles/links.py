@@ -19,11 +19,12 @@ from enum import StrEnum
 from itertools import pairwise
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.exports.recording import COLLECT
+from localpuppet.exports.recording import COLLECT, collector_text
 from localpuppet.exports.search import as_query
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import one_line, shown_names
+from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.query.functions import Question
 from localpuppet.inventory.query.tree import check_nesting
@@ -64,6 +65,14 @@ class Link:
     starts: frozenset[NodeName]
     ends: frozenset[NodeName]
     text: str = ""
+
+    @property
+    def written(self) -> str:
+        """The kick or the question in one line; a collector is written as Puppet has it."""
+        if self.by is By.COLLECT:
+            kind, condition = _call(self.text)[1]
+            return one_line(collector_text(str(kind), condition))
+        return one_line(self.text)
 
     @property
     def is_empty(self) -> bool:
@@ -179,16 +188,22 @@ def _names(by: By, text: str, reader: InventoryReader) -> frozenset[NodeName]:
 
 def _question(text: str) -> Question:
     """Return the question that `Question.text` wrote, or `collect_text` for a collector."""
+    name, arguments = _call(text)
+    if name != COLLECT:
+        return Question.of(name, arguments)
+    if len(arguments) != 2 or not isinstance(arguments[0], str):
+        raise InvalidInputError("is not a collector")
+    check_nesting(arguments)
+    return Question.of("query_resources", [False, as_query(arguments[0], arguments[1])])
+
+
+def _call(text: str) -> tuple[str, list[Json]]:
+    """Return which function a text calls, and with what."""
     call = _CALL.match(text)
     if call is None:
         raise InvalidInputError("is not a call of a function")
     try:
-        arguments = loads(f"[{call[2]}]")
+        arguments: list[Json] = loads(f"[{call[2]}]")
     except ValueError as error:
         raise InvalidInputError("its arguments are cut, or are not JSON") from error
-    if call[1] != COLLECT:
-        return Question.of(call[1], arguments)
-    if len(arguments) != 2 or not isinstance(arguments[0], str):
-        raise InvalidInputError("is not a collector")
-    check_nesting(arguments)
-    return Question.of("query_resources", [False, as_query(*arguments)])
+    return call[1], arguments

@@ -50,11 +50,25 @@ def of_plan(plan: Plan) -> Selected:
         groups=refuse_none(
             tuple(tuple(sorted(run.node for run in group)) for group in plan.groups)
         ),
-        title=_title(", ".join(plan.applications)),
+        title=_title(", ".join(_applications(plan))),
         consumers=consumers_of(needs),
         checks=checks_of(plan),
         needs=needs,
     )
+
+
+def _applications(plan: Plan) -> list[str]:
+    """Return the applications that somebody declared, and what the other nodes are, sorted."""
+    declared: set[str] = set()
+    known: set[NodeName] = set()
+    for run in plan.runs:
+        mine = {one.application for one in run.components if one.declared}
+        declared |= mine
+        known |= {run.node} if mine else set()
+    others = {
+        one.application for run in plan.runs if run.node not in known for one in run.components
+    }
+    return [*sorted(declared), *sorted(others - declared)]
 
 
 def places_of(facts: Mapping[NodeName, Json], fact: str) -> dict[NodeName, str]:

@@ -168,6 +168,7 @@ def test_a_collector_leads_from_those_who_export_what_it_asks_for() -> None:
     assert len(found.notes) == 2
     (dmz,) = [one for one in links.links if "DMZ" in one.text]
     assert dmz.starts == {"web01.example.com"}
+    assert dmz.written == "Sshkey <<| tag == 'DMZ' |>>"
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,18 @@ def test_there_is_a_most_of_checks_that_follow_a_run() -> None:
             assert len(of_plan(plan).checks[Turn(1, node(1))]) == count
 
 
+def test_what_is_rolled_out_is_called_after_what_was_declared_and_the_roles_of_the_rest() -> None:
+    """The role of a node of a declared application says nothing more."""
+    related = replace(part(1, produces="asks"), application="role db", declared=False)
+    asks = replace(part(2, consumes="asks"), application="role lb", declared=False)
+    site = Site(
+        environment="e",
+        applications=("role db", "role lb", "shop"),
+        components=(part(1), related, asks),
+    )
+    assert of_plan(make_plan(site, Selection(), where="")).title == "shop, role lb"
+
+
 def test_who_only_asks_about_a_node_can_do_without_it() -> None:
     asks = replace(part(2, consumes="asks"), declared=False)
     parts = (replace(part(1, produces="asks"), declared=False), asks)
