@@ -64,9 +64,10 @@ def plain(lines: Iterable[str]) -> list[str]:
         # On a terminal, as on the page, a run begins with a short line.
         text = re.sub(r"^# .*puppet apply .*", "# puppet apply", line)
         text = re.sub(r"\b[0-9a-f]{12,64}\b", "ID", text)
-        text = re.sub(r"\d{8}T\d{6}\.\d{6}Z-[0-9a-f]{4}", "RUN", text)
+        text = re.sub(r"\d{8}T\d{6}(\.\d{6})?Z-[0-9a-f]{4}", "RUN", text)
         text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", text)
-        text = re.sub(r"\b\d+(\.\d+)?( s|s| seconds)\b", "SPAN", text)
+        text = re.sub(r"\b\d\d:\d\d:\d\d\b", "TIME", text)
+        text = re.sub(r"\b(\d+m)?\d+(\.\d+)?( s|s|ms|m| seconds)\b", "SPAN", text)
         text = re.sub(r"revision \d+", "revision N", text)
         text = re.sub(r"Puppet \d+\.\d+\.\d+", "Puppet", text)
         text = re.sub(r"\b(catalog for|on node) \S+", r"\1 NODE", text)

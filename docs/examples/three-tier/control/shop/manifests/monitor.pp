@@ -1,0 +1,5 @@
+# Watches whatever the others export.
+class shop::monitor(String $directory) {
+  file { "${directory}/monitor.conf": content => "# ${shop::release()}\n" }
+  Shop::Watched <<| |>> { directory => $directory }
+}

@@ -1,0 +1,4 @@
+# A service that the monitor looks at.
+define shop::watched(Integer $port, Optional[String] $directory = undef) {
+  file { "${directory}/${title}.watch": content => "${title}:${port}\n" }
+}

@@ -1,0 +1,4 @@
+# What the configuration says of its release.
+function shop::release() >> String {
+  'r2'
+}

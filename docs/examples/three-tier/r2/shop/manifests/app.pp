@@ -1,0 +1,13 @@
+# Sells it: needs the database.
+class shop::app(String $directory) {
+  file { "${directory}/app.conf": content => "relase = ${shop::release()}\n" }
+  -> exec { 'the application takes its configuration':
+    command => "/bin/grep ^release ${directory}/app.conf",
+  }
+  application_component { "App[${trusted['certname']}]":
+    application => 'shop',
+    consumes    => 'sql/shop',
+    produces    => 'http/shop',
+  }
+  @@shop::watched { $trusted['certname']: port => 8080 }
+}

@@ -1,0 +1,55 @@
+"""A page's console blocks and what an example prints: pasted, and held against each other.
+
+Owns: which section goes into which block. Refuses to know: how the example is run, and what differs
+from day to day (`sessions.plain`).
+
+    docs/examples/three-tier/run | python -m tests.rigs.transcript docs/walkthrough.md
+
+The example's sections begin with `== TITLE ==`; the page's fences with "```console". The first
+section goes into the first fence, and so on: a page with more of one than of the other is refused.
+"""
+
+import re
+import sys
+from itertools import zip_longest
+from pathlib import Path
+
+from tests.rigs.sessions import plain
+
+_TITLE = re.compile(r"^== .* ==\n+", re.MULTILINE)
+_FENCE = re.compile(r"(^```console\n)(.*?)(^```$)", re.MULTILINE | re.DOTALL)
+
+
+def sections(printed: str) -> list[str]:
+    """Return what the example printed below each title, without empty lines around it."""
+    return [part.strip("\n") + "\n" for part in _TITLE.split(printed)[1:]]
+
+
+def fences(page: str) -> list[str]:
+    """Return what stands in the fences of a page."""
+    return [fence[2] for fence in _FENCE.finditer(page)]
+
+
+def pasted(page: str, printed: str) -> str:
+    """Return a page that shows what the example printed.
+
+    Raises:
+        ValueError: The page has not as many fences as there are sections.
+    """
+    found = sections(printed)
+    if len(found) != len(fences(page)):
+        raise ValueError(f"{len(found)} sections for {len(fences(page))} fences")
+    following = iter(found)
+    return _FENCE.sub(lambda fence: fence[1] + next(following) + fence[3], page)
+
+
+def differences(page: str, printed: str) -> list[tuple[list[str], list[str]]]:
+    """Return what the page shows and what was printed where these are not alike, as `plain` is."""
+    both = zip_longest(fences(page), sections(printed), fillvalue="")
+    found = [(plain(shown.splitlines()), plain(said.splitlines())) for shown, said in both]
+    return [(shown, said) for shown, said in found if shown != said]
+
+
+if __name__ == "__main__":
+    _path = Path(sys.argv[1])
+    _path.write_text(pasted(_path.read_text("utf-8"), sys.stdin.read()), "utf-8")
