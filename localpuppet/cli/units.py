@@ -13,7 +13,8 @@ SPLIT = (
     "localpuppet-agent-run.service",
     "localpuppet-agent-net.service",
 )
-NAMES = (*TIMER, *AGENT, *SPLIT)
+WEB = ("localpuppet-web.service",)
+NAMES = (*TIMER, *AGENT, *SPLIT, *WEB)
 
 
 @click.command(
@@ -26,6 +27,8 @@ Three forms, of which a node has one:
   localpuppet-agent-run.socket     the agent in two, one without rights
   localpuppet-agent-run.service
   localpuppet-agent-net.service
+Beside them, where people look at the fleet:
+  localpuppet-web.service          the page, over TLS
 
 \b
 Examples:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.cli.units import AGENT, NAMES, SPLIT, TIMER
+from localpuppet.cli.units import AGENT, NAMES, SPLIT, TIMER, WEB
 from localpuppet.share.files import shared_file
 from tests.rigs.node import COMMAND, Node
 from tests.rigs.split_member import NETWORK, Split
@@ -17,7 +17,7 @@ from tests.rigs.split_member import NETWORK, Split
 # Exposure in tenths, as systemd 252 counts it: the internet (0.3), the host's network (0.5) and
 # UNIX sockets (0.1) are its job; 0.2 for the addresses of servers that only a site knows; /proc
 # beside processes and its own root directory, 0.1 each.
-NETWORK_SIDE = 11
+EXPOSED = 11
 # Refuses the use of memory as code, as MemoryDenyWriteExecute= does, and starts the rest.
 NO_NEW_CODE = """
 import ctypes, os, sys
@@ -60,17 +60,19 @@ def test_systemd_understands_every_unit(units: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_network_side_is_as_exposed_as_it_must_be_and_no_more(units: Path) -> None:
+@pytest.mark.parametrize("unit", ["localpuppet-agent-net.service", "localpuppet-web.service"])
+def test_what_talks_to_the_network_is_as_exposed_as_it_must_be_and_no_more(
+    units: Path, unit: str
+) -> None:
     words = ("security", "--offline=true", "--no-pager")
-    unit = "localpuppet-agent-net.service"
-    done = analyze(*words, f"--threshold={NETWORK_SIDE}", unit, directory=units)
+    done = analyze(*words, f"--threshold={EXPOSED}", unit, directory=units)
     assert done.returncode == 0, done.stdout
-    done = analyze(*words, f"--threshold={NETWORK_SIDE - 1}", unit, directory=units)
-    assert done.returncode != 0, f"better than {NETWORK_SIDE} now: lower the threshold"
+    done = analyze(*words, f"--threshold={EXPOSED - 1}", unit, directory=units)
+    assert done.returncode != 0, f"better than {EXPOSED} now: lower the threshold"
 
 
 def test_the_verb_prints_them(node: Node) -> None:
-    assert set(TIMER + AGENT + SPLIT) == set(NAMES)
+    assert set(TIMER + AGENT + SPLIT + WEB) == set(NAMES)
     texts = node.run("units", "--json").json
     assert set(texts) == set(NAMES)
     for name, text in texts.items():
@@ -79,7 +81,7 @@ def test_the_verb_prints_them(node: Node) -> None:
 
 
 def test_they_start_what_is_there(node: Node) -> None:
-    for name in (*AGENT, *SPLIT):
+    for name in (*AGENT, *SPLIT, *WEB):
         for line in settings(name).get("ExecStart", []):
             words = shlex.split(line)
             assert words[:2] == ["/usr/bin/env", "localpuppet"]

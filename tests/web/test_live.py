@@ -57,6 +57,20 @@ async def test_a_quiet_connection_is_kept_and_ends_with_the_page(site: Site) -> 
     assert [text async for text in events] == []
 
 
+async def test_who_may_not_look_any_more_hears_nothing_more(site: Site) -> None:
+    live = Live(site.fleet, asyncio.Event(), alive=0.01)
+    may = [True]
+    events = live.events(None, stays=lambda: may[0])
+    await anext(events)
+    assert await anext(events) == ": alive\n\n"
+    may[0] = False
+    site.tell(status("a", site.now()))
+    assert [text async for text in events] == []
+    quiet = live.events(None, stays=lambda: may[0])
+    await anext(quiet)
+    assert [text async for text in quiet] == []
+
+
 async def test_streams_are_counted(site: Site) -> None:
     live = Live(site.fleet, asyncio.Event(), most=1)
     events = live.events(None)
