@@ -1,4 +1,4 @@
-"""A program of another user that can do little: no new privileges, and limits of the kernel.
+"""A program that dies with us; one of another user that can do little, with limits of the kernel.
 
 Owns: the words in front of its command. Refuses to know: what the program is for. The programs
 that do it are util-linux's, which every Debian has.
@@ -28,6 +28,22 @@ def found(*programs: str, path: str, package: str) -> list[str]:
             raise StateError(f"{name} is not installed", hint=f"apt-get install {package}")
         places.append(place)
     return places
+
+
+def mortal(argv: Sequence[str], *, path: str) -> list[str]:
+    """Return the command that runs `argv`, killed when the thread that started it ends, or we do.
+
+    Processes that the program starts are not: they end by themselves.
+
+    Args:
+        argv: Absolute program and arguments.
+        path: The PATH to find setpriv in.
+
+    Raises:
+        StateError: setpriv is not installed.
+    """
+    (setpriv,) = found("setpriv", path=path, package="util-linux")
+    return [setpriv, "--pdeathsig=KILL", "--", *argv]
 
 
 def confined(

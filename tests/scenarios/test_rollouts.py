@@ -154,16 +154,20 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     assert not local.free()
     assert local.operator.run("rollout", "stop").code == 0
     assert local.free()
+    first = str(local.report()["id"])
+    assert local.run("--failed-of", first)[0] == 1
+    assert not local.free()
     local.db.behave()
     parent = str(local.report()["id"])
-    assert local.run("--failed-of", parent) == (0, DONE)
+    assert local.run("--failed-of", parent) == (0, DONE), "what it kept on hold is given back first"
     assert local.report()["parent"] == parent
+    assert local.free()
     measured = (local.operator.root / "var" / "metrics-rollouts.prom").read_text()
     assert 'localpuppet_last_rollout_nodes{fate="succeeded"} 3\n' in measured
     assert 'localpuppet_last_rollout_outcome{outcome="done"} 1\n' in measured
-    assert local.runs() == [2, 1, 1]
+    assert local.runs() == [3, 1, 1]
     listed = local.operator.run("rollout", "list", "--json").json["rollouts"]
-    assert [one["state"] for one in listed] == ["done", "failures"]
+    assert [one["state"] for one in listed] == ["done", "failures", "failures"]
     done = local.operator.run(
         "rollout", "run", "--site", local.site, "--failed-of", listed[0]["id"]
     )
@@ -179,8 +183,8 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     why = str(local.report()["why"])
     assert "web1.example.com: on hold: by hand (held by " in why
     assert "web2.example.com: denied by policy line 1 (default)" in why
-    assert local.runs() == [2, 1, 1]
-    assert db.log.count("accepted a step") == 2
+    assert local.runs() == [3, 1, 1]
+    assert db.log.count("accepted a step") == 3
     assert local.run("--skip-unready") == (
         1,
         {"db": "succeeded", "web1": "skipped", "web2": "skipped"},

@@ -87,6 +87,8 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
         needs=found.needs,
         places=places(node, options.one_at_a_time_by, found.groups),
     )
+    if parent is not None:
+        run(_give_back(wiring, parent))
     return run(_begin(wiring, began, as_json=as_json))
 
 
@@ -113,6 +115,15 @@ def resume_command(node: NodeWiring, rollout: str | None, as_json: bool) -> int:
 
     wanted = None if rollout is None else RolloutId.parse(rollout)
     return run(_resume(RolloutWiring(node), wanted, as_json=as_json))
+
+
+async def _give_back(wiring: "RolloutWiring", parent: "RolloutId") -> None:
+    """Let go of what an earlier rollout keeps because it failed: that is to run again."""
+    journal = wiring.journals.open(parent)
+    over = journal.state().over
+    if over is not None and over.kept:
+        await wiring.give_back(journal, lambda _: None)
+    journal.close()
 
 
 async def _begin(wiring: "RolloutWiring", began: "Began", *, as_json: bool) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from localpuppet.errors import LocalpuppetError, StateError
 from localpuppet.formats.names import NodeName, RolloutId
+from localpuppet.formats.times import parse_time, show_time
 from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.check import parse_check, to_json
 from localpuppet.orchestrator.rollout.events import (
@@ -65,7 +66,8 @@ def to_dict(event: Event) -> dict[str, Any]:
     if isinstance(event, Stopped):
         return {**kind, "ending": str(event.ending), "why": event.why}
     if isinstance(event, Paused):
-        return {**kind, "why": event.why, "point": event.point}
+        since = None if event.since is None else show_time(event.since)
+        return {**kind, "why": event.why, "point": event.point, "since": since}
     if isinstance(event, Continued):
         return {**kind, "caller": event.caller, "machine": event.machine}
     if isinstance(event, Over):
@@ -183,7 +185,11 @@ _READERS = {
     "started": lambda raw: Started(turns=tuple(map(_turn, raw["turns"]))),
     "ended": _ended,
     "checked": lambda raw: Checked(turn=_turn(raw["turn"]), problem=str(raw["problem"])),
-    "paused": lambda raw: Paused(why=str(raw["why"]), point=str(raw["point"])),
+    "paused": lambda raw: Paused(
+        why=str(raw["why"]),
+        point=str(raw["point"]),
+        since=parse_time(raw["since"]) if raw.get("since") else None,
+    ),
     "continued": lambda raw: Continued(
         caller=str(raw["caller"]), machine=str(raw.get("machine", ""))
     ),

@@ -6,6 +6,7 @@ Owns: the events. Refuses to know: what follows from them (`state`), their JSON 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from localpuppet.formats.names import NodeName, RolloutId
@@ -180,10 +181,12 @@ class Paused:
     Attributes:
         why: One line.
         point: The point between two nodes at which this happens once; empty after failures.
+        since: When that was decided, UTC; `None` in a journal of an earlier version.
     """
 
     why: str
     point: str = ""
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

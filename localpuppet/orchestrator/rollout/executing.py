@@ -26,6 +26,7 @@ from localpuppet.orchestrator.rollout.events import (
     Fate,
     Lasted,
     Over,
+    Paused,
     Resumed,
     Skipped,
     Staged,
@@ -267,7 +268,7 @@ class Execution:
         ends = self.state.stopped is not None or self.state.goes_back
         if not ends and (why := late(self.state, now.start, self._notes.now())):
             return Stopped(ending=Ending.STOPPED, why=why)
-        return now.pause
+        return None if now.pause is None else replace(now.pause, since=self._notes.now())
 
     def _act(self, group: asyncio.TaskGroup, now: Next) -> None:
         """Have nodes take their turns, and have those checked that took them."""
@@ -299,13 +300,16 @@ class Execution:
                 self._patience.cancel()
             self._patience = None
         elif self._patience is None:
-            self._patience = group.create_task(self._lose_patience(self.state.paused.why))
+            self._patience = group.create_task(self._lose_patience(self.state.paused))
             self._tasks.append(self._patience)
 
-    async def _lose_patience(self, why: str) -> None:
+    async def _lose_patience(self, paused: Paused) -> None:
+        """Stop when nobody decided in time: from the pause on, also of an earlier process."""
         seconds = self.state.began.options.pause_at_most
-        await asyncio.sleep(seconds)
-        self.stop(f"nobody decided within {show_duration(seconds)}: {why}")
+        now = self._notes.now()
+        gone = (now - (paused.since or now)).total_seconds()
+        await asyncio.sleep(seconds - min(max(gone, 0.0), seconds))
+        self.stop(f"nobody decided within {show_duration(seconds)}: {paused.why}")
 
     def _begin(self, group: asyncio.TaskGroup, turn: Turn) -> None:
         self._news[turn] = asyncio.Event()

@@ -6,14 +6,17 @@ which checks there are, and how often one is tried.
 - A URL passes with a status of 2xx. No redirect is followed and no proxy asked: what answers is
   what was named. Nothing but the head of the answer is read, whose size `http.client` bounds.
 - A command passes with exit code 0. It gets our environment, reads nothing, and its output is
-  dropped: it may be long, or secret. One that takes too long is killed, with its process group.
+  dropped: it may be long, or secret. One that takes too long is killed, with its process group;
+  where we are killed, the kernel kills it.
 """
 
 import asyncio
+import errno
 import http.client
 import os
 import signal
 import socket
+import stat
 import urllib.parse
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet import __version__
-from localpuppet.errors import InvalidInputError
+from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import show_duration
 from localpuppet.machine.anchors import tls_context
+from localpuppet.machine.confinement import mortal
 
 if TYPE_CHECKING:
     import ssl
@@ -137,11 +141,18 @@ class _Question:
 async def _run(words: "Sequence[str]", seconds: float) -> str:
     nothing = asyncio.subprocess.DEVNULL
     try:
+        _refuse_no_program(Path(words[0]))
         process = await asyncio.create_subprocess_exec(
-            *words, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+            *mortal(words, path=os.environ.get("PATH", os.defpath)),
+            stdin=nothing,
+            stdout=nothing,
+            stderr=nothing,
+            start_new_session=True,
         )
     except OSError as error:
         return f"cannot be started: {error.strerror}"
+    except StateError as error:
+        return f"cannot be started: {error}"
     try:
         async with asyncio.timeout(seconds):
             code = await process.wait()
@@ -155,3 +166,9 @@ async def _run(words: "Sequence[str]", seconds: float) -> str:
     if code < 0:
         return f"was killed by signal {-code}"
     return "" if code == 0 else f"exited {code}"
+
+
+def _refuse_no_program(path: Path) -> None:
+    """Raise what the kernel would: what starts the program could say it in words only."""
+    if not stat.S_ISREG(path.stat().st_mode) or not os.access(path, os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

@@ -100,6 +100,22 @@ def test_a_rollout_that_was_killed_while_it_was_paused_is_paused_when_it_goes_on
     run_simulated(work())
 
 
+def test_the_time_of_a_pause_goes_on_while_nobody_goes_on_with_the_rollout() -> None:
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
+        doing = asyncio.create_task(new(PAUSES, nodes, notes).run(resume=False))
+        await asyncio.sleep(1800)
+        doing.cancel()
+        await asyncio.wait([doing])
+        await asyncio.sleep(1000)
+        again = execution(State.of(notes.events), nodes, notes)
+        over = await again.run(resume=True)
+        assert over.why == "nobody decided within 1h: 1 node failed, and none may"
+        assert 3600 < asyncio.get_running_loop().time() < 3620
+
+    run_simulated(work())
+
+
 def test_pauses_that_were_asked_for() -> None:
     """After the canaries of each group that has others, and before each group but the first."""
 

@@ -68,7 +68,8 @@ EVENTS: list[Event] = [
     Ended(turn=Turn(1, node(2)), fate=Fate.FAILED, outcome="failed", run="r", reason="exit 1"),
     Checked(turn=Turn(1, node(2)), problem="check http://a/: answered 503"),
     Checked(turn=Turn(2, node(2))),
-    Paused(why="before group 2", point="before group 2"),
+    Paused(why="before group 2", point="before group 2", since=datetime(2026, 11, 22, tzinfo=UTC)),
+    Paused(why="1 node failed"),
     Continued(caller="choria=bob"),
     Stopped(ending=Ending.FAILURES, why="1 node failed"),
     Over(

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,8 +14,15 @@ import trustme
 
 from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.rollout.probing import Probing
+from tests.rigs.node import REPOSITORY
 from tests.rigs.waiting import wait_until
 
+# Does the check that its arguments are.
+OPERATOR = """
+import asyncio, sys
+from localpuppet.orchestrator.rollout.probing import Probing
+asyncio.run(Probing(ca=None).problem(tuple(sys.argv[1:]), seconds=1000.0))
+"""
 LONG = 30.0
 SHORT = 0.2
 
@@ -115,6 +124,7 @@ def test_https_is_trusted_by_the_authority_that_is_named(tmp_path: Path) -> None
         (("/bin/sh", "-c", "exit 3"), "exited 3"),
         (("/bin/sh", "-c", "kill -9 $$"), "was killed by signal 9"),
         (("/bin/no-such-program",), "cannot be started: No such file or directory"),
+        (("/bin",), "cannot be started: Permission denied"),
         (("/bin/echo", "$(touch /tmp/x); a && b"), ""),
         (("/bin/sh", "-c", "head -c 10000000 /dev/zero; read line || exit 0; exit 1"), ""),
     ],
@@ -149,3 +159,12 @@ def running(pid: int) -> bool:
         return " Z " not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
+
+
+def test_a_command_ends_when_whoever_rolls_out_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    command = ("/bin/sh", "-c", f"echo $$ > {file}.new; mv {file}.new {file}; exec sleep 1000")
+    with subprocess.Popen([sys.executable, "-c", OPERATOR, *command], cwd=REPOSITORY) as operator:
+        pid = int(wait_until(lambda: file.exists() and file.read_text(), lambda: "not started"))
+        operator.kill()
+    wait_until(lambda: not running(pid), lambda: "the command outlives whoever rolled out")
