@@ -23,10 +23,10 @@ from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.formats.values import Json
 from localpuppet.machine.ports import LineKind, Log
 from localpuppet.requests.deploy import Deed, Deploy
-from localpuppet.runs.hold import rollout_owner
 from localpuppet.runs.holds import Holds
 from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
+from localpuppet.triggers.step_table import Voice
 
 # Deployments that wait, go on, or were done and not asked about yet: in all, and of one caller.
 MOST, EACH = 16, 4
@@ -53,16 +53,17 @@ class Deployment:
     def owner(self) -> str | None:
         """The owner of the hold of the rollout that asks; `None` where somebody does by hand."""
         rollout = self.args.rollout
-        return None if rollout is None else rollout_owner(self.caller, rollout.id)
+        return None if rollout is None else rollout.owner(self.caller)
 
     @property
     def assignment(self) -> Assignment:
-        """What the node is to take."""
+        """What the node is to take: of a rollout, by its caller, also where another goes on."""
         args = self.args
+        whose = args.rollout.caller if args.rollout is not None else ""
         return Assignment(
             release=args.release,
             serial=args.serial,
-            by=self.caller,
+            by=whose or self.caller,
             layers=args.layers,
             classes=args.classes,
             rollout="" if args.rollout is None else str(args.rollout.id),
@@ -131,7 +132,10 @@ class Deployments:
         """
         wanted = Deployment(caller=caller, args=args)
         if args.rollout is not None and wanted.owner is not None:
-            self._inbox.hear_rollout(wanted.owner, args.rollout.epoch)
+            rollout = args.rollout
+            speaker = rollout.taken_over_by(caller)
+            voice = Voice(owner=wanted.owner, epoch=rollout.epoch, speaker=speaker)
+            self._inbox.hear_rollout(voice)
         self._check_holds(wanted)
         job = self._jobs.get(wanted.key)
         if job is None:

@@ -18,7 +18,7 @@ from localpuppet.runs.holds import Holds
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.triggers.outcome import succeeded
-from localpuppet.triggers.step_table import Step, StepState
+from localpuppet.triggers.step_table import Step, StepState, Voice
 
 
 class RolloutSteps:
@@ -47,14 +47,14 @@ class RolloutSteps:
         self._clock = clock
         self._entry = entry
 
-    def hear(self, owner: str, rollout: OfRollout) -> None:
-        """Note that a rollout speaks to this node.
+    def hear(self, caller: str, rollout: OfRollout) -> None:
+        """Note that a rollout speaks to this node, by its own caller or who took it over.
 
         Raises:
-            BusyError: A newer epoch of it is known.
+            BusyError: A newer epoch of it is known, or another speaker in this one.
             StateError: It cannot be remembered.
         """
-        self._inbox.hear_rollout(owner, rollout.epoch)
+        self._inbox.hear_rollout(_voice(caller, rollout))
 
     def check_hold(self, owner: str) -> None:
         """Refuse a hold where somebody else has one: of two rollouts the first has the node.
@@ -68,14 +68,15 @@ class RolloutSteps:
         if holds and all(hold.owner != owner for hold in holds):
             raise OnHoldError(f"on hold: {holds[0]}")
 
-    def run(self, owner: str, args: RunOnce, rollout: OfRollout) -> Mapping[str, Json]:
+    def run(self, caller: str, args: RunOnce, rollout: OfRollout) -> Mapping[str, Json]:
         """Take a step, or tell what became of it: a step runs once.
 
         Raises:
             OnHoldError: The rollout does not hold the node, or not alone.
-            BusyError: A newer epoch of the rollout is known.
+            BusyError: A newer epoch of the rollout is known, or another speaker in this one.
             StateError: It is not on the disk.
         """
+        owner = rollout.owner(caller)
         cause = Cause(
             kind=CauseKind.ROLLOUT,
             sender=owner,
@@ -87,7 +88,10 @@ class RolloutSteps:
             after=args.after,
         )
         step = self._inbox.step(
-            cause, rollout.step, epoch=rollout.epoch, problem=lambda: self._problem(owner)
+            cause,
+            rollout.step,
+            voice=_voice(caller, rollout),
+            problem=lambda: self._problem(owner),
         )
         if step.new:
             self._agent.take_step(cause)
@@ -107,3 +111,9 @@ class RolloutSteps:
             return BusyError("the rollout does not hold this node: its hold is over")
         others = [hold for hold in holds if hold.owner != owner]
         return OnHoldError(f"on hold: {others[0]}") if others else None
+
+
+def _voice(caller: str, rollout: OfRollout) -> Voice:
+    return Voice(
+        owner=rollout.owner(caller), epoch=rollout.epoch, speaker=rollout.taken_over_by(caller)
+    )

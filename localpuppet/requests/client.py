@@ -76,6 +76,11 @@ class RequestClient:
         self._clock = clock
         self._replies: exchange.Replies | None = None
 
+    @property
+    def caller(self) -> str:
+        """Who asks, a caller id."""
+        return self._signer.name.caller
+
     @asynccontextmanager
     async def together(self) -> AsyncGenerator[None, None]:
         """Hear the replies to all that is asked until the end of `async with` by one watch."""

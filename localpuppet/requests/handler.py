@@ -21,7 +21,7 @@ from localpuppet.requests.deploy import Deploy
 from localpuppet.requests.messages import answer
 from localpuppet.requests.request import Disable, Enable, OfRun, Request, RunOnce, StatusRequest
 from localpuppet.requests.rollout import OfRollout
-from localpuppet.runs.hold import Hold, rollout_owner
+from localpuppet.runs.hold import Hold
 from localpuppet.runs.holds import Holds
 from localpuppet.trust.signing import Signer
 
@@ -56,17 +56,17 @@ class Actions:
 
 
 class RolloutActions(Protocol):
-    """What a rollout can ask of a node; owners are those of its holds, see `rollout_owner`."""
+    """What a rollout can ask of a node; callers are those of requests, owners those of holds."""
 
-    def hear(self, owner: str, rollout: OfRollout) -> None:
-        """Note that a rollout speaks; raises where a newer epoch of it is known."""
+    def hear(self, caller: str, rollout: OfRollout) -> None:
+        """Note that a rollout speaks; raises where a newer epoch of it, or speaker, is known."""
         ...
 
     def check_hold(self, owner: str) -> None:
         """Raise `OnHoldError` where somebody else holds the node."""
         ...
 
-    def run(self, owner: str, args: RunOnce, rollout: OfRollout) -> Mapping[str, Json]:
+    def run(self, caller: str, args: RunOnce, rollout: OfRollout) -> Mapping[str, Json]:
         """Take a step, or tell what became of it; raises where it is not taken."""
         ...
 
@@ -147,8 +147,8 @@ class RequestHandler:
             return self._actions.deploy(request.caller.caller, args)
         owner = request.caller.caller
         if isinstance(args, Disable | Enable) and args.rollout is not None:
-            owner = rollout_owner(owner, args.rollout.id)
             self._actions.rollout.hear(owner, args.rollout)
+            owner = args.rollout.owner(owner)
         if isinstance(args, Disable):
             if args.rollout is not None:
                 self._actions.rollout.check_hold(owner)
@@ -200,7 +200,6 @@ class RequestHandler:
         args = request.args if isinstance(request.args, RunOnce) else RunOnce()
         caller = request.caller.caller
         if args.rollout is not None:
-            owner = rollout_owner(caller, args.rollout.id)
-            return self._actions.rollout.run(owner, args, args.rollout)
+            return self._actions.rollout.run(caller, args, args.rollout)
         problem = self._actions.run(caller, args.noop, args.tags)
         return problem if problem else {"accepted": True}

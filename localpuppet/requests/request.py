@@ -26,12 +26,12 @@ from localpuppet.inventory.awaited import MAX_AWAITED, Awaited
 from localpuppet.requests.deploy import Deploy
 from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.requests.rollout import MAX_HOLD, OfRollout, claimed
-from localpuppet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, Policy, decide
+from localpuppet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, TAKEOVER, Policy, decide
 
 MAX_REQUEST = 64 * 1024
 MAX_TAGS = 64
 # What a caller can ask about besides releases: see `StatusRequest`.
-_RIGHTS = (*(action for action in REQUESTS if action != DEPLOY), "older", "values")
+_RIGHTS = (*(action for action in REQUESTS if action != DEPLOY), "older", TAKEOVER, "values")
 _CLAIMS = ("iss", "aud", "iat", "exp", "jti", "action", "args")
 
 
@@ -352,6 +352,16 @@ def misdirection(request: Request, *, signer: SignerName, me: NodeName) -> str:
     return ""
 
 
+def _rights(request: Request) -> tuple[str, ...]:
+    """Return what the node's policy must allow the caller; all of it."""
+    args = request.args
+    found = args.rights if isinstance(args, Deploy) else (request.action,)
+    rollout = args.rollout if isinstance(args, Deploy | Disable | Enable | RunOnce) else None
+    if rollout is not None and rollout.taken_over_by(request.caller.caller):
+        return (*found, TAKEOVER)
+    return found
+
+
 def refusal(request: Request, *, now: int, policy: Policy | None) -> str:
     """Return why a node does not do what its caller asks; empty when it does.
 
@@ -366,8 +376,7 @@ def refusal(request: Request, *, now: int, policy: Policy | None) -> str:
     problem = lifetime_problem(iat=request.iat, exp=request.exp, now=now)
     if problem:
         return problem
-    args = request.args
-    for right in args.rights if isinstance(args, Deploy) else (request.action,):
+    for right in _rights(request):
         decision = decide(policy, request.caller.caller, right)
         if not decision.allowed:
             return decision.reason

@@ -1,14 +1,17 @@
 """What a request says of the rollout that it is a part of.
 
-Owns: the claim and its form. Refuses to know: what a node does with it.
+Owns: the claim and its form, and who is meant by it. Refuses to know: what a node does with it.
+
+Invariant: who names another caller's rollout speaks for that caller, and needs the right to.
 """
 
 import uuid
 from dataclasses import dataclass
 
 from localpuppet.formats.fields import Fields
-from localpuppet.formats.names import RolloutId
+from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.formats.values import Json
+from localpuppet.runs.hold import rollout_owner
 
 MAX_STEP = 100_000
 MAX_EPOCH = 100_000
@@ -27,11 +30,14 @@ class OfRollout:
         epoch: How often the rollout was begun or resumed, from 1: a node does nothing for an
             earlier epoch than the newest that it heard of.
         step: The group whose run this is, from 1; 0 for what is not a run.
+        caller: Whose rollout it is, a caller id, where that is not the request's own caller, who
+            has taken it over; else empty.
     """
 
     id: RolloutId
     epoch: int
     step: int = 0
+    caller: str = ""
 
     @classmethod
     def read(cls, fields: Fields, *, step: bool) -> "OfRollout":
@@ -44,11 +50,12 @@ class OfRollout:
         Raises:
             InvalidInputError: A field is missing, unknown, or not of its type.
         """
-        fields.only(("id", "epoch", "step") if step else ("id", "epoch"))
+        fields.only(("id", "epoch", "caller", *(("step",) if step else ())))
         return cls(
             id=fields.parsed("id", RolloutId.parse),
             epoch=fields.integer("epoch", minimum=1, maximum=MAX_EPOCH),
             step=fields.integer("step", minimum=1, maximum=MAX_STEP) if step else 0,
+            caller=fields.parsed("caller", _caller) if "caller" in fields else "",
         )
 
     @classmethod
@@ -62,7 +69,24 @@ class OfRollout:
             "id": str(self.id),
             "epoch": self.epoch,
             **({"step": self.step} if self.step else {}),
+            **({"caller": self.caller} if self.caller else {}),
         }
+
+    def owner(self, caller: str) -> str:
+        """Return the owner of the rollout's holds.
+
+        Args:
+            caller: Who asks, a caller id.
+        """
+        return rollout_owner(self.caller or caller, self.id)
+
+    def taken_over_by(self, caller: str) -> str:
+        """Return who asks where it is another caller's rollout; empty where it is its own."""
+        return "" if self.caller in ("", caller) else caller
+
+
+def _caller(text: str) -> str:
+    return SignerName.parse_caller(text).caller
 
 
 def claimed(claim: OfRollout | None) -> dict[str, Json]:

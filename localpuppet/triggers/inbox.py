@@ -20,7 +20,7 @@ from localpuppet.machine.ports import Clock
 from localpuppet.triggers import step_table
 from localpuppet.triggers.cause import Cause
 from localpuppet.triggers.outcome import MOST, TriggerOutcome
-from localpuppet.triggers.step_table import Step, StepState
+from localpuppet.triggers.step_table import Step, StepState, Voice
 from localpuppet.trust.quota import Quota
 
 _VERSION = 2
@@ -101,23 +101,23 @@ class Inbox:
                 self._ids.add(connection, _EVERYBODY, cause.id, until)
             self._ids.forget(connection, now)
 
-    def hear_rollout(self, owner: str, epoch: int) -> None:
-        """Note an epoch of a rollout; see `step_table.hear`.
+    def hear_rollout(self, voice: Voice) -> None:
+        """Note who speaks for a rollout; see `step_table.hear`.
 
         Raises:
-            BusyError: A newer one is known.
+            BusyError: A newer epoch is known, or another speaker.
             StateError: It is not on the disk.
         """
         with self._database.transaction() as connection:
             now = int(self._clock.now().timestamp())
-            step_table.hear(connection, owner, epoch, now=now, quota=self._quota)
+            step_table.hear(connection, voice, now=now, quota=self._quota)
 
     def step(
         self,
         cause: Cause,
         number: int,
         *,
-        epoch: int,
+        voice: Voice,
         problem: Callable[[], LocalpuppetError | None],
     ) -> AskedStep:
         """Write a step of a rollout down, with its cause, unless it was asked for before.
@@ -125,18 +125,18 @@ class Inbox:
         Args:
             cause: What its run is for; its sender is the owner of the rollout's hold.
             number: Which step.
-            epoch: The rollout's.
+            voice: Who speaks for the rollout.
             problem: Returns why a new step is not taken, if so.
 
         Raises:
-            BusyError: A newer epoch is known.
+            BusyError: A newer epoch is known, or another speaker.
             LocalpuppetError: The problem.
             StateError: It is not on the disk.
         """
         now = int(self._clock.now().timestamp())
-        owner = cause.sender
+        owner, epoch = voice.owner, voice.epoch
         with self._database.transaction() as connection:
-            step_table.hear(connection, owner, epoch, now=now, quota=self._quota)
+            step_table.hear(connection, voice, now=now, quota=self._quota)
             known = step_table.known(connection, owner, number)
             if known and not step_table.may_begin_anew(connection, owner, number, epoch):
                 return AskedStep(step=known, new=False)

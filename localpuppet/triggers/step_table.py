@@ -3,8 +3,8 @@
 Owns: the table `steps`. Refuses to know: what a step's run is, and who may ask for one.
 
 Invariants: a step that began is never taken for one that did not, so no node runs twice in one
-step; a rollout that was resumed is heard in its newest epoch only; one caller
-cannot fill the table for others.
+step; a rollout that was resumed is heard in its newest epoch only, and in an epoch whoever spoke
+first; one caller cannot fill the table for others.
 """
 
 import sqlite3
@@ -65,6 +65,21 @@ class Step:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Voice:
+    """Who speaks for a rollout.
+
+    Attributes:
+        owner: The owner of its holds.
+        epoch: Its epoch.
+        speaker: Who has taken it over, a caller id; empty where that is its own caller.
+    """
+
+    owner: str
+    epoch: int
+    speaker: str = ""
+
+
 def newest_epoch(connection: sqlite3.Connection, owner: str) -> int:
     """Return the newest epoch of a rollout that the node heard of; 0 where it heard of none."""
     found = connection.execute(
@@ -73,18 +88,25 @@ def newest_epoch(connection: sqlite3.Connection, owner: str) -> int:
     return int(found.fetchone()[0])
 
 
-def hear(connection: sqlite3.Connection, owner: str, epoch: int, *, now: int, quota: Quota) -> None:
-    """Note an epoch of a rollout.
+def hear(connection: sqlite3.Connection, voice: Voice, *, now: int, quota: Quota) -> None:
+    """Note who speaks for a rollout, and in which epoch: as the reason of its step 0.
 
     Raises:
-        BusyError: A newer one is known: somebody else goes on with the rollout; or the table is
+        BusyError: A newer epoch is known, or somebody else speaks in this one; or the table is
             full.
     """
+    owner, epoch = voice.owner, voice.epoch
     newest = newest_epoch(connection, owner)
     if newest > epoch:
         raise BusyError(f"this rollout was resumed since (epoch {newest}, this is {epoch})")
     if newest < epoch:
-        _add(connection, (owner, 0, epoch, now, "", 0, None, None, ""), quota)
+        _add(connection, (owner, 0, epoch, now, "", 0, None, None, voice.speaker), quota)
+        return
+    first = connection.execute(
+        "SELECT reason FROM steps WHERE owner = ? AND step = 0 AND epoch = ?", (owner, epoch)
+    ).fetchone()
+    if first is not None and first[0] != voice.speaker:
+        raise BusyError(f"somebody else goes on with this rollout, in the same epoch {epoch}")
 
 
 def known(connection: sqlite3.Connection, owner: str, step: int) -> Step | None:

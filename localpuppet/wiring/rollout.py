@@ -6,7 +6,7 @@ import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.bus.key_value import RefusedError
@@ -18,6 +18,7 @@ from localpuppet.errors import (
     UnavailableError,
 )
 from localpuppet.formats.names import RolloutId, SignerName
+from localpuppet.formats.text import shown_names
 from localpuppet.formats.times import show_time
 from localpuppet.orchestrator.rollout import metrics
 from localpuppet.orchestrator.rollout.checking import Checking
@@ -34,10 +35,12 @@ from localpuppet.orchestrator.rollout.executing import Execution
 from localpuppet.orchestrator.rollout.fleet import FleetNodes
 from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.orchestrator.rollout.heads import HeadKeeper, Heads
-from localpuppet.orchestrator.rollout.journal import Journal, Journals, own, resumable
+from localpuppet.orchestrator.rollout.journal import Journal, Journals, resumable
 from localpuppet.orchestrator.rollout.probing import Probing
 from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.resuming import head_of, take_up
+from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.unready import can_do_without, why_not_ready
 from localpuppet.orchestrator.rollout.words.hearing import BusEars, JournalEars
 from localpuppet.orchestrator.rollout.words.saying import Speaker, look
 from localpuppet.orchestrator.rollout.words.word import Said, Word
@@ -110,25 +113,31 @@ class RolloutWiring:
         told: Callable[[Event], None],
         *,
         replay: Callable[[Sequence[Event]], None],
+        owner: SignerName | None = None,
+        commands: bool = False,
     ) -> Journal:
         """Go on with a rollout to its end; return its journal. See `begin` and `take_up`.
 
         Args:
             rollout: Which; the newest that can go on for `None`.
+            owner: Whose; our own for `None`.
+            commands: Whether another's checks may be commands, which run as us.
             told: Learns of each event.
             replay: Learns of what happened before.
 
         Raises:
             BusyError: Another process goes on with it.
-            InvalidInputError: It is over, or another's, or not known.
-            IntegrityError: Its head on the bus is not ours.
+            InvalidInputError: It is over, or another's, or not known, or cannot be taken over.
+            IntegrityError: Its head on the bus is not to be believed.
         """
         async with self.fleet.connected() as kv:
+            heads = self._heads(kv, owner)
+            own = heads.owner == self.fleet.signer.name
             taken = await take_up(
                 rollout,
                 journals=self.journals,
-                heads=self._heads(kv),
-                caller=self.caller,
+                heads=heads,
+                problem=None if own else partial(self._not_to_be_taken, kv, commands=commands),
                 note=self._note,
             )
             journal = taken.journal
@@ -138,7 +147,8 @@ class RolloutWiring:
                 told(journal.state().began)
                 revision = taken.revision
                 async with self._execution(kv, journal, told, revision) as (execution, keeper):
-                    await self._carry_out(execution.run(resume=True, epoch=taken.epoch), keeper)
+                    by = Resumed(epoch=taken.epoch, caller=self.caller, machine=machine_name())
+                    await self._carry_out(execution.run(resume=True, by=by), keeper)
             finally:
                 journal.close()
         return journal
@@ -148,7 +158,7 @@ class RolloutWiring:
         async with self.fleet.connected() as kv:
             journal.take()
             try:
-                resumable(journal, self.caller)
+                resumable(journal, journal.state().began.caller)
                 async with self._execution(kv, journal, told) as (execution, keeper):
                     await self._carry_out(execution.give_up(f"stopped by {self.caller}"), keeper)
             finally:
@@ -159,7 +169,6 @@ class RolloutWiring:
         async with self.fleet.connected() as kv:
             journal.take()
             try:
-                own(journal.state().began, self.caller)
                 async with self._execution(kv, journal, told) as (execution, keeper):
                     await self._carry_out(execution.give_back(), keeper)
             finally:
@@ -207,6 +216,20 @@ class RolloutWiring:
                 found = await self._heads(kv, owner).read(state.began.id)
                 return found is not None and found.head.epoch > state.epoch
         return False
+
+    async def _not_to_be_taken(self, kv: "KeyValue", state: State, *, commands: bool) -> str:
+        """Return why we do not take a rollout over, or nodes do not let us; empty where we do."""
+        if state.commands and not commands:
+            return f"its checks would run {shown_names(state.commands)} as you (--run-checks)"
+        nodes = FleetNodes(
+            kv,
+            client=self.fleet.requests(kv),
+            verifier=self.fleet.verifier,
+            began=state.began,
+        )
+        left = [node for node, fate in state.fates().items() if fate is None]
+        problems = await nodes.ready(left)
+        return "" if can_do_without(state, problems) else why_not_ready(state, problems)
 
     def _heads(self, kv: "KeyValue", owner: SignerName | None = None) -> Heads:
         return Heads(
@@ -262,7 +285,7 @@ class RolloutWiring:
             began=state.began,
         )
         keeper = HeadKeeper(
-            self._heads(kv),
+            self._heads(kv, SignerName.parse_caller(state.began.caller)),
             state.began.id,
             current=lambda: head_of(journal),
             revision=revision,

@@ -159,6 +159,23 @@ async def test_a_hold_that_ends_while_it_waits_stops_it(site: Site) -> None:
     assert [order.args.deed for order in site.runner.orders] == [Deed.STAGE]
 
 
+async def test_who_took_the_rollout_over_goes_on_with_its_callers_assignment(site: Site) -> None:
+    """Which is what it has to be called when the release is taken back."""
+    site.hold(OWNER)
+    taken = replace(R2, rollout=OfRollout(id=ID, epoch=2, caller="choria=alice"))
+    assert site.ask(taken, "choria=bob") == WORKING
+    await asyncio.sleep(0)
+    (order,) = site.runner.orders
+    assert (order.assignment.by, order.owner) == ("choria=alice", OWNER)
+    with pytest.raises(BusyError, match="was resumed since"):
+        site.ask(OURS)
+    with pytest.raises(BusyError, match="somebody else goes on"):
+        site.ask(taken)
+    site.runner.ends.put_nowait(OVER)
+    await site.rig.until("done: apply")
+    assert site.ask(taken, "choria=bob") == DONE
+
+
 async def test_an_earlier_epoch_is_not_heard_and_a_later_one_goes_on(site: Site) -> None:
     site.hold(OWNER)
     assert site.ask(OURS) == WORKING

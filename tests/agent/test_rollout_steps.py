@@ -22,7 +22,8 @@ from tests.agent.test_agent import OVER, Rig
 from tests.doubles.identities import person
 
 ID = RolloutId("20261122T110000Z-0a1b")
-OWNER = f"choria=alice/rollout/{ID}"
+ALICE, BOB = "choria=alice", "choria=bob"
+OWNER = f"{ALICE}/rollout/{ID}"
 ENTRY = Awaited(node=NodeName("b.example.com"), digest="b" * 64, at=7.0)
 DB = Awaited(node=NodeName("db.example.com"), digest="d" * 64, at=3.0)
 OTHER = "choria=bob/rollout/20261122T110000Z-ffff"
@@ -63,9 +64,10 @@ class Site:
         epoch: int = 1,
         noop: bool = False,
         after: tuple[Awaited, ...] = (),
+        by: str = ALICE,
     ) -> Any:
-        rollout = OfRollout(id=ID, epoch=epoch, step=step)
-        return self.steps.run(OWNER, RunOnce(noop=noop, after=after), rollout)
+        rollout = OfRollout(id=ID, epoch=epoch, step=step, caller=ALICE)
+        return self.steps.run(by, RunOnce(noop=noop, after=after), rollout)
 
 
 @pytest.fixture
@@ -115,13 +117,30 @@ async def test_a_step_without_its_hold_or_beside_another_is_refused(site: Site) 
 
 
 async def test_an_earlier_epoch_is_not_heard(site: Site) -> None:
-    site.steps.hear(OWNER, OfRollout(id=ID, epoch=2))
+    site.steps.hear(ALICE, OfRollout(id=ID, epoch=2))
     site.hold()
     with pytest.raises(BusyError, match="was resumed since"):
-        site.steps.hear(OWNER, OfRollout(id=ID, epoch=1))
+        site.steps.hear(ALICE, OfRollout(id=ID, epoch=1))
     with pytest.raises(BusyError, match="was resumed since"):
         site.ask(epoch=1)
     assert site.ask(epoch=2)["state"] == "waiting"
+
+
+async def test_who_takes_a_rollout_over_is_told_of_its_steps_and_alone_in_that_epoch(
+    site: Site,
+) -> None:
+    site.hold()
+    assert site.told()["step"]["state"] == "waiting"
+    assert site.told(epoch=2, by=BOB)["step"]["state"] == "waiting"
+    assert sum("accepted a step" in line for _, line in site.rig.log.lines) == 1
+    with pytest.raises(BusyError, match="was resumed since"):
+        site.told(epoch=1)
+    for other in (ALICE, "choria=carol"):
+        with pytest.raises(BusyError, match=r"somebody else goes on .* in the same epoch 2"):
+            site.told(epoch=2, by=other)
+        with pytest.raises(BusyError, match="somebody else goes on"):
+            site.steps.hear(other, OfRollout(id=ID, epoch=2, caller=ALICE))
+    assert site.told(epoch=3)["step"]["state"] == "waiting"
 
 
 async def test_a_step_whose_hold_ends_first_is_dropped_and_taken_when_resumed(site: Site) -> None:

@@ -36,7 +36,8 @@ NODE = NodeName.parse("lb01.example.net")
 POLICY = b"""policy default deny
 allow	choria=alice	log report deploy:foo/tags/*	*	*
 allow	choria=alice	*	*	*
-allow	choria=bob	enable	*	*
+allow	choria=bob	enable disable takeover	*	*
+allow	choria=carol	enable	*	*
 """
 
 
@@ -47,15 +48,15 @@ class Rollouts:
         self.asked: list[tuple[str, str, int]] = []
         self.held = ""
 
-    def hear(self, owner: str, rollout: OfRollout) -> None:
-        self.asked.append(("hear", owner, rollout.epoch))
+    def hear(self, caller: str, rollout: OfRollout) -> None:
+        self.asked.append(("hear", rollout.owner(caller), rollout.epoch))
 
     def check_hold(self, owner: str) -> None:
         if self.held:
             raise OnHoldError(self.held)
 
-    def run(self, owner: str, args: RunOnce, rollout: OfRollout) -> dict[str, Json]:
-        self.asked.append(("run", owner, rollout.step))
+    def run(self, caller: str, args: RunOnce, rollout: OfRollout) -> dict[str, Json]:
+        self.asked.append(("run", rollout.owner(caller), rollout.step))
         return {"accepted": True}
 
 
@@ -66,12 +67,13 @@ class Site:
         self.clock = FakeClock()
         self.log = FakeLog()
         self.alice, self.bob, self.node = person("alice"), person("bob"), person(NODE)
+        self.carol = person("carol")
         self.runs: list[tuple[str, bool, Sequence[str]]] = []
         self.changes = 0
         self.rollout = Rollouts()
         self.problem: str | None = None
         self.holds = Holds(directory / "holds", None, self.clock)
-        self.verifier = verifier(directory, self.alice, self.bob, self.node)
+        self.verifier = verifier(directory, self.alice, self.bob, self.carol, self.node)
         policy = directory / "policies" / "puppet.policy"
         policy.parent.mkdir()
         write(policy, POLICY)
@@ -117,7 +119,7 @@ class Site:
 
     async def ask(self, action: str, args: Arguments, *, who: str = "alice") -> Any:
         """Return the result, or the text of the error."""
-        signer = (self.alice if who == "alice" else self.bob).signer
+        signer = {"alice": self.alice, "bob": self.bob, "carol": self.carol}[who].signer
         request, token = ask(signer, NODE, action, args, clock=self.clock)
         served = await self.desk.serve(token)
         assert served is not None
@@ -231,6 +233,24 @@ async def test_a_rollout_has_a_hold_of_its_own_whose_owner_the_node_sets(site: S
     assert await site.ask("runonce", RunOnce(rollout=step)) == {"accepted": True}
     assert site.rollout.asked[-1] == ("run", owner, 7)
     assert site.runs == []
+
+
+async def test_who_takes_a_rollout_over_speaks_for_its_caller_by_a_right_of_its_own(
+    site: Site,
+) -> None:
+    rollout = OfRollout(
+        id=RolloutId("20261122T110000Z-0a1b"), epoch=2, caller=site.alice.name.caller
+    )
+    owner = "choria=alice/rollout/20261122T110000Z-0a1b"
+    asked = Disable(message="r", length="10m", rollout=rollout)
+    found = await site.ask("disable", asked, who="bob")
+    assert found["hold"]["owner"] == owner
+    assert await site.ask("enable", Enable(rollout=rollout), who="bob")
+    denied = await site.ask("enable", Enable(rollout=rollout), who="carol")
+    assert denied == "denied by policy line 1 (default): choria=carol takeover"
+    # One's own rollout needs no such right, whoever is named.
+    own = replace(rollout, caller="choria=carol")
+    assert await site.ask("enable", Enable(rollout=own), who="carol")
 
 
 async def test_a_caller_can_ask_what_is_allowed(site: Site) -> None:

@@ -26,7 +26,11 @@ HOLD: dict[str, Any] = {"message": "m", "for": "10m", "rollout": GOOD}
         ("enable", Enable(rollout=OfRollout(id=RolloutId(ID), epoch=3))),
         ("enable", Enable()),
         ("runonce", RunOnce(noop=True, rollout=OfRollout(id=RolloutId(ID), epoch=3, step=9))),
-        ("status", StatusRequest(may=("runonce", "log"))),
+        (
+            "enable",
+            Enable(rollout=OfRollout(id=RolloutId(ID), epoch=3, caller="choria=alice")),
+        ),
+        ("status", StatusRequest(may=("runonce", "log", "takeover"))),
         ("status", StatusRequest()),
     ],
 )
@@ -45,6 +49,7 @@ def test_what_is_sent_is_what_is_read(action: str, args: Any) -> None:
         ("enable", {"rollout": {"id": "x", "epoch": 1}}, "rollout.id: 'x' is not a rollout's id"),
         ("enable", {"rollout": {"id": ID, "epoch": 0}}, "rollout.epoch: is 0"),
         ("runonce", {"rollout": GOOD}, "step"),
+        ("enable", {"rollout": GOOD | {"caller": "alice"}}, "'alice' is not a caller id"),
         (
             "runonce",
             {"rollout": GOOD | {"step": True}},

@@ -1,13 +1,14 @@
 """Other machines and other people, and the rollout that a process carries out."""
 
 import os
+import signal
 import subprocess
 
 import pytest
 
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
-from tests.scenarios.test_rollouts import Shop
+from tests.scenarios.test_rollouts import POLICY, Shop
 
 TAKEOVER = "policy default deny\nallow\tchoria=bob.example.com\ttakeover\t*\t*\n"
 
@@ -61,4 +62,41 @@ def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> No
     code, told = say(laptop, "continue")
     assert code == 2
     assert shop.runs() == [1, 1, 0]
+    assert shop.free()
+
+
+def test_another_person_goes_on_while_the_first_is_only_slow(shop: Shop) -> None:
+    """Refused before anything changes as long as one node's policy does not say so."""
+    bob = shop.fleet.add_one("bob")
+    shop.db.behave(gate=True)
+    check = ("--check", "/bin/true")
+    process = shop.operator.node.start("rollout", "run", "--site", shop.site, *check)
+    shop.db.wait_log("history .*started")
+    process.send_signal(signal.SIGSTOP)
+    of: tuple[str, ...] = ("--of", str(shop.operator.name))
+    allow = POLICY + "allow\tchoria=bob.example.com\t*{}\t*\t*\n"
+    for member, more in zip(shop.nodes, (" takeover", " takeover", ""), strict=True):
+        actions = f"status disable enable runonce{more}"
+        member.node.write("policies/puppet.policy", allow.replace("*{}", actions))
+    refused = bob.run("rollout", "resume", *of)
+    assert (refused.code, "would run /bin/true as you (--run-checks)" in refused.err) == (2, True)
+    of += ("--run-checks",)
+    refused = bob.run("rollout", "resume", *of)
+    assert refused.code == 2
+    assert "nothing was changed: web2.example.com: denied by policy line 1" in refused.err
+    assert bob.run("rollout", "list").out == "there was no rollout on this machine\n"
+    actions = "status disable enable runonce takeover"
+    shop.webs[1].node.write("policies/puppet.policy", allow.replace("*{}", actions))
+    shop.operator.node.write("policies/puppet.policy", TAKEOVER)
+    shop.db.open_gate()
+    resumed = bob.run("rollout", "resume", *of, "--json")
+    assert resumed.code == 0, resumed.err
+    assert (resumed.json["epoch"], resumed.json["caller"]) == (2, "choria=a.example.com")
+    assert resumed.json["counts"] == {"succeeded": 3}
+    (decision,) = resumed.json["decisions"]
+    assert decision["what"] == f"resumed by choria=bob.example.com on {os.uname().nodename}"
+    process.send_signal(signal.SIGCONT)
+    ended = shop.operator.node.finish(process)
+    assert (ended.code, "was resumed elsewhere (epoch 2, this is 1)" in ended.err) == (75, True)
+    assert shop.runs() == [1, 1, 1]
     assert shop.free()

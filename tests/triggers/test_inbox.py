@@ -17,6 +17,7 @@ from localpuppet.triggers import step_table
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.triggers.outcome import MOST, TriggerOutcome
+from localpuppet.triggers.step_table import Voice
 from localpuppet.trust.quota import Quota
 from tests.doubles.ports import FakeClock
 from tests.rigs.node import REPOSITORY
@@ -207,16 +208,17 @@ def test_nobody_fills_the_memory_of_steps_for_others(tmp_path: Path) -> None:
     steps = Quota(shared=4, reserve=2, few=2, each=3)
     inbox = Inbox(tmp_path / "inbox.sqlite", clock, steps=steps)
     for epoch in (1, 2, 3):
-        inbox.hear_rollout(f"choria=mallory/rollout/{epoch}", epoch)
+        inbox.hear_rollout(Voice(owner=f"choria=mallory/rollout/{epoch}", epoch=epoch))
     refusal = "3 steps of choria=mallory are remembered already"
     with pytest.raises(BusyError, match=refusal):
-        inbox.hear_rollout("choria=mallory/rollout/4", 1)
+        inbox.hear_rollout(Voice(owner="choria=mallory/rollout/4", epoch=1))
     mine = replace(cause(1), sender="choria=alice/rollout/1")
-    assert inbox.step(mine, 1, epoch=1, problem=lambda: None).new
+    ours = Voice(owner=mine.sender, epoch=1)
+    assert inbox.step(mine, 1, voice=ours, problem=lambda: None).new
     with pytest.raises(BusyError, match=refusal):
-        inbox.step(
-            replace(cause(2), sender="choria=mallory/rollout/1"), 1, epoch=1, problem=lambda: None
-        )
+        theirs = replace(cause(2), sender="choria=mallory/rollout/1")
+        voice = Voice(owner=theirs.sender, epoch=1)
+        inbox.step(theirs, 1, voice=voice, problem=lambda: None)
     clock.advance(step_table.KEPT + 1)
-    inbox.hear_rollout("choria=mallory/rollout/4", 1)
+    inbox.hear_rollout(Voice(owner="choria=mallory/rollout/4", epoch=1))
     inbox.close()

@@ -12,8 +12,9 @@ from localpuppet.cli.orchestrator.rollout_options import (
     options_of_parent,
 )
 from localpuppet.cli.orchestrator.rollout_selection import places, selected, what_options
+from localpuppet.cli.orchestrator.rollout_words import of_option
 from localpuppet.cli.orchestrator.site_options import without_collector
-from localpuppet.formats.names import RolloutId
+from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
@@ -99,22 +100,34 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
 Examples:
   localpuppet rollout resume
   localpuppet rollout resume 20261122T110000Z-0a1b
+  localpuppet rollout resume 20261122T110000Z-0a1b --of alice
 {_EXITS}""",
 )
 @click.argument("rollout", required=False, metavar="[ID]")
+@of_option
+@click.option(
+    "--run-checks",
+    is_flag=True,
+    help="With --of: run the commands with which that person checks nodes, as you.",
+)
 @_JSON
 @click.pass_obj
-def resume_command(node: NodeWiring, rollout: str | None, as_json: bool) -> int:
+def resume_command(
+    node: NodeWiring, rollout: str | None, owner: str | None, run_checks: bool, as_json: bool
+) -> int:
     """Go on with the rollout ID, or the newest that can: with what it was begun with.
 
     A run that was started is not started again: its node is asked how it ended. On another machine
     with your key too: the bus has what it needs. A process that still goes on with it there ends.
+    Another person's is taken over with --of, where the policies of its nodes allow you `takeover`.
     """
     from localpuppet.wiring.rollout import RolloutWiring
     from localpuppet.wiring.run_async import run
 
     wanted = None if rollout is None else RolloutId.parse(rollout)
-    return run(_resume(RolloutWiring(node), wanted, as_json=as_json))
+    whose = None if owner is None else SignerName.parse(owner)
+    wiring = RolloutWiring(node)
+    return run(_resume(wiring, wanted, whose, commands=run_checks, as_json=as_json))
 
 
 async def _give_back(wiring: "RolloutWiring", parent: "RolloutId") -> None:
@@ -136,14 +149,23 @@ async def _begin(wiring: "RolloutWiring", began: "Began", *, as_json: bool) -> i
     return told(journal, as_json=as_json)
 
 
-async def _resume(wiring: "RolloutWiring", rollout: "RolloutId | None", *, as_json: bool) -> int:
+async def _resume(
+    wiring: "RolloutWiring",
+    rollout: RolloutId | None,
+    owner: SignerName | None,
+    *,
+    commands: bool,
+    as_json: bool,
+) -> int:
     from localpuppet.cli.orchestrator.rollout_text import Progress
     from localpuppet.cli.progress import shown
 
     observer = render.observer(quiet=as_json, title="asking whether all are ready")
     progress = Progress(observer, time.monotonic)
     async with shown(observer):
-        journal = await wiring.resume(rollout, progress.take, replay=progress.replay)
+        journal = await wiring.resume(
+            rollout, progress.take, replay=progress.replay, owner=owner, commands=commands
+        )
     return told(journal, as_json=as_json)
 
 

@@ -85,7 +85,8 @@ class Progress:
     def _lines(self, event: Event) -> Iterator[str]:
         """Yield what a person reads of an event."""
         if isinstance(event, Resumed):
-            yield "goes on"
+            who = render.user_text(event.who)
+            yield f"goes on, by {who}" if who else "goes on"
         elif isinstance(event, Staged):
             yield from self._staged()
         elif isinstance(event, Ended):

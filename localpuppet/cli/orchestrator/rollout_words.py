@@ -17,8 +17,7 @@ of_option = click.option(
     "--of",
     "owner",
     metavar="NAME",
-    help="Whose rollout it is, where it is not yours: your name must be allowed `takeover` by the"
-    " policy of the machine on which it goes on.",
+    help="Whose rollout it is, where it is not yours: policies must allow you `takeover`.",
 )
 
 

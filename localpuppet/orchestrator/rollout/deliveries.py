@@ -156,9 +156,15 @@ class Deliveries:
         return answer.reply.result
 
     async def _ask(self, node: "NodeName", deed: Deed, epoch: int, serial: int) -> "Answer":
-        rollout = OfRollout(id=self._began.id, epoch=epoch)
+        rollout = claim_of(self._began, self._client, epoch=epoch)
         args = self._delivery.ask(deed, serial=serial, rollout=rollout)
         return await deployed(self._client, node, args, patience=self._began.options.timeout)
+
+
+def claim_of(began: Began, client: "RequestClient", *, epoch: int, step: int = 0) -> OfRollout:
+    """Return what a request says of the rollout that it is for, also where another began that."""
+    caller = "" if began.caller == client.caller else began.caller
+    return OfRollout(id=began.id, epoch=epoch, step=step, caller=caller)
 
 
 def problem_of(answer: "Answer") -> str:

@@ -78,7 +78,7 @@ def to_dict(event: Event) -> dict[str, Any]:
             "left": dict(event.left),
             "kept": list(event.kept),
         }
-    return {**kind, "epoch": event.epoch}
+    return {**kind, "epoch": event.epoch, "caller": event.caller, "machine": event.machine}
 
 
 def _of_turns(event: Started | Ended | Checked) -> dict[str, Any]:
@@ -171,7 +171,11 @@ def _turn(raw: Sequence[Any]) -> Turn:
 
 _READERS = {
     "began": _began,
-    "resumed": lambda raw: Resumed(epoch=int(raw.get("epoch", 0))),
+    "resumed": lambda raw: Resumed(
+        epoch=int(raw.get("epoch", 0)),
+        caller=str(raw.get("caller", "")),
+        machine=str(raw.get("machine", "")),
+    ),
     "lasted": lambda raw: Lasted(
         durations={
             NodeName.parse(node): tuple(map(float, seconds))

@@ -102,9 +102,18 @@ class Resumed:
 
     Attributes:
         epoch: Its epoch from now on; 0 for one more than before.
+        caller: Who goes on with it, a caller id; empty where that was not told.
+        machine: Where, as that machine calls itself.
     """
 
     epoch: int = 0
+    caller: str = ""
+    machine: str = ""
+
+    @property
+    def who(self) -> str:
+        """Who goes on with it, and where; empty where that was not told."""
+        return f"{self.caller} on {self.machine}" if self.caller else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ RENEW = 120.0
 AGAIN = 2.0  # how soon a node that did not answer is asked again
 # How long to wait for the news of an end before the node is asked: news can be lost in an outage.
 NEWS = 300.0
+_AGAIN = Resumed()  # in the next epoch, by whoever that is
 LETTING_GO = 2  # how often a node is asked to let go that does not say that it did
 
 
@@ -94,12 +95,12 @@ class Execution:
         self._interrupted = True
         self.stop(why)
 
-    async def run(self, *, resume: bool, epoch: int = 0) -> Over:
+    async def run(self, *, resume: bool, by: Resumed = _AGAIN) -> Over:
         """Carry the rollout out, and return how it ended.
 
         Args:
             resume: Whether an earlier process began; it may have been killed at any point.
-            epoch: Which epoch begins with that; 0 for one more than the journal knows.
+            by: Which epoch begins with that, and who goes on.
 
         Raises:
             UnavailableError: The bus could not be asked whether the nodes are ready; nothing
@@ -107,7 +108,7 @@ class Execution:
             StateError: The journal cannot be written; the holds end by themselves.
         """
         try:
-            return await self._run(resume=resume, epoch=epoch)
+            return await self._run(resume=resume, by=by)
         except BaseException:
             if self._holding:  # also where nothing can be written down any more
                 await self._nodes.release(self._held, epoch=self.state.epoch)
@@ -140,9 +141,9 @@ class Execution:
         self._note(over)
         return over
 
-    async def _run(self, *, resume: bool, epoch: int) -> Over:
+    async def _run(self, *, resume: bool, by: Resumed) -> Over:
         if resume:
-            self._note(Resumed(epoch=epoch))
+            self._note(by)
         if (over := await self._prepare(resume=resume)) is not None:
             return over
         async with asyncio.TaskGroup() as group:

@@ -16,7 +16,12 @@ from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
 from localpuppet.inventory.awaited import Awaited
 from localpuppet.inventory.presence import believe
-from localpuppet.orchestrator.rollout.deliveries import MAX_REASON, Deliveries, problem_of
+from localpuppet.orchestrator.rollout.deliveries import (
+    MAX_REASON,
+    Deliveries,
+    claim_of,
+    problem_of,
+)
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
 from localpuppet.requests.client import AT_ONCE
@@ -25,6 +30,7 @@ from localpuppet.requests.rollout import OfRollout, step_uuid
 from localpuppet.runs.hold import rollout_owner
 from localpuppet.triggers.outcome import TriggerOutcome, succeeded
 from localpuppet.triggers.step_table import StepState
+from localpuppet.trust.policy import TAKEOVER
 
 if TYPE_CHECKING:
     from localpuppet.bus.key_value import KeyValue
@@ -59,6 +65,7 @@ class FleetNodes:
         self._verifier = verifier
         self._began = began
         self._owner = rollout_owner(began.caller, began.id)
+        self._needed = NEEDED if client.caller == began.caller else (*NEEDED, TAKEOVER)
         # One more than there are groups: the runs with which nodes go back.
         self._steps = {
             step_uuid(self._owner, step): step for step in range(1, len(began.groups) + 2)
@@ -78,7 +85,7 @@ class FleetNodes:
             UnavailableError: The bus cannot be asked.
         """
         found = await self._client.ask_all(
-            list(nodes), "status", StatusRequest(may=NEEDED), patience=PATIENCE
+            list(nodes), "status", StatusRequest(may=self._needed), patience=PATIENCE
         )
         self._durations |= {node: _durations(found[str(node)]) for node in nodes}
         self._await |= {node for node in nodes if _awaits(found[str(node)])}
@@ -113,16 +120,19 @@ class FleetNodes:
         self, nodes: Collection["NodeName"], *, epoch: int, seconds: float | None = None
     ) -> Problems:
         """Hold nodes; see `Nodes`."""
-        rollout = OfRollout(id=self._began.id, epoch=epoch)
+        rollout = self._claim(epoch)
         what = "failed in rollout" if seconds else "rollout"
         message = f"{what} {self._began.id}: {self._began.title}"
         length = f"{seconds:.0f}" if seconds else HOLD
         args = Disable(message=message[:MAX_REASON], length=length, rollout=rollout)
         return await self._ask_all(nodes, "disable", args)
 
+    def _claim(self, epoch: int, step: int = 0) -> OfRollout:
+        return claim_of(self._began, self._client, epoch=epoch, step=step)
+
     async def release(self, nodes: Collection["NodeName"], *, epoch: int) -> Problems:
         """Let go of nodes; see `Nodes`."""
-        rollout = OfRollout(id=self._began.id, epoch=epoch)
+        rollout = self._claim(epoch)
         return await self._ask_all(nodes, "enable", Enable(rollout=rollout))
 
     async def _ask_all(
@@ -167,7 +177,7 @@ class FleetNodes:
         args = RunOnce(
             noop=options.noop,
             tags=options.tags,
-            rollout=OfRollout(id=self._began.id, epoch=epoch, step=turn.step),
+            rollout=self._claim(epoch, turn.step),
             after=after if turn.node in self._await else (),
         )
         try:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from localpuppet.errors import BusyError, InvalidInputError, StateError
-from localpuppet.formats.names import RolloutId, did_you_mean
+from localpuppet.formats.names import RolloutId, SignerName, did_you_mean
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.times import parse_time
 from localpuppet.machine.database import Database
@@ -191,13 +191,13 @@ class Journal:
 
 
 def resumable(journal: Journal, caller: str) -> Began:
-    """Return the first event of a rollout that a caller can go on with.
+    """Return the first event of a caller's rollout that somebody can go on with.
 
     Raises:
-        InvalidInputError: It is over, or somebody else's: nodes let nobody else through its holds.
+        InvalidInputError: It is over, or another caller's.
     """
     state = journal.state()
-    began = own(state.began, caller)
+    began = of(state.began, caller)
     if not state.resumable and state.over is not None:
         raise InvalidInputError(
             f"is over: {state.over.ending}",
@@ -207,17 +207,18 @@ def resumable(journal: Journal, caller: str) -> Began:
     return began
 
 
-def own(began: Began, caller: str) -> Began:
-    """Return the first event of a rollout of a caller's own.
+def of(began: Began, caller: str) -> Began:
+    """Return the first event of a caller's rollout.
 
     Raises:
-        InvalidInputError: It is somebody else's: nodes let nobody else through its holds.
+        InvalidInputError: It is another caller's.
     """
     if began.caller != caller:
         raise InvalidInputError(
-            f"is a rollout of {began.caller}, and you are {caller}",
+            f"is a rollout of {began.caller}, not of {caller}",
             where=str(began.id),
-            hint="its nodes are free again when its holds end",
+            hint=f"--of {SignerName.parse_caller(began.caller)} takes it over, where policies allow"
+            " you to",
         )
     return began
 

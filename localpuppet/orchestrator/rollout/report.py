@@ -196,4 +196,6 @@ def _decision(event: Event) -> str:
         return f"continued by {event.who}"
     if isinstance(event, Stopped):
         return f"no more nodes start: {event.why}"
-    return "resumed" if isinstance(event, Resumed) else ""
+    if isinstance(event, Resumed):
+        return f"resumed by {event.who}" if event.who else "resumed"
+    return ""

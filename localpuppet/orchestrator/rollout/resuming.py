@@ -1,4 +1,4 @@
-"""Takes a rollout up again, on the machine that began it or on another of the same caller.
+"""Takes a rollout up again, on the machine that began it or on another, by its caller or another.
 
     its journal here, its head on the bus -> the newer of both -> claim the next epoch
 
@@ -6,17 +6,18 @@ Owns: which of the two counts. Refuses to know: how the rollout then goes on (`e
 
 Invariant: whoever has claimed an epoch goes on alone: another process of this machine is kept away
 by the journal's lock, one elsewhere by the head's revision, and nodes hear the newest epoch only.
+Who takes another's rollout over asks the nodes first: where one of them refuses, nothing changes.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from localpuppet.bus.key_value import RefusedError
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.head import Head
-from localpuppet.orchestrator.rollout.heads import Heads
-from localpuppet.orchestrator.rollout.journal import Journal, Journals, resumable
+from localpuppet.orchestrator.rollout.heads import Heads, KeptHead
+from localpuppet.orchestrator.rollout.journal import Journal, Journals, of, resumable
 from localpuppet.orchestrator.rollout.state import State
 
 
@@ -40,40 +41,53 @@ async def take_up(
     *,
     journals: Journals,
     heads: Heads,
-    caller: str,
+    problem: Callable[[State], Awaitable[str]] | None,
     note: Callable[[str], None],
 ) -> TakenUp:
     """Take a rollout up; the newest that can go on for `None`.
 
+    Args:
+        rollout: Which.
+        journals: Those of this machine.
+        heads: Those of its caller's rollouts.
+        problem: Returns why we cannot take it over from another; `None` where it is our own.
+        note: Takes what a person should read.
+
     Raises:
         BusyError: Another process goes on with it, here or elsewhere.
-        InvalidInputError: There is none, or it is over, another's, or known elsewhere only.
+        InvalidInputError: There is none, or it is over, another's, or known elsewhere only; or it
+            cannot be taken over.
         IntegrityError: The head on the bus is not the caller's.
         UnavailableError: The bus cannot be asked.
         StateError: The journal cannot be read or written.
     """
-    wanted = rollout or _newest_here(journals) or await _newest_there(heads)
+    caller = heads.owner.caller
+    wanted = rollout or _newest_here(journals, caller) or await _newest_there(heads)
     found = None
     if wanted is not None:
         try:
             found = await heads.read(wanted)
         except RefusedError as error:
+            if problem is not None:
+                raise
             note(f"warning: whether it was resumed elsewhere is not known: {error}")
     if wanted is None or (found is None and wanted not in journals.ids()):
         raise InvalidInputError(
             f"neither this machine nor the bus knows rollout {wanted}"
             if wanted
-            else "no rollout of yours can go on, by this machine and by the bus",
+            else f"no rollout of {caller} can go on, by this machine and by the bus",
             where="rollout",
             hint="localpuppet rollout list, on the machine where it began",
         )
     here = wanted in journals.ids()
     journal = journals.place(wanted)
+    if problem is not None:
+        await _check_over(journal if here else None, found, problem)
     journal.take()
     try:
         head = None if found is None else found.head
         revision = None if found is None else found.revision
-        epoch = journal.state().epoch if here else 0
+        epoch = _epoch(journal, caller) if here else 0
         if head is not None:
             epoch = max(_newer_of(journal, head, here=epoch), head.epoch)
         resumable(journal, caller)
@@ -81,6 +95,8 @@ async def take_up(
         try:
             revision = await heads.write(claimed, revision)
         except RefusedError:
+            if problem is not None:
+                raise
             revision = None
         return TakenUp(journal=journal, epoch=epoch + 1, revision=revision)
     except LocalpuppetError:
@@ -118,11 +134,39 @@ def _newer_of(journal: Journal, head: Head, *, here: int) -> int:
     return here
 
 
-def _newest_here(journals: Journals) -> RolloutId | None:
+async def _check_over(
+    journal: Journal | None, found: KeptHead | None, problem: Callable[[State], Awaitable[str]]
+) -> None:
+    """Refuse to take a rollout over before anything changed.
+
+    Raises:
+        InvalidInputError: A node that it is about does not let us, or is not ready.
+        UnavailableError: The bus cannot be asked.
+    """
+    if found is not None and found.head.events:
+        state = State.of(event for _, event in found.head.events)
+    elif journal is not None:
+        state = journal.state()
+    else:
+        return  # nothing is known of it here, which is refused below
+    if state.resumable and (why := await problem(state)):
+        raise InvalidInputError(
+            f"cannot be taken over, and nothing was changed: {why}", where=str(state.began.id)
+        )
+
+
+def _epoch(journal: Journal, caller: str) -> int:
+    state = journal.state()
+    of(state.began, caller)
+    return state.epoch
+
+
+def _newest_here(journals: Journals, caller: str) -> RolloutId | None:
     for rollout in journals.ids():
         journal = journals.open(rollout)
         try:
-            if journal.state().resumable:
+            state = journal.state()
+            if state.began.caller == caller and state.resumable:
                 return rollout
         finally:
             journal.close()

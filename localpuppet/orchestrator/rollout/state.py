@@ -142,6 +142,12 @@ class State:
         return () if options.noop else self.began.checks.get(turn, ()) + options.checks
 
     @property
+    def commands(self) -> list[str]:
+        """The programs that its checks run on the machine of whoever goes on with it, sorted."""
+        every = [self.began.options.checks, *self.began.checks.values()]
+        return sorted({one[0] for checks in every for one in checks if isinstance(one, tuple)})
+
+    @property
     def allowed(self) -> int:
         """How many nodes may fail: of those that were selected at the start."""
         return self.began.options.max_failures.of(len(self.nodes))

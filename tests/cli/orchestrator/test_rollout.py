@@ -113,4 +113,4 @@ def test_what_is_told(node: Node) -> None:
     assert found["still_held"] == {"n02.example.com": "did not answer"}
     refused = node.run("rollout", "resume", RolloutId("20261122T110000Z-0123"))
     assert refused.code == 2
-    assert "is a rollout of choria=alice, and you are choria=web01.example.com" in refused.err
+    assert "is a rollout of choria=alice, not of choria=web01.example.com (--of" in refused.err

@@ -30,6 +30,10 @@ OURS: dict[str, Json] = {"assignment": {"serial": 5, "rollout": ID}}
 class Client(RequestClient):
     """Nodes that answer what a test says: to `status`, and to each deed."""
 
+    @property
+    def caller(self) -> str:
+        return "choria=alice"
+
     def __init__(self, status: Any, *deploys: Answer) -> None:
         self.status = status if callable(status) else lambda *_: status
         self.deploys = list(deploys)

@@ -7,7 +7,7 @@ import pytest
 from localpuppet.formats.names import ReleasePath
 from localpuppet.orchestrator.rollout.amount import Amount
 from localpuppet.orchestrator.rollout.delivery import Delivery
-from localpuppet.orchestrator.rollout.events import Began, Ending, Started
+from localpuppet.orchestrator.rollout.events import Began, Ending, Resumed, Started
 from localpuppet.orchestrator.rollout.options import OnFailure
 from localpuppet.orchestrator.rollout.state import State
 from tests.doubles.simulated_loop import run_simulated
@@ -55,7 +55,7 @@ def test_whatever_the_head_does_not_say_yet_no_node_runs_twice(name: str, lag: i
         if not state.resumable:
             continue
         ran = dict(nodes.ran)
-        run_simulated(execution(state, nodes, known).run(resume=True, epoch=7))
+        run_simulated(execution(state, nodes, known).run(resume=True, by=Resumed(epoch=7)))
         assert (words(state), state.epoch) == (ENDS[name], 7)
         assert nodes.ran.items() >= ran.items(), "what has run is asked for, and not run again"
         assert state.over is not None

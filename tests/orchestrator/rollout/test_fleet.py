@@ -16,7 +16,7 @@ from localpuppet.orchestrator.rollout.events import Ended, Fate, Need, Turn
 from localpuppet.orchestrator.rollout.fleet import FleetNodes
 from localpuppet.requests.client import Answer, RequestClient
 from localpuppet.requests.reply import Reply
-from localpuppet.requests.request import Arguments, Disable, RunOnce
+from localpuppet.requests.request import Arguments, Disable, Enable, RunOnce, StatusRequest
 from localpuppet.requests.rollout import step_uuid
 from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
@@ -47,6 +47,12 @@ def replied(result: dict[str, Json] | str) -> Answer:
 class Client(RequestClient):
     """Answers what a test says."""
 
+    whose = "choria=alice"
+
+    @property
+    def caller(self) -> str:
+        return self.whose
+
     def __init__(self, answer: Answer | None) -> None:
         self.answer = answer
         self.asked: list[tuple[str, Arguments]] = []
@@ -63,8 +69,11 @@ class Client(RequestClient):
         return self.answer
 
 
-def fleet(answer: Answer | None, directory: Path) -> tuple[FleetNodes, Client]:
+def fleet(
+    answer: Answer | None, directory: Path, *, caller: str = "choria=alice"
+) -> tuple[FleetNodes, Client]:
     client = Client(answer)
+    client.whose = caller
     nodes = FleetNodes(
         MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
         client=client,
@@ -196,6 +205,24 @@ async def test_a_bus_that_is_away_is_a_problem_of_every_node(tmp_path: Path) -> 
     hold = client.asked[0][1]
     assert isinstance(hold, Disable)
     assert hold.length == "10m"
+
+
+async def test_who_took_it_over_speaks_for_its_caller(tmp_path: Path) -> None:
+    held: Json = {"owner": OWNER, "reason": "r"}
+    answer = replied({"denied": {"takeover": "denied by policy line 1"}, "holds": [held]})
+    nodes, client = fleet(answer, tmp_path, caller="choria=bob")
+    assert await nodes.ready([node(1)]) == {node(1): "denied by policy line 1"}
+    await nodes.hold([node(1)], epoch=2)
+    await nodes.release([node(1)], epoch=2)
+    await nodes.start(TURN, epoch=2, serial=0, after=())
+    (_, status), *others = client.asked
+    assert isinstance(status, StatusRequest)
+    assert "takeover" in status.may
+    for _, args in others:
+        assert isinstance(args, Disable | Enable | RunOnce)
+        assert args.rollout is not None
+        assert (args.rollout.caller, args.rollout.epoch) == ("choria=alice", 2)
+    assert len(others) == 3
 
 
 async def test_only_a_node_itself_tells_of_its_ends(tmp_path: Path) -> None:

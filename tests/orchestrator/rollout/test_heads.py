@@ -16,6 +16,7 @@ from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.orchestrator.rollout.heads import HeadKeeper, Heads, KeptHead
 from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.orchestrator.rollout.resuming import TakenUp, head_of, take_up
+from localpuppet.orchestrator.rollout.state import State
 from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -51,14 +52,16 @@ class Site:
     """A bus, Alice's key on two machines, and Bob."""
 
     def __init__(self, directory: Path) -> None:
-        self.alice, self.bob = person("alice"), person("bob")
-        self.verifier = verifier(directory, self.alice, self.bob)
+        self.alice, self.bob, self.carol = person("alice"), person("bob"), person("carol")
+        self.verifier = verifier(directory, self.alice, self.bob, self.carol)
         self.store = MemoryStore(now=lambda: 0.0)
         self.kv = Store(self.store)
         self.heads = self.heads_of(self.alice)
         self.here, self.there = Journals(directory / "here"), Journals(directory / "there")
         self.notes: list[str] = []
         self.may: set[str] = set()
+        self.asked: list[State] = []
+        self.refusal = ""
 
     def heads_of(self, who: Person) -> Heads:
         return Heads(
@@ -79,12 +82,18 @@ class Site:
             journal.append(event, at=AT)
         journal.close()
 
-    async def take_up(self, journals: Journals, rollout: RolloutId | None = ID) -> TakenUp:
+    async def problem(self, state: State) -> str:
+        self.asked.append(state)
+        return self.refusal
+
+    async def take_up(
+        self, journals: Journals, rollout: RolloutId | None = ID, who: Person | None = None
+    ) -> TakenUp:
         found = await take_up(
             rollout,
             journals=journals,
-            heads=self.heads,
-            caller=CALLER,
+            heads=self.heads if who is None else self.heads_of(who),
+            problem=None if who is None else self.problem,
             note=self.notes.append,
         )
         found.journal.close()
@@ -289,3 +298,69 @@ def test_a_journal_has_a_head_as_long_as_somebody_may_go_on(site: Site) -> None:
     assert head_of(journal) == Head(rollout=ID, epoch=5, events=(), over=True)
     journal.close()
     assert layout.rollouts_of("alice") + ID == KEY
+
+
+async def test_another_person_takes_a_rollout_over_and_its_caller_goes_on_after_that(
+    site: Site,
+) -> None:
+    """As far as policies say so: a head that Bob signed is nothing to who does not let him."""
+    site.begin(STARTED)
+    await site.heads.write(head(STARTED), None)
+    taken = await site.take_up(site.there, None, site.bob)
+    assert (taken.epoch, site.asked[0].started) == (2, {Turn(1, node(1))})
+    assert site.there.open(ID).state().began.caller == CALLER
+    with pytest.raises(IntegrityError, match=r"signed by bob, not by alice \(denied by policy"):
+        await site.take_up(site.here)
+    assert site.here.open(ID).state().epoch == 1
+    site.may = {"bob"}
+    assert (await site.take_up(site.here)).epoch == 3
+    found = await site.heads.read(ID)
+    assert found is not None
+    assert found.signer == "alice"
+
+
+async def test_of_two_people_who_take_it_over_one_does(site: Site) -> None:
+    await site.heads.write(head(STARTED), None)
+    bobs, carols = site.heads_of(site.bob), site.heads_of(site.carol)
+    first, second = await bobs.read(ID), await carols.read(ID)
+    assert first is not None
+    assert second is not None
+    await bobs.write(head(STARTED, epoch=2), first.revision)
+    with pytest.raises(BusyError, match="somebody else goes on with"):
+        await carols.write(head(STARTED, epoch=2), second.revision)
+
+
+async def test_where_nodes_do_not_let_one_nothing_is_changed(site: Site) -> None:
+    await site.heads.write(head(STARTED), None)
+    site.refusal = "n01.example.com: denied by policy line 1"
+    with pytest.raises(InvalidInputError, match="cannot be taken over, and nothing was changed"):
+        await site.take_up(site.there, ID, site.bob)
+    assert not site.there.ids()
+    assert await shown(site) == head(STARTED)
+
+
+async def test_who_may_not_write_a_head_takes_nothing_over(site: Site) -> None:
+    await site.heads.write(head(STARTED), None)
+    site.kv.problem = RefusedError("not allowed", where="bus")
+    with pytest.raises(RefusedError):
+        await site.take_up(site.there, ID, site.bob)
+
+
+def test_a_slow_process_ends_for_whom_its_policy_lets_take_over_and_for_nobody_else(
+    site: Site,
+) -> None:
+    async def work() -> None:
+        ours = keeper(site, head)
+        await ours.write()
+        found = await site.heads_of(site.bob).read(ID)
+        assert found is not None
+        await site.heads_of(site.bob).write(head(epoch=2), found.revision)
+        ours.changed()
+        await ours.run()
+        assert "was signed by bob" in site.notes[0]
+        site.may = {"bob"}
+        ours.changed()
+        with pytest.raises(BusyError, match="was resumed elsewhere"):
+            await ours.run()
+
+    run_simulated(work())
