@@ -49,7 +49,7 @@ from localpuppet.web.lists.asked import (
 )
 from localpuppet.web.lists.choosing import MOST, overview
 from localpuppet.web.lists.failures import failures
-from localpuppet.web.lists.rollouts import RolloutRow, groups_of
+from localpuppet.web.lists.rollouts import RolloutRow, decisions_of, groups_of
 from localpuppet.web.live import Live
 from localpuppet.web.memory import Memory
 from localpuppet.web.pictures import picture
@@ -60,7 +60,7 @@ from localpuppet.web.row import Row
 from localpuppet.web.showing import Showing
 from localpuppet.web.together import Together
 
-RUNS = 50
+RUNS = 25
 # Seconds that a node's view waits for who makes it run: the first who asks may find it not there.
 PATIENCE = 0.5
 # Decisions of a rollout that are shown, the newest.
@@ -220,7 +220,7 @@ class Pages:
             row=RolloutRow.of(report),
             groups=groups_of(report),
             words=WORDS if report.word in (RUNNING, PAUSED) else {},
-            decisions=report.to_dict()["decisions"][-MOST_DECISIONS:],
+            decisions=decisions_of(report)[-MOST_DECISIONS:],
         )
 
     async def rollout_file(self, request: Request) -> Response:

@@ -21,6 +21,8 @@ from localpuppet.formats.times import show_duration
 from localpuppet.machine.ports import Clock
 from localpuppet.web.deeds import Action
 from localpuppet.web.fleet import Fleet
+from localpuppet.web.kinds import Kind
+from localpuppet.web.lists.asked import CONCERNS
 
 HERE = Path(__file__).parent
 DAY = 86400.0
@@ -49,8 +51,10 @@ class Showing:
             auto_reload=False,
             finalize=_line,
         )
-        self._templates.filters.update(when=self._when, ago=self._ago, duration=show_duration)
+        self._templates.filters.update(when=self._when, ago=self._ago)
+        self._templates.filters.update(duration=show_duration, path=_path)
         self._templates.globals.update(version=__version__, acts_as=me, actions=tuple(Action))
+        self._templates.globals.update(kinds=tuple(Kind), concerns=CONCERNS)
 
     def page(self, template: str, *, code: int = 200, **values: Any) -> HTMLResponse:  # noqa: ANN401
         """Return a page.
@@ -100,3 +104,8 @@ def _line(value: object) -> object:
         return value
     line = one_line(value[: LONGEST + 1])
     return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
+
+
+def _path(text: str) -> Markup:
+    """Return a text with places behind its slashes at which a line may end."""
+    return Markup("/<wbr>").join(str(_line(text)).split("/"))

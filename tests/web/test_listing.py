@@ -51,6 +51,20 @@ def test_lists_are_sorted_by_the_server_and_the_same_url_is_a_file(visitor: Test
     assert answer.headers["content-disposition"] == 'attachment; filename="nodes.csv"'
 
 
+def test_the_list_of_nodes_is_filtered_by_choices_that_say_what_is_chosen(
+    visitor: TestClient,
+) -> None:
+    page = text(visitor, "/nodes?outcome=compile+failed&release=web%2Ftags%2Fr7")
+    assert listed(page) == ["web02"]
+    assert re.findall(r"<option selected>(.*?)</option>", page) == ["compile failed"]
+    # What is not chosen there stays.
+    assert '<input type="hidden" name="release" value="web/tags/r7">' in page
+    assert 'type="hidden" name="outcome"' not in page
+    assert re.findall(r"<option selected>(.*?)</option>", text(visitor, "/nodes?is=late")) == [
+        "late"
+    ]
+
+
 def test_failures_are_a_row_a_mistake_with_all_its_nodes_behind_it(
     site: Site, visitor: TestClient
 ) -> None:

@@ -139,6 +139,11 @@ def groups_of(report: Report) -> list[Group]:
     return [_group(one, skipped, most) for one in told["groups"]]
 
 
+def decisions_of(report: Report) -> list[tuple[float, str]]:
+    """Return what was decided of a rollout as a whole, each with when: seconds since 1970."""
+    return [(parse_time(at).timestamp(), what) for at, what in report.decisions]
+
+
 def _group(told: Mapping[str, Any], skipped: Mapping[str, str], most: int) -> Group:
     parts = [_part(run, skipped) for run in told["runs"]]
     parts.sort(key=lambda part: (_FIRST.get("bad" if part.bad else part.word, 4), part.node))

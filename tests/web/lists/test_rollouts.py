@@ -1,19 +1,29 @@
 """A rollout group by group."""
 
 from localpuppet.formats.names import NodeName, RolloutId
+from localpuppet.formats.times import parse_time
 from localpuppet.orchestrator.rollout.events import (
     Began,
     Ended,
+    Ending,
     Event,
     Fate,
     Skipped,
     Started,
+    Stopped,
     Turn,
 )
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.web.lists.asked import ROLLOUTS, Asked
-from localpuppet.web.lists.rollouts import FEWEST, MOST_NODES, RolloutRow, groups_of, rollouts
+from localpuppet.web.lists.rollouts import (
+    FEWEST,
+    MOST_NODES,
+    RolloutRow,
+    decisions_of,
+    groups_of,
+    rollouts,
+)
 
 AT = "2026-11-22T11:00:00.000000Z"
 LATER = "2026-11-22T11:00:30.000000Z"
@@ -79,3 +89,9 @@ def test_rollouts_are_filtered_and_sorted() -> None:
     assert found({}) == [row.id, old.id]
     assert found({"sort": "title"}) == [old.id, row.id]
     assert found({"name": "ALICE"}) == [row.id]
+
+
+def test_a_decision_has_its_time() -> None:
+    ((at, what),) = decisions_of(report(Stopped(ending=Ending.STOPPED, why="alice says so")))
+    assert at == parse_time(LATER).timestamp()
+    assert what == "no more nodes start: alice says so"
