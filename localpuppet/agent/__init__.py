@@ -6,5 +6,5 @@ acts: `admission`, `agent`, `asking`, `awaited_entries`, `bus_session`, `deploym
     `run_service`, `run_side`, `status`, `trigger_calls`, `warming`.
 touches the world: `command_runner`, `fork_runner`, `log`.
 ports: `runner`.
-inner rooms: `reactions`, `split`.
+inner rooms: `confirming`, `reactions`, `split`.
 """

@@ -6,7 +6,7 @@ parts start and end, and what signals mean. Refuses to know: how the parts were 
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,7 @@ class RunParts:
         runner: Has it run.
         side: What the bus's side asks.
         keeper: Keeps leases.
+        around: What goes on beside the runs wherever the bus is.
         calls: Answers Puppet code on this machine.
         listen: Listens on a socket, and has each line answered.
         identify: Returns the process with a pid.
@@ -55,6 +56,7 @@ class RunParts:
     runner: Runner
     side: LocalRunSide
     keeper: Keeper
+    around: Sequence[Task]
     calls: PuppetCalls
     listen: Callable[[Path, LineAnswer], Awaitable[asyncio.Server]]
     identify: Callable[[int], ProcessId]
@@ -105,7 +107,7 @@ class RunService:
         parts.manager.ready(f"{agent.me}: waiting for triggers")
         try:
             async with asyncio.TaskGroup() as group:
-                for task in tasks:
+                for task in (*tasks, *parts.around):
                     group.create_task(_run(task, self._leave))
                 idle = asyncio.Event()
                 keeping = group.create_task(parts.keeper.keep(idle))

@@ -38,6 +38,7 @@ class Kept:
         rollback: Returns the rollback in force.
         assigned: Returns the assignment in force.
         every: Seconds between runs that nothing else causes; `None` for none.
+        confirmation: Returns what is told of the confirmation of a deployed release.
     """
 
     holds: Callable[[], Holds]
@@ -46,6 +47,7 @@ class Kept:
     rollback: Callable[[], Rollback | None]
     assigned: Callable[[], Assignment | None]
     every: float | None
+    confirmation: Callable[[], Mapping[str, Json] | None]
 
 
 class Describer:
@@ -93,6 +95,7 @@ class Describer:
             "release": self._release(last),
             "rollback": self._rolled_back(),
             "assignment": self._assignment(),
+            "confirmation": self._confirmation(),
             "settled": settled,
         }
 
@@ -109,6 +112,10 @@ class Describer:
         except LocalpuppetError:
             return None  # the next run says what is damaged
         return None if assignment is None else assignment.to_public()
+
+    def _confirmation(self) -> Json:
+        told = self._kept.confirmation()
+        return None if told is None else {**told}
 
     def last_run(self) -> Mapping[str, Json]:
         """Return the record of the last finished run, as it may leave the node.

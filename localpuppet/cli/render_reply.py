@@ -104,6 +104,9 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
         by = f"by {assignment['by']} at {render_run.moment(assignment['at'])}"
         serial = f"(serial {assignment['serial']})"
         rows.append(("Assigned", render.user_text(f"{assignment['release']} {by} {serial}")))
+    confirmation = said.get("confirmation")
+    if confirmation:
+        rows.append(("Confirmation", render.user_text(confirmation_line(confirmation))))
     rollback = said.get("rollback")
     if rollback:
         text = f"input wants {rollback['wanted']}, running {rollback['app']}"
@@ -112,6 +115,12 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
     rows.append(("Version", render.user_text(said["version"])))
     lines = [render.pairs(rows), _left(said["holds"])]
     return render.word(render.user_text(said["state"])), "\n".join(filter(None, lines))
+
+
+def confirmation_line(told: Mapping[str, Any]) -> str:
+    """Return where the confirmation of a deployed release is, as a node tells it."""
+    why = f" ({told['why']})" if told["why"] else ""
+    return f"{told['release']} {told['stage']}{why}"
 
 
 def _left(holds: list[Mapping[str, Any]]) -> str:

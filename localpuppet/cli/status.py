@@ -86,6 +86,7 @@ def status_command(
         left_out, more = _left_out(directory)
     holds = node.holds(ask=False).active()
     rollback = node.rollback()
+    confirmation = node.confirmation()
     attempt = None if run is not None else _later(node, status)
     memory = node.fork_server_memory()
     if as_json:
@@ -95,6 +96,7 @@ def status_command(
                 "run": status.to_dict() if status else None,
                 "holds": [hold.to_dict() for hold in holds],
                 "rollback": rollback.to_public() if rollback else None,
+                "confirmation": confirmation.to_public() if confirmation else None,
                 "attempt": attempt.to_dict() if attempt else None,
                 "left_out": [asdict(one) for one in left_out],
                 "more_left_out": more,
@@ -104,6 +106,8 @@ def status_command(
     else:
         now = node.clock.now()
         rows = _around(holds, rollback, attempt, _named(left_out, more), now=now)
+        if confirmation is not None and confirmation.stage != "confirmed":
+            rows.append(("Unconfirmed", click.style(render.user_text(confirmation), fg="yellow")))
         if memory is not None:
             rows.append(("Fork server", f"{memory / 2**20:.0f} MiB"))
         _show(status, rows, now=now)

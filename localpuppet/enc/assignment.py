@@ -39,6 +39,8 @@ class Assignment:
         rollout: The rollout that did; empty where somebody did by hand.
         older: Whether it may be older than what the node runs.
         after: The newest run of the node at that time; empty where there was none.
+        confirm: Seconds within which it is to be confirmed after its first run; 0 where nobody
+            waits for that.
     """
 
     release: ReleasePath
@@ -50,6 +52,7 @@ class Assignment:
     rollout: str = ""
     older: bool = False
     after: str = ""
+    confirm: float = 0.0
 
     def over(self, own: Input) -> Input:
         """Return a node's input with this assignment laid over it."""
@@ -58,7 +61,11 @@ class Assignment:
 
     def same(self, other: "Assignment") -> bool:
         """Return whether two requests gave the same, whenever the node took them."""
-        return replace(self, at="", after="") == replace(other, at="", after="")
+        return self._given() == other._given()
+
+    def _given(self) -> "Assignment":
+        """Return it without what the node adds."""
+        return replace(self, at="", after="", confirm=0.0)
 
     def to_public(self) -> dict[str, Json]:
         """Return what others may know: all but the values of classes."""
@@ -68,6 +75,7 @@ class Assignment:
             "by": self.by,
             "at": self.at,
             "rollout": self.rollout,
+            "confirm": self.confirm,
         }
 
     def to_dict(self) -> dict[str, Json]:
@@ -104,6 +112,7 @@ class Assignment:
                 rollout=str(raw["rollout"]),
                 older=bool(raw["older"]),
                 after=str(raw["after"]),
+                confirm=float(cast("float", raw.get("confirm", 0.0))),
             )
         except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:
             raise StateError(f"is damaged: {error}") from error

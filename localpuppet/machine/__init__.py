@@ -2,6 +2,6 @@
 
 acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `renewed`.
 touches the world: `anchors`, `cgroup`, `child`, `clock`, `files`, `fork_server`,
-    `kept_process`, `output_pipe`, `processes`, `service_manager`, `unix_socket`.
+    `kept_process`, `output_pipe`, `processes`, `reaching`, `service_manager`, `unix_socket`.
 ports: `ports`.
 """

@@ -16,7 +16,7 @@ from localpuppet.enc.document import Classes, EncData
 from localpuppet.enc.interpolation import references
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
-from localpuppet.formats.names import ReleasePath
+from localpuppet.formats.names import ReleasePath, parse_uuid
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.values import Json, at
 from localpuppet.inventory.facts import is_secret
@@ -34,6 +34,7 @@ class Deed(StrEnum):
     STAGE = "stage"  # have it, and say whether the node could take it
     APPLY = "apply"  # take it, and run
     BACK = "back"  # leave it again, for what ran before
+    CONFIRM = "confirm"  # the node's nonce came back: it need not go back by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,7 @@ class Deploy:
         classes: Classes and parameters over those of its input.
         older: Whether the release may be older than what the node runs.
         rollout: The rollout that asks; it holds the node then.
+        nonce: To confirm: what the node waits for; else empty.
     """
 
     release: ReleasePath
@@ -57,6 +59,7 @@ class Deploy:
     classes: Classes = field(default_factory=dict)
     older: bool = False
     rollout: OfRollout | None = None
+    nonce: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what no node takes, before it is on the bus.
@@ -76,6 +79,10 @@ class Deploy:
                 "only a rollout takes a release back",
                 where="do",
                 hint="'localpuppet rollback' on the node does it by hand",
+            )
+        if (self.deed is Deed.CONFIRM) != bool(self.nonce) or (self.nonce and not self.rollout):
+            raise InvalidInputError(
+                "a rollout confirms with a nonce, and nothing else has one", where="nonce"
             )
         values = {"layers": list(self.layers), "classes": dict(self.classes)}
         if len(json.dumps(values).encode()) > MAX_VALUES:
@@ -105,7 +112,7 @@ class Deploy:
         Raises:
             InvalidInputError: They are refused.
         """
-        fields.only(("release", "do", "serial", "layers", "classes", "older", "rollout"))
+        fields.only(("release", "do", "serial", "layers", "classes", "older", "rollout", "nonce"))
         classes = fields.mapping("classes") if "classes" in fields else {}
         for name, body in classes.items():
             if not isinstance(body, dict):
@@ -120,6 +127,7 @@ class Deploy:
             classes=EncData.from_dict({"classes": classes}, where="request.args").classes,
             older=fields.boolean("older") if "older" in fields else False,
             rollout=OfRollout.read_if_there(fields, step=False),
+            nonce=fields.parsed("nonce", parse_uuid) if "nonce" in fields else "",
         )
 
     def to_dict(self) -> dict[str, Json]:
@@ -131,6 +139,8 @@ class Deploy:
             more["classes"] = {name: dict(body) for name, body in self.classes.items()}
         if self.older:
             more["older"] = True
+        if self.nonce:
+            more["nonce"] = self.nonce
         return {
             "release": str(self.release),
             "do": str(self.deed),

@@ -17,7 +17,7 @@ from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.machine.ports import Clock, LineKind, Log
 from localpuppet.requests.admission import Refusal, RequestAdmission
-from localpuppet.requests.deploy import Deploy
+from localpuppet.requests.deploy import Deed, Deploy
 from localpuppet.requests.messages import answer
 from localpuppet.requests.request import Disable, Enable, OfRun, Request, RunOnce, StatusRequest
 from localpuppet.requests.rollout import OfRollout
@@ -41,6 +41,8 @@ class Actions:
         changed: Called after a hold began or ended.
         deploy: Has a release, takes it or leaves it, in a caller's name; returns where that is, or
             why it cannot be; may raise.
+        confirm: Takes the word of a rollout, a caller's, that what it deployed here is confirmed;
+            as `deploy`.
         rollout: What a rollout may ask for besides.
     """
 
@@ -52,6 +54,7 @@ class Actions:
     run: Callable[[str, bool, Sequence[str]], str | None]
     changed: Callable[[], None]
     deploy: Callable[[str, Deploy], Mapping[str, Json] | str]
+    confirm: Callable[[str, Deploy], Mapping[str, Json] | str]
     rollout: "RolloutActions"
 
 
@@ -144,7 +147,7 @@ class RequestHandler:
             return self._run(request)
         args = request.args
         if isinstance(args, Deploy):
-            return self._actions.deploy(request.caller.caller, args)
+            return self._deploy(request.caller.caller, args)
         owner = request.caller.caller
         if isinstance(args, Disable | Enable) and args.rollout is not None:
             self._actions.rollout.hear(owner, args.rollout)
@@ -161,6 +164,12 @@ class RequestHandler:
         ended_now: list[Json] = [hold.to_dict() for hold in ended]
         others: list[Json] = [hold.to_dict() for hold in self._holds().active()]
         return {"ended": ended_now, "holds": others}
+
+    def _deploy(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
+        if args.deed is not Deed.CONFIRM or args.rollout is None:
+            return self._actions.deploy(caller, args)
+        self._actions.rollout.hear(caller, args.rollout)
+        return self._actions.confirm(caller, args)
 
     def _denied(self, request: Request) -> Mapping[str, Json]:
         """Return which of the actions that the caller asks about the policy denies, and why.

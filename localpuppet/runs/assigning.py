@@ -49,6 +49,7 @@ class Assigning:
         answer: Returns what the site's own ENC command says of this node, if there is one.
         keep: Keeps `gc` away from releases.
         clock: The node's clock.
+        confirm: Seconds within which what is taken is to be confirmed; 0 for never.
     """
 
     own: Path
@@ -61,6 +62,7 @@ class Assigning:
     answer: Callable[[], EncData | None]
     keep: Callable[[], Flock]
     clock: Clock
+    confirm: float = 0.0
 
     def stage(self, wanted: Assignment) -> bool:
         """Have a release on the node; return whether its assignment would be new.
@@ -88,14 +90,19 @@ class Assigning:
             if self._stage(wanted):
                 newest = next(iter(self.records.ids()), "")
                 at = show_time(self.clock.now())
-                self.assigned.keep(replace(wanted, at=at, after=newest))
+                taken = replace(wanted, at=at, after=newest, confirm=self.confirm)
+                self.assigned.keep(taken)
         finally:
             kept.release()
 
-    def go_back(self, left: Assignment) -> None:
+    def go_back(self, left: Assignment, *, by: str = "") -> None:
         """Leave an assignment for the last good run of before it, with that run's node document.
 
         Where another assignment is in force, or none, there is nothing to leave.
+
+        Args:
+            left: The assignment.
+            by: Who decides; who assigned it where that is left out.
 
         Raises:
             InvalidInputError: There is no such run.
@@ -114,7 +121,7 @@ class Assigning:
             GoingBack(self.records, self.ledger).go_back(
                 loaded,
                 tag=None,
-                user=left.by,
+                user=by or left.by,
                 now=self.clock.now(),
                 resolve=self.releases.resolve,
                 until=held.after,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from localpuppet.runs.attempt import Attempt
 
 _ATTEMPT = "localpuppet_last_attempt_"
+_UNCONFIRMED = "localpuppet_unconfirmed"
 
 _HELP = {
     "localpuppet_last_run_timestamp_seconds": "When the last run ended.",
@@ -34,6 +35,7 @@ _HELP = {
     "localpuppet_last_attempt_timestamp_seconds": "When an apply was last refused before it ran.",
     "localpuppet_last_attempt_refused": "1, with the release and the class of that refusal.",
     "localpuppet_rolled_back": "1 while the node runs another release than its input wants.",
+    "localpuppet_unconfirmed": "1 while a deployed release waits too long for confirmation.",
     "localpuppet_holds": "Holds in force on this node; 0 means that it may run.",
     "localpuppet_last_run_warm": "Whether the fork server made the last run's Puppet.",
     "localpuppet_fork_server_memory_bytes": "What the agent's fork server takes.",
@@ -65,7 +67,11 @@ def update(
     samples = _read(path)
     if status is not None:
         success = samples.get("localpuppet_last_success_timestamp_seconds")
-        samples = {**dict(_of_run(status, now)), **_of(samples, _ATTEMPT)}
+        samples = {
+            **dict(_of_run(status, now)),
+            **_of(samples, _ATTEMPT),
+            **_of(samples, _UNCONFIRMED),
+        }
         if status.good:
             success = samples["localpuppet_last_run_timestamp_seconds"]
         if success is not None:
@@ -95,6 +101,18 @@ def add_attempt(path: Path, attempt: "Attempt") -> None:
     samples["localpuppet_last_attempt_timestamp_seconds"] = f"{at:.3f}"
     samples[f"localpuppet_last_attempt_refused{{{labels}}}"] = "1"
     write_durably(path, show_samples(samples, _HELP).encode(), mode=0o644)
+
+
+def note_confirmation(path: Path, *, late: bool) -> None:
+    """Say whether a deployed release waits too long for its confirmation; the rest stays.
+
+    Raises:
+        StateError: The disk refused.
+    """
+    samples = _read(path)
+    if samples.get(_UNCONFIRMED, "0") != str(int(late)):
+        samples[_UNCONFIRMED] = str(int(late))
+        write_durably(path, show_samples(samples, _HELP).encode(), mode=0o644)
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -22,6 +22,7 @@ from localpuppet.settings import node as node_settings
 FILE = "localpuppet-agent.yaml"
 KEYS = ("node", "bus", "buses", "agent")
 TIMEOUT = 5.0
+CONFIRM = "90s"
 NETWORK_USER = "localpuppet"
 
 
@@ -117,6 +118,10 @@ class AgentSettings:
         react: Whether it runs by itself when an answer to its catalog's questions changes.
         warm: Whether it keeps a Puppet that has read its library, and forks for each run.
         keyprefix: Where on the bus triggers are.
+        confirm: Seconds within which a release that somebody deployed is to be confirmed after its
+            run; `None` where nobody waits for that.
+        confirm_command: What is asked whether this node is cut off, where it seems so; an argument
+            vector.
         sides: Where its two sides meet, if it is split.
     """
 
@@ -125,6 +130,8 @@ class AgentSettings:
     react: bool
     warm: bool
     keyprefix: str
+    confirm: float | None
+    confirm_command: tuple[str, ...] | None
     sides: TwoSides
 
     @classmethod
@@ -143,7 +150,7 @@ class AgentSettings:
             InvalidInputError: One of them is refused.
         """
         body = raw.get("agent", {})
-        every = body.get("every", "30m")
+        every, confirm = body.get("every", "30m"), body.get("confirm", CONFIRM)
         network = body.get("network", {})
         sides = TwoSides(
             user=network.get("user", NETWORK_USER),
@@ -158,6 +165,8 @@ class AgentSettings:
                 react=body.get("react", True),
                 warm=body.get("warm", False),
                 keyprefix=body.get("keyprefix", KEYPREFIX),
+                confirm=None if confirm is False else parse_duration(confirm, what="confirm"),
+                confirm_command=_command(body.get("confirm_command")),
             )
         except InvalidInputError as error:
             raise error.at(f"{where}: agent") from error

@@ -29,6 +29,7 @@ class CauseKind(StrEnum):
     REQUEST = "request"
     QUERY = "query"  # what another node says of itself changed an answer
     ROLLOUT = "rollout"  # a step of a rollout: it runs alone, and never twice
+    CONFIRMATION = "confirmation"  # what was deployed is not confirmed: back to what ran before
 
 
 _ALONG_A_PATH = (CauseKind.TRIGGER, CauseKind.QUERY)

@@ -1,7 +1,7 @@
 """The only place that picks adapters and hands parts to each other.
 
-acts: `agent_child`, `agent_run_side`, `agent_service`, `evaluating`, `exports`, `fleet`,
-    `forge`, `good_run`, `identity`, `instance`, `inventory`, `kicks`, `made_anew`, `makers`,
-    `node`, `owned_bus`, `puppet_calls`, `puppet_environment`, `reactions`, `releases`, `rollout`,
-    `run`, `run_async`, `warming`, `web`, `web_actions`, `web_doors`.
+acts: `agent_child`, `agent_run_side`, `agent_service`, `confirming`, `evaluating`, `exports`,
+    `fleet`, `forge`, `good_run`, `identity`, `instance`, `inventory`, `kicks`, `made_anew`,
+    `makers`, `node`, `owned_bus`, `puppet_calls`, `puppet_environment`, `reactions`, `releases`,
+    `rollout`, `run`, `run_async`, `warming`, `web`, `web_actions`, `web_doors`.
 """

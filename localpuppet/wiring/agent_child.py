@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
+from localpuppet.agent.confirming.retreating import Retreat
 from localpuppet.agent.deployments import Deployment
 from localpuppet.agent.runner import Fate, Order, RunEnd
 from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
@@ -77,6 +78,22 @@ def deploy(root: str, order: Deployment, _begun: Callable[[], None]) -> RunEnd:
             assigning.take(assignment)
         else:
             assigning.go_back(assignment)
+    except BusyError as error:
+        return RunEnd(fate=Fate.BUSY, reason=str(error))
+    except LocalpuppetError as error:
+        return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
+    return RunEnd(fate=Fate.OVER)
+
+
+def retreat(root: str, order: Retreat, _begun: Callable[[], None]) -> RunEnd:
+    """Go back from a release that is not confirmed, and return how that went; see `deploy`.
+
+    Args:
+        root: The root; its settings are read anew.
+        order: What is left.
+    """
+    try:
+        RunWiring(NodeWiring(root)).assigning().go_back(order.left, by=order.because)
     except BusyError as error:
         return RunEnd(fate=Fate.BUSY, reason=str(error))
     except LocalpuppetError as error:

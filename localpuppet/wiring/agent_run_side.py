@@ -10,6 +10,7 @@ from localpuppet.agent.admission import SignedAdmission
 from localpuppet.agent.agent import Agent
 from localpuppet.agent.awaited_entries import AwaitedEntries
 from localpuppet.agent.command_runner import CommandRunner
+from localpuppet.agent.confirming.confirming import Confirming
 from localpuppet.agent.deployments import Deployments
 from localpuppet.agent.fork_runner import ForkRunner
 from localpuppet.agent.lock_users import LockUsers
@@ -38,6 +39,7 @@ from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.trust.policy_file import trigger_refusal
 from localpuppet.wiring.agent_child import deploy, run_order, warm
+from localpuppet.wiring.confirming import confirming
 from localpuppet.wiring.exports import ExportsWiring
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.inventory import InventoryWiring
@@ -81,6 +83,7 @@ def run_parts(
         # environment on the way, and must not begin a new chain each time.
         return agent.paths() if run is None else fleet.paths(run)
 
+    confirmation = confirming(fleet, agent, inbox, holds=holds, store=store, log=log)
     kept = Kept(
         holds=holds,
         records=node.records,
@@ -88,6 +91,7 @@ def run_parts(
         rollback=node.rollback,
         assigned=node.assigned.read,
         every=node.fleet_settings.agent.every,
+        confirmation=confirmation.told,
     )
     describer = Describer(agent, kept, signer=signer, clock=node.clock)
     outbox = inventory.outbox()
@@ -105,12 +109,13 @@ def run_parts(
         holds=holds,
         log=log,
     )
-    desk = _desk(fleet, log, holds, _actions(agent, describer, steps, deployments))
+    desk = _desk(fleet, log, holds, _actions(agent, describer, steps, deployments, confirmation))
     return RunParts(
         agent=agent,
         runner=runner,
         side=LocalRunSide(agent, serve=desk.serve, describe=describer.signed),
         keeper=keeper,
+        around=(confirmation.keep,),
         calls=puppet_calls(
             fleet,
             inventory.calls(),
@@ -222,7 +227,11 @@ def _desk(
 
 
 def _actions(
-    agent: Agent, describer: Describer, steps: RolloutSteps, deployments: Deployments
+    agent: Agent,
+    describer: Describer,
+    steps: RolloutSteps,
+    deployments: Deployments,
+    confirmation: Confirming,
 ) -> Actions:
     def run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:
         return agent.request_run(
@@ -238,6 +247,7 @@ def _actions(
         run=run,
         changed=agent.recheck,
         deploy=deployments.ask,
+        confirm=confirmation.answer,
         rollout=steps,
     )
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from localpuppet.agent.confirming.pending import Confirmation
     from localpuppet.enc.assigned import AssignedRelease
     from localpuppet.enc.input import Fetch, InputReader
     from localpuppet.enc.instance.source import InstanceSource
@@ -141,6 +142,18 @@ class NodeWiring:
         from localpuppet.enc.assigned import AssignedRelease
 
         return AssignedRelease(self.settings.state)
+
+    def confirmation(self) -> "Confirmation | None":
+        """Return the confirmation of the release that a signed request gave last, if there is one.
+
+        Raises:
+            StateError: It is damaged.
+        """
+        if not (self.settings.state / "confirmation.json").exists():
+            return None
+        from localpuppet.agent.confirming.memory import ConfirmationMemory
+
+        return ConfirmationMemory(self.settings.state).read()
 
     def assigned_serial(self) -> int:
         """Return the serial of the assignment in force; 0 without one.

@@ -86,6 +86,7 @@ class RunWiring:
             answer=lambda: self.classifier().answer(None),
             keep=self._releases.store.kept,
             clock=node.clock,
+            confirm=node.fleet_settings.agent.confirm or 0.0,
         )
 
     def applied_elsewhere(self, app: "ReleasePath") -> "AppliedElsewhere | None":

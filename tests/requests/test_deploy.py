@@ -25,6 +25,7 @@ WHOLE = Deploy(
     older=True,
     rollout=ROLLOUT,
 )
+NONCE = "9b2c3f70-0000-4000-8000-000000000000"
 GOOD = {"release": "foo/tags/r2", "do": "stage", "serial": 1}
 
 
@@ -33,7 +34,8 @@ def read(raw: dict[str, Any]) -> Deploy:
 
 
 def test_what_is_asked_is_what_was_meant() -> None:
-    for args in (WHOLE, Deploy(release=R2, deed=Deed.STAGE, serial=1)):
+    confirms = Deploy(release=R2, deed=Deed.CONFIRM, serial=1, nonce=NONCE, rollout=ROLLOUT)
+    for args in (WHOLE, confirms, Deploy(release=R2, deed=Deed.STAGE, serial=1)):
         assert read(args.to_dict()) == args
 
 
@@ -45,6 +47,10 @@ def test_what_is_asked_is_what_was_meant() -> None:
         ({"release": "../x/tags/r1"}, r"request.args.release: .*traversal"),
         ({"do": "run"}, r"request.args.do: 'run' is not something.*stage, apply, back"),
         ({"do": "back"}, "only a rollout takes a release back"),
+        ({"do": "confirm", "rollout": ROLLOUT.to_dict()}, "nonce: a rollout confirms with a nonce"),
+        ({"do": "confirm", "nonce": NONCE}, "nonce: a rollout confirms with a nonce"),
+        ({"nonce": NONCE, "rollout": ROLLOUT.to_dict()}, "nothing else has one"),
+        ({"do": "confirm", "nonce": "x"}, "request.args.nonce: 'x' is not a uuid"),
         ({"serial": 0}, "serial: is 0"),
         ({"serial": True}, "serial: must be an integer"),
         ({"layers": []}, "layers: has 0 elements"),

@@ -96,6 +96,7 @@ class Site:
                 run=self.run,
                 changed=self.change,
                 deploy=self.deploy,
+                confirm=lambda caller, args: {"confirmed": f"{caller} {args.nonce}"},
                 rollout=self.rollout,
             ),
             clock=self.clock,
@@ -132,6 +133,19 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+async def test_a_confirmation_is_the_newest_epochs_and_no_deployment(site: Site) -> None:
+    args = Deploy(
+        release=ReleasePath("foo/tags/r2"),
+        deed=Deed.CONFIRM,
+        serial=2,
+        nonce="9b2c3f70-0000-4000-8000-000000000000",
+        rollout=OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=3),
+    )
+    assert await site.ask("deploy", args) == {"confirmed": f"choria=alice {args.nonce}"}
+    owner = "choria=alice/rollout/20261122T110000Z-0a1b"
+    assert site.rollout.asked == [("hear", owner, 3)]
 
 
 async def test_a_deployment_is_begun_in_its_callers_name_or_refused(site: Site) -> None:

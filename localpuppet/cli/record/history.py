@@ -238,7 +238,9 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
             }
         )
         return
-    render.emit(_why(status, request))
+    confirmation = node.confirmation()
+    mine = confirmation is not None and confirmation.run == directory.id
+    render.emit(_why(status, request, render.user_text(confirmation) if mine else ""))
     changed = queries.changes(request)
     if changed:
         render.emit(changed)
@@ -251,7 +253,7 @@ def why_command(node: NodeWiring, run: str | None, as_json: bool) -> None:
         render.emit(render.hanging("  ", shown_names(kicked)))
 
 
-def _why(status: Status, request: dict[str, object]) -> str:
+def _why(status: Status, request: dict[str, object], confirmation: str) -> str:
     def said(key: str) -> str:
         value = request.get(key)
         if isinstance(value, list):
@@ -268,6 +270,7 @@ def _why(status: Status, request: dict[str, object]) -> str:
         ("Asked", render_run.moment(str(request.get("requested_at") or "")) if request else ""),
         ("Input", said("input") + (f" (sha256 {digest[:16]}…)" if digest else "")),
         ("Assigned", _assigned(request.get("assignment"))),
+        ("Confirmation", confirmation),
         render_run.code(status),
         ("Layers", said("layers")),
         ("Modulepath", said("modulepath")),

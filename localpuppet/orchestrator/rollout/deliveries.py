@@ -13,15 +13,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import UnavailableError
-from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
+from localpuppet.orchestrator.rollout.confirmations import Confirmations
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
 from localpuppet.orchestrator.rollout.nodes import Asked, Staging
+from localpuppet.orchestrator.rollout.replies import line, mapping, problem_of
 from localpuppet.requests.client import AT_ONCE
 from localpuppet.requests.deploy import Deed
 from localpuppet.requests.deploying import Told, assignment_told, deployed, next_serials
 from localpuppet.requests.request import StatusRequest
 from localpuppet.requests.rollout import OfRollout
+from localpuppet.triggers.outcome import DROPPED
 
 if TYPE_CHECKING:
     from localpuppet.formats.names import NodeName
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 PATIENCE = 20.0  # for a reply
 TRIES = 3  # how often a node that does not answer is asked to have the release
 AGAIN = 2.0  # seconds between them
-MAX_REASON = 300
 
 
 class Deliveries:
@@ -48,6 +49,7 @@ class Deliveries:
         self._began = began
         self._delivery = delivery
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._confirmations = Confirmations(client, began=began, delivery=delivery)
         self._took: set[tuple[NodeName, Deed]] = set()
 
     async def unready(self, nodes: Collection["NodeName"]) -> dict["NodeName", str]:
@@ -121,19 +123,30 @@ class Deliveries:
         self._took.add((turn.node, deed))
         return None
 
-    async def confirm(self, end: Ended) -> Asked:
-        """Return the end of a way back as the node's own word confirms it.
+    async def confirm(self, end: Ended, *, epoch: int, serial: int) -> Asked:
+        """Return the end of a turn's run when what it ran is confirmed; see `Confirmations`.
 
         Raises:
             UnavailableError: The bus cannot be asked.
         """
+        if not self._is_back(end.turn):
+            if end.outcome in ("", DROPPED):  # nothing ran
+                return Asked(heard=True, end=end)
+            rollout = claim_of(self._began, self._client, epoch=epoch)
+            return await self._confirmations.confirm(end, rollout=rollout, serial=serial)
+        if end.fate is not Fate.SUCCEEDED:
+            return Asked(heard=True, end=end)
+        return await self._came_back(end)
+
+    async def _came_back(self, end: Ended) -> Asked:
+        """Return the end of a way back as the node's own word confirms it."""
         status = await self._status(end.turn.node)
         if isinstance(status, Asked):
             return status
-        back, last = _mapping(status.get("rollback")), _mapping(status.get("last"))
+        back, last = mapping(status.get("rollback")), mapping(status.get("last"))
         if last.get("run") == end.run and back and last.get("app") == back.get("app"):
             return Asked(heard=True, end=replace(end, reason=""))
-        app = one_line(str(last.get("app") or "nothing"))[:MAX_REASON]
+        app = line(str(last.get("app") or "nothing"))
         reason = f"its newest run is of {app}, and not the one that was to bring it back"
         return Asked(heard=True, end=replace(end, fate=Fate.FAILED, reason=reason))
 
@@ -167,20 +180,9 @@ def claim_of(began: Began, client: "RequestClient", *, epoch: int, step: int = 0
     return OfRollout(id=began.id, epoch=epoch, step=step, caller=caller)
 
 
-def problem_of(answer: "Answer") -> str:
-    """Return why a node did not do what it was asked for, in a line that can be shown."""
-    if answer.reply is None:
-        return answer.problem
-    return one_line(answer.reply.error or "")[:MAX_REASON]
-
-
 def _denied(answer: "Answer") -> str:
     if answer.reply is None or not answer.ok:
         return problem_of(answer)
-    for why in _mapping(answer.reply.result.get("denied")).values():
-        return one_line(str(why))[:MAX_REASON]
+    for why in mapping(answer.reply.result.get("denied")).values():
+        return line(str(why))
     return ""
-
-
-def _mapping(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, dict) else {}

@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING
 
 from localpuppet.bus import key_value, layout
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
 from localpuppet.inventory.awaited import Awaited
 from localpuppet.inventory.presence import believe
-from localpuppet.orchestrator.rollout.deliveries import (
-    MAX_REASON,
-    Deliveries,
-    claim_of,
-    problem_of,
-)
+from localpuppet.orchestrator.rollout.deliveries import Deliveries, claim_of
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
+from localpuppet.orchestrator.rollout.replies import MAX_REASON, line, problem_of
 from localpuppet.requests.client import AT_ONCE
 from localpuppet.requests.request import Disable, Enable, RunOnce, StatusRequest
 from localpuppet.requests.rollout import OfRollout, step_uuid
@@ -108,12 +103,12 @@ class FleetNodes:
         if not isinstance(denied, dict):
             return "its localpuppet is too old for rollouts"
         if denied:
-            return _line(next(iter(denied.values())))
+            return line(next(iter(denied.values())))
         holds = told.get("holds")
         for hold in holds if isinstance(holds, list) else []:
             if isinstance(hold, dict) and hold.get("owner") != self._owner:
-                owner = _line(hold.get("owner")).partition("/")[0]  # a rollout's reason names it
-                return f"on hold: {_line(hold.get('reason'))} (held by {owner})"
+                owner = line(hold.get("owner")).partition("/")[0]  # a rollout's reason names it
+                return f"on hold: {line(hold.get('reason'))} (held by {owner})"
         return ""
 
     async def hold(
@@ -161,14 +156,9 @@ class FleetNodes:
             if moved is not None:
                 return moved
             asked = await self._run(turn, epoch=epoch, after=after)
-            end = asked.end
-            if (
-                end is None
-                or end.fate is not Fate.SUCCEEDED
-                or turn.step <= len(self._began.groups)
-            ):
+            if asked.end is None:
                 return asked
-            return await self._deliveries.confirm(end)
+            return await self._deliveries.confirm(asked.end, epoch=epoch, serial=serial)
         except UnavailableError as error:
             return Asked(heard=False, problem=str(error))
 
@@ -227,13 +217,13 @@ def _end(turn: Turn, step: Json) -> Ended | None:
     told: Mapping[str, Json] = step if isinstance(step, dict) else {}
     if told.get("state") != StepState.OVER:
         return None
-    outcome, run = _line(told.get("outcome")), told.get("run")
+    outcome, run = line(told.get("outcome")), told.get("run")
     return Ended(
         turn=turn,
         fate=Fate.SUCCEEDED if succeeded(outcome) else Fate.FAILED,
         outcome=outcome,
-        run=_line(run) if isinstance(run, str) else None,
-        reason="" if succeeded(outcome) else _line(told.get("reason") or outcome),
+        run=line(run) if isinstance(run, str) else None,
+        reason="" if succeeded(outcome) else line(told.get("reason") or outcome),
     )
 
 
@@ -260,8 +250,3 @@ def _durations(answer: "Answer") -> tuple[float, ...]:
         if isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one <= LONGEST
     ]
     return tuple(found[:MAX_DURATIONS])
-
-
-def _line(value: Json) -> str:
-    """Return what a node says as a line that can be shown."""
-    return one_line(value if isinstance(value, str) else "")[:MAX_REASON]

@@ -185,7 +185,7 @@ WELL = Ended(turn=BACK, fate=Fate.SUCCEEDED, outcome="changed", run="R1")
 def test_a_node_is_back_when_its_own_word_names_the_old_release(
     status: dict[str, Json], *, well: bool
 ) -> None:
-    asked = run_simulated(one_group(Client(replied(status))).confirm(WELL))
+    asked = run_simulated(one_group(Client(replied(status))).confirm(WELL, epoch=1, serial=5))
     assert asked.end is not None
     assert (asked.end.fate is Fate.SUCCEEDED) == well
     assert bool(asked.end.reason) != well
@@ -194,7 +194,7 @@ def test_a_node_is_back_when_its_own_word_names_the_old_release(
 @pytest.mark.parametrize(
     "work",
     [
-        lambda ours: ours.confirm(WELL),
+        lambda ours: ours.confirm(WELL, epoch=1, serial=5),
         lambda ours: ours.move(BACK, epoch=1, serial=5),
     ],
 )

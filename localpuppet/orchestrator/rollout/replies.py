@@ -1,0 +1,29 @@
+"""What nodes reply, as it can be shown and relied upon: lines of a length, mappings, reasons."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from localpuppet.formats.text import one_line
+from localpuppet.formats.values import Json
+
+if TYPE_CHECKING:
+    from localpuppet.requests.client import Answer
+
+MAX_REASON = 300
+
+
+def line(value: Json) -> str:
+    """Return what a node says as a line that can be shown; empty for what is not a text."""
+    return one_line(value if isinstance(value, str) else "")[:MAX_REASON]
+
+
+def mapping(value: Json) -> Mapping[str, Json]:
+    """Return what a node says where a mapping is expected; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def problem_of(answer: "Answer") -> str:
+    """Return why a node did not do what it was asked for, in a line that can be shown."""
+    if answer.reply is None:
+        return answer.problem
+    return line(answer.reply.error or "")

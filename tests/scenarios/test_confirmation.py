@@ -1,0 +1,128 @@
+"""Releases that cut a node off by a real firewall, and a real server that hangs, dies and is back.
+
+The node is in a network of its own, as in `test_faults_network`. Needs root and nftables.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rigs.buses import nats
+from tests.rigs.fleet import Fleet
+from tests.rigs.fleet_fixtures import fleet_on
+from tests.rigs.member import Member
+from tests.rigs.waiting import wait_until
+from tests.scenarios.test_assignments import LOCK
+from tests.scenarios.test_faults_network import Island, island
+
+POLICY = (
+    "policy default deny\n"
+    "allow\tchoria=a.example.com\tstatus disable enable runonce deploy:app/tags/*\t*\t*\n"
+)
+WITHIN = 4.0
+UNSERVED = "app/tags/r3 is not confirmed: the bus does not serve, and this node is not cut off"
+# What the releases do. r1 takes away what r2 does: what a release does not manage stays.
+OPEN = "nft delete table inet lptest || true"
+CUT = "nft 'table inet lptest { chain out { type filter hook output priority 0; policy drop; }; }'"
+CLASS = (
+    "class app { exec { \"%s\": provider => shell, path => '/usr/sbin:/usr/bin:/sbin:/bin' } }\n"
+)
+
+
+class Apart:
+    """Somebody who deploys, and a node in a network of its own."""
+
+    def __init__(self, fleet: Fleet, far: Island) -> None:
+        self.fleet, self.far = fleet, far
+        self.a = fleet.add_one("a")
+        self.b = fleet.add_one("b", puppet=True, agent={"confirm": f"{WITHIN:g}s"})
+        self.go = self.b.root / "go"
+        waits = f"until [ -e {self.go} ]; do sleep 0.1; done"
+        for tag, script in (("r1", OPEN), ("r2", CUT), ("r3", waits)):
+            self._release(tag, script)
+        given = {"app": "app/assigned", "classes": {"app": {}}}
+        self.b.node.write("input.yaml", json.dumps(given))
+        self.b.node.write("policies/puppet.policy", POLICY)
+        self.starts()
+        fleet.start()
+
+    def _release(self, tag: str, script: str) -> None:
+        here = f"modules/app/tags/{tag}"
+        self.b.node.write(f"{here}/manifest.yaml", "modulepath: []\n")
+        self.b.node.write(f"{here}/manifest.lock", LOCK)
+        self.b.node.write(f"{here}/app/manifests/init.pp", CLASS % script)
+
+    def starts(self) -> None:
+        """Start the node's agent in its network."""
+        self.b.start(before=self.far.inside)
+
+    def confirmation(self) -> dict[str, Any]:
+        """Return what the node remembers of its confirmation."""
+        file = self.b.root / "var" / "confirmation.json"
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    def until(self, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait until what the node remembers is so; return it."""
+        found: dict[str, Any] = wait_until(
+            lambda: told if holds(told := self.confirmation()) else None,
+            lambda: f"{self.confirmation()}\n{self.b.log}",
+        )
+        return found
+
+
+@pytest.fixture
+def apart(tmp_path: Path, puppet_probe: str) -> Iterator[Apart]:
+    with island() as made:
+        for bus in nats(tmp_path, host=made.address):
+            for fleet in fleet_on(tmp_path, bus, puppet_probe):
+                yield Apart(fleet, made)
+
+
+def _holds(member: Member) -> list[str]:
+    return [hold["reason"] for hold in member.run("status", "--json").json["holds"]]
+
+
+def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart: Apart) -> None:
+    a, b, server = apart.a, apart.b, apart.fleet.bus.server
+    assert a.run("assign", b.name, "app/tags/r1").code == 0
+    b.wait_log("app/tags/r1: confirmed")
+
+    # The firewall drops everything. The agent is killed while it waits, and goes on.
+    options = ("--order", "none", "--nodes", b.name, "--release", "app/tags/r2", "--json")
+    rolling = a.node.start("rollout", "run", *options)
+    before = apart.until(lambda told: told.get("release") == "app/tags/r2")
+    b.kill()
+    assert before["stage"] == "pending"
+    apart.starts()
+    b.wait_log("app/tags/r2: no connection to the bus for 4.0s; going back")
+    b.wait_log(r"app/tags/r2: went back")
+    assert apart.confirmation()["nonce"] == before["nonce"]
+    rolled = a.node.finish(rolling)
+    (told,) = rolled.json["nodes"]
+    assert (rolled.code, told["fate"]) == (1, "rolled back"), told
+    assert "went back by itself to app/tags/r1: no connection to the bus for 4.0s" in told["reason"]
+    status = b.run("status", "--json").json
+    assert (status["run"]["app"], status["rollback"]["wanted"]) == ("app/tags/r1", "app/tags/r2")
+    assert status["confirmation"]["stage"] == "went back"
+    cut = b.run("why", before["run"]).out
+    assert "app/tags/r2: went back (no connection to the bus for 4.0s)" in cut
+    assert status["rollback"]["user"] == "this node: no connection to the bus for 4.0s"
+    assert _holds(b) == []
+
+    # The server hangs from the run on, for longer than a confirmation may take, then dies.
+    assert a.run("assign", b.name, "app/tags/r3").code == 0
+    b.wait_log("running for request from")
+    wait_until(lambda: b.run("status", "--json").json["run"]["app"] == "app/tags/r3", lambda: b.log)
+    server.freeze()
+    apart.go.touch()
+    b.wait_log(UNSERVED)
+    wait_until(lambda: _holds(b) == [UNSERVED], lambda: b.log)
+    server.kill()
+    assert apart.confirmation()["stage"] == "pending"
+    server.start()
+    b.wait_log("app/tags/r3: confirmed")
+    assert _holds(b) == []
+    assert b.log.count("going back") == 1
