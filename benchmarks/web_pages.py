@@ -50,13 +50,15 @@ class Visitor:
         found = re.fullmatch(r"http://(.*?):(\d+)(/enter\?key=.*)\n", read_line(process))
         assert found
         self.host, self.port = found[1], int(found[2])
-        self._connection = HTTPConnection(self.host, self.port, timeout=PATIENCE)
+        # As browsers do: names below `localhost` are not looked up.
+        self._connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         self.cookie = ""
         self.text(found[3])
 
     def text(self, path: str) -> str:
         """Return a page."""
-        self._connection.request("GET", path, headers={"Cookie": self.cookie})
+        headers = {"Host": f"{self.host}:{self.port}", "Cookie": self.cookie}
+        self._connection.request("GET", path, headers=headers)
         answer = self._connection.getresponse()
         text = answer.read().decode()
         assert answer.status == 200, text
@@ -128,7 +130,7 @@ class OpenPages:
     async def _asked(self, path: str) -> AsyncGenerator[tuple[asyncio.StreamReader, int], None]:
         """Ask, and lend the answer's body and its length."""
         visitor = self._visitor
-        reader, writer = await asyncio.open_connection(visitor.host, visitor.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", visitor.port)
         try:
             host = f"{visitor.host}:{visitor.port}"
             writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n".encode())

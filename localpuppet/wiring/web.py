@@ -54,7 +54,8 @@ async def serve_page(
     from localpuppet.releases.staged_records import StagedRecords
     from localpuppet.web.app import application
     from localpuppet.web.asking import Inventory, Reports
-    from localpuppet.web.doors.serving import Place, bound, serve
+    from localpuppet.web.doors.listening import Place, bound
+    from localpuppet.web.doors.serving import serve
     from localpuppet.web.feeding import Feed, Feeding
     from localpuppet.web.live import Live
     from localpuppet.web.pages import Parts
@@ -86,7 +87,7 @@ async def serve_page(
     leave = asyncio.Event()
     feeding = Feeding(rows, memory, feed)
     with bound(place) as listening:
-        way = make_way(listening.getsockname()[1])
+        way = make_way(listening[0].getsockname()[1])
         parts = Parts(
             fleet=rows,
             memory=memory,

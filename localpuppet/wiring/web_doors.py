@@ -9,7 +9,7 @@ from localpuppet.settings.files import read_settings
 from localpuppet.settings.web import web_settings
 from localpuppet.web.doors.loopback import ENTER, LoopbackDoor
 from localpuppet.web.doors.people import PeopleDoor
-from localpuppet.web.doors.sessions import Sessions
+from localpuppet.web.doors.sessions import Sessions, host_name
 from localpuppet.wiring.fleet import FleetWiring
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from localpuppet.formats.names import SignerName
     from localpuppet.machine.ports import Log
+    from localpuppet.web.doors.listening import Place
     from localpuppet.web.doors.rules import Door
-    from localpuppet.web.doors.serving import Place
     from localpuppet.web.doors.tls import Tls
 
 
@@ -64,7 +64,14 @@ def way_in(
 
     def on_loopback(port: int) -> Way:
         sessions = Sessions(clock.monotonic)
-        door = LoopbackDoor(place.address, port, sessions, clock.monotonic, acts=actions)
+        door = LoopbackDoor(
+            place.address,
+            port,
+            sessions,
+            clock.monotonic,
+            acts=actions,
+            name=host_name() if place.is_localhost else "",
+        )
         return Way(door=door, entrance=door)
 
     return on_loopback

@@ -28,8 +28,9 @@ from localpuppet.web.acting import Actor
 from localpuppet.web.app import application
 from localpuppet.web.asking import Inventory, Reports
 from localpuppet.web.deeds import Deed
+from localpuppet.web.doors.listening import Place, bound
 from localpuppet.web.doors.loopback import LoopbackDoor
-from localpuppet.web.doors.serving import Place, bound, serve
+from localpuppet.web.doors.serving import serve
 from localpuppet.web.doors.sessions import Sessions
 from localpuppet.web.fleet import Fleet
 from localpuppet.web.live import Live
@@ -41,6 +42,7 @@ from tests.doubles.inventory import MemoryInventory
 from tests.doubles.ports import FakeClock, FakeLog
 
 MAX_STALE = 900.0
+NAME = "0123456789abcdef"
 EVIL = "<script>alert(1)</script>\"'><svg onload=alert(2)>\u202e"
 
 
@@ -171,7 +173,12 @@ class Site:
         """Return how the page is reached: on loopback."""
         monotonic = self.clock.monotonic
         door = LoopbackDoor(
-            address, self.port, Sessions(monotonic), monotonic, acts=self.actor is not None
+            address,
+            self.port,
+            Sessions(monotonic),
+            monotonic,
+            acts=self.actor is not None,
+            name=NAME,
         )
         return Way(door=door, entrance=door)
 
@@ -197,8 +204,8 @@ class Site:
         """Lend a client, which has used the link unless it is not to."""
         way = self.way()
         app = application(self.parts(asyncio.Event(), way))
-        base = f"http://127.0.0.1:{self.port}"
-        host = {"host": f"127.0.0.1:{self.port}"}
+        base = f"http://{NAME}.localhost:{self.port}"
+        host = {"host": f"{NAME}.localhost:{self.port}"}
         with TestClient(app, base_url=base, headers=host, follow_redirects=False) as client:
             self.link = way.link()
             if enters:
@@ -235,7 +242,7 @@ class Served:
         self.loop.add_signal_handler = lambda *_: None  # type: ignore[method-assign]  # not the main thread
         self.leave = asyncio.Event()
         with bound(Place(address="127.0.0.1", port=0)) as listening:
-            self.site.port = listening.getsockname()[1]
+            self.site.port = listening[0].getsockname()[1]
             self.way = self.site.way()
             self.url, self.link = self.way.door.url[:-1], self.way.link()
             self._ready.set()

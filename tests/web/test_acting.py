@@ -13,7 +13,7 @@ from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.web.doors.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
 from tests.doubles.ports import FakeClock
-from tests.web.site import EVIL, PlayedActor, Site, text
+from tests.web.site import EVIL, NAME, PlayedActor, Site, text
 
 NOOP = "/nodes/web01/do/noop"
 
@@ -28,7 +28,7 @@ def actor(site: Site) -> PlayedActor:
 @pytest.fixture
 def visitor(site: Site, actor: PlayedActor) -> Iterator[TestClient]:
     with site.visitor() as client:
-        client.headers["origin"] = f"http://127.0.0.1:{site.port}"
+        client.headers["origin"] = f"http://{NAME}.localhost:{site.port}"
         yield client
 
 

@@ -1,7 +1,9 @@
 """The page in a real Chromium: each view, what is live, hostile values, small screens, keys."""
 
 import json
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +296,54 @@ def test_a_deed_is_confirmed_and_a_refusal_is_shown(driver: webdriver.Chrome, si
         browser.until("return document.body.innerText.includes('Nothing was done')")
         assert len(actor.deeds) == 2
         driver.get("about:blank")
+
+
+class Neighbour(ThreadingHTTPServer):
+    """What another user of this machine serves on a port of his own: it keeps the cookies."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Listener)
+        self.cookies: list[str] = []
+        self.thread = threading.Thread(target=self.serve_forever)
+
+    def __enter__(self) -> "Neighbour":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.thread.join(PATIENCE)
+        self.server_close()
+
+
+class Listener(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Neighbour)
+        self.server.cookies.append(self.headers.get("cookie", ""))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_what_another_user_serves_on_this_machine_gets_no_cookie(browser: Browser) -> None:
+    driver = browser.driver
+    with Neighbour() as neighbour:
+        for host in ("127.0.0.1", "localhost", "other.localhost"):
+            driver.get(f"http://{host}:{neighbour.server_port}/")
+        assert set(neighbour.cookies) == {""}
+        browser.go("/nodes")
+        assert "web01" in browser.text("main")
+        # So it was at an address that everybody knows, and so it is for who opens that.
+        plain = f"http://127.0.0.1:{browser.served.site.port}/"
+        entrance = browser.served.way.entrance
+        assert entrance is not None
+        driver.get(f"{plain}enter?key={entrance.sessions.link()}")
+        browser.until("return location.pathname === '/'")
+        driver.get(f"http://127.0.0.1:{neighbour.server_port}/")
+        assert any(entrance.cookie in one for one in neighbour.cookies)
+        driver.delete_all_cookies()
 
 
 def test_another_site_gets_nothing_and_nor_does_who_has_no_session(browser: Browser) -> None:

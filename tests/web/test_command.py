@@ -35,9 +35,11 @@ class Page:
             "web", "--listen", "127.0.0.1:0", *options
         )
         read_line(self.process)
-        found = re.fullmatch(r"http://(.*?)(/enter\?key=.*)\n", read_line(self.process))
+        found = re.fullmatch(r"http://(.*?):(\d+)(/enter\?key=.*)\n", read_line(self.process))
         assert found
-        self.host, self.link = found[1], found[2]
+        # As browsers do: names below `localhost` are not looked up.
+        assert found[1].endswith(".localhost")
+        self.host, self.port, self.link = f"{found[1]}:{found[2]}", int(found[2]), found[3]
         self.cookie = ""
         self.get(self.link)
 
@@ -50,8 +52,8 @@ class Page:
         return self.ask("POST", path, urlencode({"token": token, **form}), code=code)
 
     def ask(self, method: str, path: str, body: str | None = None, *, code: int = 200) -> str:
-        connection = HTTPConnection(self.host, timeout=30)
-        headers = {"Cookie": self.cookie, "Origin": f"http://{self.host}"}
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        headers = {"Host": self.host, "Cookie": self.cookie, "Origin": f"http://{self.host}"}
         if body is not None:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
         try:
@@ -98,7 +100,7 @@ def test_the_page_hears_the_fleet_and_remembers_it_over_a_kill_and_an_outage(
     wait_until(lambda: b"migration" in file.with_name(f"{file.name}-wal").read_bytes(), str)
     assert file.stat().st_mode & 0o777 == 0o600
     # Another user of this machine reaches the port, and no more.
-    with socket.create_connection((page.host.split(":")[0], int(page.host.split(":")[1]))) as other:
+    with socket.create_connection(("127.0.0.1", page.port)) as other:
         other.sendall(f"GET /nodes HTTP/1.1\r\nHost: {page.host}\r\n\r\n".encode())
         assert other.recv(12) == b"HTTP/1.1 403"
     assert page.end(signal.SIGKILL) == -signal.SIGKILL

@@ -1,5 +1,6 @@
 """From settings to who comes in."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,8 +8,8 @@ from typing import Any
 import pytest
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.web.doors.listening import Place
 from localpuppet.web.doors.rules import Visitor
-from localpuppet.web.doors.serving import Place
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.web_doors import Way, way_in
@@ -75,7 +76,9 @@ def test_without_a_certificate_of_its_own_the_page_shows_the_nodes(here: Here) -
 def test_on_loopback_there_is_a_link_and_nobody_needs_settings(here: Here) -> None:
     here.node.settings()
     way = here.way(Place(address="127.0.0.1", port=8443), actions=True)
-    assert way.link().startswith("http://127.0.0.1:8443/enter?key=")
+    assert re.match(r"http://[0-9a-f]{32}\.localhost:8443/enter\?key=", way.link())
+    elsewhere = here.way(Place(address="127.0.0.2", port=8443))
+    assert elsewhere.link().startswith("http://127.0.0.2:8443/enter?key=")
     assert way.entrance is way.door
     assert way.tls is None
 

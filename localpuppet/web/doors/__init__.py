@@ -2,5 +2,5 @@
 
 decides: `crowd`, `loopback`, `people`, `rules`.
 acts: `sessions`.
-touches the world: `serving`, `tls`.
+touches the world: `listening`, `serving`, `tls`.
 """

@@ -53,6 +53,7 @@ class LoopbackDoor:
         sessions: Who may look.
         monotonic: Seconds that only go forward.
         acts: Whether something can be done here.
+        name: A name below `localhost` that nobody can guess; empty where none leads here.
     """
 
     def __init__(
@@ -63,10 +64,13 @@ class LoopbackDoor:
         monotonic: Callable[[], float],
         *,
         acts: bool = False,
+        name: str = "",
     ) -> None:
-        shown = f"[{address}]" if ":" in address else address
-        self.hosts = (f"{shown}:{port}", f"localhost:{port}")
-        # Cookies of all ports of a host are in one jar.
+        shown = [f"[{address}]" if ":" in address else address, "localhost"]
+        if name:
+            shown.insert(0, f"{name}.localhost")
+        self.hosts = tuple(f"{host}:{port}" for host in shown)
+        # Cookies of all ports of a host are in one jar: hence the name, which others do not know.
         self.cookie = f"localpuppet_{port}"
         self.sessions = sessions
         self.tokens = Tokens(monotonic)

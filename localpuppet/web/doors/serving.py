@@ -7,12 +7,10 @@ seconds: connections are few, and everybody who reaches the socket may make some
 """
 
 import asyncio
-import ipaddress
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -21,8 +19,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.web.doors.crowd import MOST
+from localpuppet.web.doors.listening import BACKLOG
 from localpuppet.web.doors.rules import CERTIFICATE
 from localpuppet.web.doors.tls import Handshake, Tls
 
@@ -32,75 +30,6 @@ IDLE = 10
 # Seconds in which the head of a request is there, from its first byte or the connection on.
 PATIENCE = 10.0
 GRACE = 2
-BACKLOG = 128
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where the page listens.
-
-    Attributes:
-        address: An address of this machine; `0.0.0.0` and `::` are all of them.
-        port: The port; 0 for one that is free.
-    """
-
-    address: str
-    port: int
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
-        return ipaddress.ip_address(self.address).is_loopback
-
-    @classmethod
-    def parse(cls, text: str) -> "Place":
-        """Return the place.
-
-        Args:
-            text: `127.0.0.1:8141`, `[::1]:8141`, `localhost:0`, `0.0.0.0:8443`.
-
-        Raises:
-            InvalidInputError: It is not of that form.
-        """
-        host, _, port = text.rpartition(":")
-        host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
-        if not (port.isascii() and port.isdigit() and int(port) < 65536):
-            raise InvalidInputError(
-                "is not an address and a port", where="--listen", hint="write 127.0.0.1:8141"
-            )
-        try:
-            ipaddress.ip_address(host)
-        except ValueError as error:
-            raise InvalidInputError(
-                "is not an address of this machine",
-                where="--listen",
-                hint="write 127.0.0.1:8141, or 0.0.0.0:8443 for people with certificates",
-            ) from error
-        return cls(address=host, port=int(port))
-
-
-def bound(place: Place) -> socket.socket:
-    """Return a socket that listens; nobody is answered yet.
-
-    Raises:
-        StateError: The port is taken.
-    """
-    family = socket.AF_INET6 if ":" in place.address else socket.AF_INET
-    # Named: of sockets without it asyncio does not know that they are TCP, and an answer's second
-    # packet would wait 40 ms for the first one's receipt.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((place.address, place.port))
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise StateError(
-            f"cannot listen: {error.strerror}",
-            where=f"{place.address}:{place.port}",
-            hint=f"another port: --listen {place.address}:0",
-        ) from error
-    return listening
 
 
 class _Impatient(H11Protocol):
@@ -167,13 +96,17 @@ class _Secured(Handshake):
 
 
 async def serve(
-    app: ASGIApp, listening: socket.socket, leave: asyncio.Event, *, tls: Tls | None = None
+    app: ASGIApp,
+    listening: Sequence[socket.socket],
+    leave: asyncio.Event,
+    *,
+    tls: Tls | None = None,
 ) -> None:
     """Serve an application until `leave` is set, or a signal sets it.
 
     Args:
         app: The application.
-        listening: From `bound`; closed in the end.
+        listening: From `bound`.
         leave: The end.
         tls: How connections are secured; `None` for not at all, on loopback.
     """
@@ -199,7 +132,7 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, leave.set)
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    serving = asyncio.create_task(server.serve(sockets=list(listening)))
     leaving = asyncio.create_task(leave.wait())
     try:
         await asyncio.wait([serving, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -208,4 +141,3 @@ async def serve(
         await serving
     finally:
         leaving.cancel()
-        listening.close()

@@ -17,6 +17,13 @@ MAX_SESSIONS = 32
 TOKEN_LIFE = 600.0
 MAX_TOKENS = 256
 BYTES = 32
+# Of the name of a host: a label of 32 letters and digits.
+NAME_BYTES = 16
+
+
+def host_name() -> str:
+    """Return a name for a host that nobody can guess."""
+    return secrets.token_hex(NAME_BYTES)
 
 
 class Sessions:

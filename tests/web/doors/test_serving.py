@@ -1,75 +1,13 @@
-"""Where the page listens."""
+"""Who connects, and does not ask."""
 
-import asyncio
 import socket
 from pathlib import Path
 
 import pytest
 
-from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.web import acting
 from localpuppet.web.doors import serving
-from localpuppet.web.doors.serving import Place, bound
-from tests.web.site import PlayedActor, Served, Site, status
-
-
-@pytest.mark.parametrize(
-    ("text", "address", "port"),
-    [("127.0.0.1:8141", "127.0.0.1", 8141), ("localhost:0", "127.0.0.1", 0), ("[::1]:1", "::1", 1)],
-)
-def test_an_address_and_a_port_are_taken(text: str, address: str, port: int) -> None:
-    assert Place.parse(text) == Place(address=address, port=port)
-
-
-@pytest.mark.parametrize(
-    ("text", "loopback"),
-    [("127.0.0.2:1", True), ("[::1]:1", True), ("0.0.0.0:1", False), ("[::]:1", False)],
-)
-def test_only_loopback_is_this_machine_alone(text: str, loopback: bool) -> None:
-    assert Place.parse(text).is_loopback is loopback
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "8141",
-        ":8141",
-        "example.com:1",
-        "127.0.0.1:x",
-        "127.0.0.1:65536",
-        "127.0.0.1:²",
-    ],
-)
-def test_all_else_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError, match="--listen"):
-        Place.parse(text)
-
-
-def test_a_port_that_is_taken_is_said() -> None:
-    taken = r"cannot listen.*--listen 127\.0\.0\.1:0"
-    with (
-        socket.create_server(("127.0.0.1", 0)) as other,
-        pytest.raises(StateError, match=taken),
-    ):
-        bound(Place(address="127.0.0.1", port=other.getsockname()[1]))
-
-
-async def test_the_second_packet_of_an_answer_does_not_wait_for_the_first_ones_receipt() -> None:
-    delays: list[int] = []
-
-    def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        accepted = writer.get_extra_info("socket")
-        delays.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        writer.close()
-
-    with bound(Place(address="127.0.0.1", port=0)) as listening:
-        server = await asyncio.start_server(answer, sock=listening)
-        reader, writer = await asyncio.open_connection(*listening.getsockname())
-        assert await reader.read() == b""
-        writer.close()
-        server.close()
-    assert delays == [1]
+from tests.web.site import NAME, PlayedActor, Served, Site, status
 
 
 @pytest.mark.parametrize(
@@ -113,7 +51,7 @@ def test_a_form_that_does_not_come_is_not_waited_for(
         sessions = entrance.sessions
         cookie = f"{entrance.cookie}={sessions.enter(sessions.link())}"
         head = (
-            f"POST /nodes/web01/do/trigger HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n"
+            f"POST /nodes/web01/do/trigger HTTP/1.1\r\nHost: {NAME}.localhost:{site.port}\r\n"
             f"Origin: {served.url}\r\nCookie: {cookie}\r\nContent-Length: 99\r\n"
             f"Content-Type: {acting.FORM}\r\n\r\ntoken="
         )

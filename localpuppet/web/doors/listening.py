@@ -1,0 +1,123 @@
+"""Where the page listens: an address and a port, and that nobody else is where its name leads.
+
+Owns: the sockets. Refuses to know: who may look, HTTP.
+
+Invariant: browsers go to `::1` or to `127.0.0.1` for `localhost` and each name below it. Whoever
+listens at one of them has the port at both, or another user of this machine would be sent links.
+"""
+
+import errno
+import ipaddress
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from localpuppet.errors import InvalidInputError, StateError
+
+BACKLOG = 128
+LOCALHOST = ("127.0.0.1", "::1")
+# What says that nobody can listen there: a machine without IPv6, or without IPv4.
+_NOT_THERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the page listens.
+
+    Attributes:
+        address: An address of this machine; `0.0.0.0` and `::` are all of them.
+        port: The port; 0 for one that is free.
+    """
+
+    address: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return ipaddress.ip_address(self.address).is_loopback
+
+    @property
+    def is_localhost(self) -> bool:
+        """Whether the name `localhost`, and each name below it, lead there."""
+        return self.address in LOCALHOST
+
+    @classmethod
+    def parse(cls, text: str) -> "Place":
+        """Return the place.
+
+        Args:
+            text: `127.0.0.1:8141`, `[::1]:8141`, `localhost:0`, `0.0.0.0:8443`.
+
+        Raises:
+            InvalidInputError: It is not of that form.
+        """
+        host, _, port = text.rpartition(":")
+        host = "127.0.0.1" if host == "localhost" else host.removeprefix("[").removesuffix("]")
+        if not (port.isascii() and port.isdigit() and int(port) < 65536):
+            raise InvalidInputError(
+                "is not an address and a port", where="--listen", hint="write 127.0.0.1:8141"
+            )
+        try:
+            ipaddress.ip_address(host)
+        except ValueError as error:
+            raise InvalidInputError(
+                "is not an address of this machine",
+                where="--listen",
+                hint="write 127.0.0.1:8141, or 0.0.0.0:8443 for people with certificates",
+            ) from error
+        return cls(address=host, port=int(port))
+
+
+@contextmanager
+def bound(place: Place) -> Iterator[list[socket.socket]]:
+    """Lend sockets that listen, at one port, the one of the place first; nobody is answered yet.
+
+    Raises:
+        StateError: The port is taken.
+    """
+    with ExitStack() as opened:
+        try:
+            first = _listening(place)
+            sockets = [first, *_beside(place, first)] if place.is_localhost else [first]
+        except OSError as error:
+            raise StateError(
+                f"cannot listen: {error.strerror}",
+                where=f"{place.address}:{place.port}",
+                hint=f"another port: --listen {place.address}:0",
+            ) from error
+        for one in sockets:
+            opened.enter_context(one)
+        yield sockets
+
+
+def _beside(place: Place, first: socket.socket) -> list[socket.socket]:
+    """Return a socket at the other address of `localhost`; none where nobody can listen there.
+
+    Raises:
+        OSError: Somebody else has the port there; `first` is closed then.
+    """
+    (other,) = (one for one in LOCALHOST if one != place.address)
+    try:
+        return [_listening(Place(address=other, port=first.getsockname()[1]))]
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return []
+        first.close()
+        raise
+
+
+def _listening(place: Place) -> socket.socket:
+    family = socket.AF_INET6 if ":" in place.address else socket.AF_INET
+    # Named: of sockets without it asyncio does not know that they are TCP, and an answer's second
+    # packet would wait 40 ms for the first one's receipt.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((place.address, place.port))
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
