@@ -2,6 +2,7 @@
 
 decides: `check`, `derived`, `graph`, `levels`, `site`, `plan`, `picture`, `dot`, `svg`,
     `svg_parts`.
-acts: `site_file`.
+acts: `service`, `site_file`.
+touches the world: `srv_records`.
 inner rooms: `roles`, `rollout`.
 """

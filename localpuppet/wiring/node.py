@@ -18,7 +18,7 @@ from localpuppet.share.files import shared_file
 
 if TYPE_CHECKING:
     # Each verb pays only for the parts that it asks for: see docs/performance.md.
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from localpuppet.agent.confirming.pending import Confirmation
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from localpuppet.machine.fork_server import ForkServer
     from localpuppet.machine.ports import Progress
     from localpuppet.machine.processes import SystemProcesses
+    from localpuppet.orchestrator.service import Record
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.ledger import Ledger, Rollback
     from localpuppet.runs.attempts import Attempts
@@ -266,25 +267,46 @@ class NodeWiring:
         return lambda run: detach(lambda: announce(run))
 
     def puppet_server(
-        self, *, ca: Path | None, certificate: Path | None, key: Path | None
+        self, *, ca: Path | None, certificate: Path | None, key: Path | None, default: str = ""
     ) -> "Fetch":
         """Return what asks a Puppet server, as this node where no other files are named.
 
         Args:
+            default: The server, `HOST:PORT`, where SRV records are to name one and there are none.
             ca: The authorities to trust; `None` for that of the node's identity, `https_ca`, or the
                 system's.
             certificate: A client certificate, and then its key.
             key: The key.
         """
+        import secrets
+
         from localpuppet.enc.https import Https
+        from localpuppet.orchestrator.service import ServiceFetch
 
         own = self.settings.identity
         shown = (certificate, key) if certificate is not None else (own.certificate, own.key)
-        return Https(
-            ca=ca or own.ca or self.settings.https_ca,
+        return ServiceFetch(
+            lambda seconds: Https(
+                ca=ca or own.ca or self.settings.https_ca,
+                timeout=seconds,
+                certificate=None if shown[0] is None or shown[1] is None else (shown[0], shown[1]),
+            ),
+            lookup=_LazyDns(),
             timeout=self.settings.https_timeout,
-            certificate=None if shown[0] is None or shown[1] is None else (shown[0], shown[1]),
+            now=self.clock.monotonic,
+            draw=secrets.randbelow,
+            default=default,
         )
+
+
+class _LazyDns:
+    """SRV records; dnspython costs 100 ms and more, and nobody else needs it."""
+
+    def records(self, name: str) -> "Sequence[Record]":
+        """Return the records of a service; see `orchestrator.service.Lookup`."""
+        from localpuppet.orchestrator.srv_records import Dns
+
+        return Dns().records(name)
 
 
 class _LazyHttps:

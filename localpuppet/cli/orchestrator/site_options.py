@@ -20,7 +20,8 @@ _OPTIONS = (
         "source",
         metavar="FILE|URL",
         help="The site: a file of ours, or Puppet's environment graph (JSON); "
-        "'-' for standard input, or the server's https URL.  [default: the inventory]",
+        "'-' for standard input, the server's https URL, or srv:ENVIRONMENT.  "
+        "[default: the inventory]",
     ),
     *(
         click.option(f"--site-{name}", metavar="FILE", type=click.Path(path_type=Path), help=text)
@@ -83,6 +84,7 @@ def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
         UnavailableError: The inventory could not be asked.
     """
     from localpuppet.orchestrator.plan import Selection, make_plan
+    from localpuppet.orchestrator.service import DEFAULT, OWN, site_url
     from localpuppet.orchestrator.site_file import place, read_site
 
     source, instances, named = given["source"], given["instances"], names_in(given["nodes"])
@@ -98,9 +100,13 @@ def read_plan(node: NodeWiring, given: Mapping[str, Any]) -> "Plan":
     certificate, key = given["site_cert"], given["site_key"]
     if (certificate is None) != (key is None):
         raise click.UsageError("--site-cert and --site-key go together")
-    server = None
+    server, default = None, ""
+    if source.startswith(OWN):
+        source, default = site_url(source, node.node_name), DEFAULT
     if source.startswith("https://"):
-        server = node.puppet_server(ca=given["site_ca"], certificate=certificate, key=key)
+        server = node.puppet_server(
+            ca=given["site_ca"], certificate=certificate, key=key, default=default
+        )
     site = read_site(source, node.documents, server)
     return make_plan(site, selection, where=place(source))
 
