@@ -33,7 +33,8 @@ def answer(question: bytes) -> bytes:
         reply.set_rcode(dns.rcode.NXDOMAIN)
     elif RECORDS[name]:
         reply.answer.append(dns.rrset.from_text(name, 60, "IN", "SRV", *RECORDS[name]))
-    return reply.to_wire()
+    told: bytes = reply.to_wire()
+    return told
 
 
 @pytest.fixture
