@@ -209,3 +209,18 @@ def test_only_the_assignment_in_force_is_left_and_only_by_who_gave_it(node: Site
     with pytest.raises(InvalidInputError, match="no good run of a release of 'web'"):
         node.assigning.go_back(wants())
     assert node.ledger.rollback() is None
+
+
+def test_what_is_taken_says_how_long_its_confirmation_may_take(node: Site) -> None:
+    """Asked for again under other settings it is the same, and the node itself may leave it."""
+    node.assigning.take(wants())
+    node.ran(R1)
+    replace(node.assigning, confirm=90.0).take(wants(R2, 2))
+    node.assigning.take(wants(R2, 2))
+    held = node.kept.read()
+    assert held is not None
+    assert (held.release, held.confirm) == (R2, 90.0)
+    node.assigning.go_back(held, by="this node: no connection")
+    rollback = node.ledger.rollback()
+    assert rollback is not None
+    assert (rollback.app, rollback.user) == (R1, "this node: no connection")

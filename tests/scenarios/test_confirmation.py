@@ -38,7 +38,10 @@ class Apart:
     def __init__(self, fleet: Fleet, far: Island) -> None:
         self.fleet, self.far = fleet, far
         self.a = fleet.add_one("a")
-        self.b = fleet.add_one("b", puppet=True, agent={"confirm": f"{WITHIN:g}s"})
+        self.asked = fleet.directory / "asked"
+        asks = ["/bin/sh", "-c", f"touch {self.asked}; exit 1"]  # and says that it is cut off
+        agent = {"confirm": f"{WITHIN:g}s", "confirm_command": asks}
+        self.b = fleet.add_one("b", puppet=True, agent=agent)
         self.go = self.b.root / "go"
         waits = f"until [ -e {self.go} ]; do sleep 0.1; done"
         for tag, script in (("r1", OPEN), ("r2", CUT), ("r3", waits)):
@@ -89,6 +92,7 @@ def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart:
     a, b, server = apart.a, apart.b, apart.fleet.bus.server
     assert a.run("assign", b.name, "app/tags/r1").code == 0
     b.wait_log("app/tags/r1: confirmed")
+    assert not apart.asked.exists()
 
     # The firewall drops everything. The agent is killed while it waits, and goes on.
     options = ("--order", "none", "--nodes", b.name, "--release", "app/tags/r2", "--json")
@@ -99,6 +103,7 @@ def test_a_node_that_is_cut_off_goes_back_and_an_outage_rolls_nobody_back(apart:
     apart.starts()
     b.wait_log("app/tags/r2: no connection to the bus for 4.0s; going back")
     b.wait_log(r"app/tags/r2: went back")
+    assert apart.asked.exists()
     assert apart.confirmation()["nonce"] == before["nonce"]
     rolled = a.node.finish(rolling)
     (told,) = rolled.json["nodes"]

@@ -183,7 +183,7 @@ class Confirming:
         held, assignment = self._site.memory.read(), self._site.assigned()
         if assignment is None or not assignment.confirm:
             return None
-        if held is not None and held.serial == assignment.serial:
+        if held is not None and held.is_of(assignment):
             return self._carried(held, assignment)
         run = first_run(self._site.records, assignment)
         if run is None:

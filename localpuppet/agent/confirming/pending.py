@@ -17,6 +17,7 @@ clock of the new boot counts again.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
+from localpuppet.enc.assignment import Assignment
 from localpuppet.errors import StateError
 from localpuppet.formats.times import parse_time
 from localpuppet.formats.values import Json
@@ -74,6 +75,11 @@ class Confirmation:
     stage: Stage = Stage.PENDING
     why: str = ""
     newest: str = ""
+
+    def is_of(self, assignment: Assignment) -> bool:
+        """Return whether this is the confirmation of an assignment; serials may begin anew."""
+        mine = (self.serial, self.release, self.by, self.rollout)
+        return mine == (assignment.serial, assignment.release, assignment.by, assignment.rollout)
 
     def carried(self, now: Instant) -> "Confirmation":
         """Return the same with a count that goes on in the boot of `now`."""

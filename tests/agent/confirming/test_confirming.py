@@ -273,6 +273,11 @@ async def test_what_somebody_decides_meanwhile_counts(rolled: Node) -> None:
     assert rolled.assignment is not None
     rolled.assignment = replace(rolled.assignment, serial=4, after=rolled.recorded.records.ids()[0])
     assert await rolled.look(5) is Stage.LEFT
+    rolled.assignment = replace(rolled.assignment, serial=3, by="choria=bob")  # it began anew
+    assert rolled.confirms(nonce=rolled.memory.read().nonce) == (  # type: ignore[union-attr]
+        "no release of this rollout's waits for a confirmation on this node"
+    )
+    rolled.assignment = replace(rolled.assignment, serial=4, by=ALICE)
     rolled.ran(serial=4)
     assert await rolled.look(5) is Stage.PENDING
 
