@@ -1,14 +1,16 @@
-"""What led to a run, and what it asked of others, as it may leave the node with its report.
+"""Where a run was from, and what it asked of others, as it may leave the node with its report.
 
 Owns: how much of that is told. Refuses to know: what causes and answers mean, who asks.
 
 The texts of questions are those that the node's inventory entry tells every node; of answers only
-names and numbers are told, and no parameter of a resource that was collected.
+names and numbers are told, and no parameter of a resource that was collected. Of a URL neither a
+login nor a query is told.
 """
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import one_line
@@ -24,23 +26,30 @@ MAX_TEXT = 1000
 
 
 def told_context(run: RunDirectory) -> dict[str, Json]:
-    """Return what led to a run, and what it asked.
+    """Return where a run was from, and what it asked.
 
     Returns:
-        `causes`: each with `kind`, `sender`, `path` (the nodes along which it came) and `tags`;
-        `cause_count`: of all; `queries` and `collected`: each with `text`, `count`, `names` (the
-        first), `age` in seconds and the `reason` why there is no answer. Of each list as much as
-        there is room for.
+        `origin`: where its input is from (`input`), the `sha256` of that, and `by`: who gave its
+        release by request, empty where the input names it; `causes`: each with `kind`, `sender`,
+        `path` (the nodes along which it came) and `tags`; `cause_count`: of all; `queries` and
+        `collected`: each with `text`, `count`, `names` (the first), `age` in seconds and the
+        `reason` why there is no answer. Of each list as much as there is room for.
 
     Raises:
         StateError: The record is damaged, or cannot be read.
     """
-    causes = _mapping(_read(run.request).get("causes"))
+    request = _read(run.request)
+    causes = _mapping(request.get("causes"))
     listed = causes.get("causes")
     spelt = [_cause(one) for one in listed if isinstance(one, dict)] if listed else []
     collected = _read(run.collected).get("collected", [])
     taken = [_collected(one) for one in collected if isinstance(one, dict)]
     return {
+        "origin": {
+            "input": _place(_text(request.get("input"))),
+            "sha256": _text(request.get("input_sha256")),
+            "by": _text(_mapping(request.get("assignment")).get("by")),
+        },
         "causes": fitting(spelt),
         "cause_count": causes.get("count", len(spelt)),
         "queries": fitting(map(_query, read_queries(run))),
@@ -57,6 +66,17 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of a file
     return value if isinstance(value, dict) else {}
+
+
+def _place(text: str) -> str:
+    """Return a path, or a URL without what may be secret in one."""
+    if not text.startswith("https://"):
+        return text
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return "https"
+    return f"https://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _cause(raw: Mapping[str, Any]) -> dict[str, Json]:

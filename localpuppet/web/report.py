@@ -92,6 +92,21 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a run had its input and release from; nodes of an older version do not tell.
+
+    Attributes:
+        input: A path, or a URL; empty if unknown.
+        digest: Of its bytes.
+        by: Who gave the release by request; empty where the input names it.
+    """
+
+    input: str = ""
+    digest: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What a run did.
 
@@ -100,6 +115,7 @@ class Report:
         parts: By fate; those of none left out.
         left_out: How many resources the node had no room for.
         slowest: The resources that took longest.
+        origin: Where it had its input from.
         causes: Why the run began; nodes of an older version do not tell.
         queries: What it asked.
         collected: What it collected.
@@ -109,6 +125,7 @@ class Report:
     parts: tuple[Part, ...]
     left_out: int
     slowest: tuple[Resource, ...] = ()
+    origin: Origin = Origin()
     causes: tuple[Cause, ...] = ()
     queries: tuple[Question, ...] = ()
     collected: tuple[Question, ...] = ()
@@ -135,6 +152,7 @@ class Report:
             parts=tuple(parts),
             left_out=left_out if isinstance(left_out, int) else 0,
             slowest=tuple(_resource(one) for one in _listed(told, "slowest", MOST)),
+            origin=_origin(told.get("origin")),
             causes=tuple(_cause(one) for one in _listed(told, "causes", MOST_CAUSES)),
             queries=tuple(_question(one) for one in _listed(told, "queries", MOST_QUERIES)),
             collected=tuple(_question(one) for one in _listed(told, "collected", MOST_QUERIES)),
@@ -173,6 +191,16 @@ def _listed(told: Mapping[str, Json], key: str, most: int) -> list[Json]:
     if not isinstance(listed, list):
         raise _bad(key)
     return listed[:most]
+
+
+def _origin(told: Json) -> Origin:
+    if not isinstance(told, dict):
+        return Origin()
+    return Origin(
+        input=str(told.get("input", "")),
+        digest=str(told.get("sha256", "")),
+        by=str(told.get("by", "")),
+    )
 
 
 def _cause(told: Json) -> Cause:

@@ -66,6 +66,7 @@ class Row:
         cause: What the run that is on is for.
         app: The release of the last run.
         digest: Which bytes of it the node has, where it is staged; empty if unknown.
+        assigned: Who gave the node its release by request; empty where its input names one.
         wanted: The release that the node's input names, while a rollback is in force; else empty.
         run: That run; empty where there was none.
         ended: When it ended: seconds since 1970, UTC.
@@ -86,6 +87,7 @@ class Row:
     cause: str = ""
     app: str = ""
     digest: str = ""
+    assigned: str = ""
     wanted: str = ""
     run: str = ""
     ended: float | None = None
@@ -113,6 +115,7 @@ class Row:
         fault = last.get("fault")
         fault = fault if isinstance(fault, dict) and kind.bad else {}
         holds, rollback = status.get("holds"), status.get("rollback")
+        assignment = status.get("assignment")
         return cls(
             node=name,
             state=state if state in STATES else "idle",
@@ -124,6 +127,7 @@ class Row:
             cause=_text(status.get("cause")),
             app=_text(last.get("app")),
             digest=_text(status.get("release")),
+            assigned=_text(assignment.get("by")) if isinstance(assignment, dict) else "",
             wanted=_text(rollback.get("wanted")) if isinstance(rollback, dict) else "",
             run=_run(last.get("run")),
             ended=None if kind is Kind.NONE else _ended(last.get("finished_at"), now),

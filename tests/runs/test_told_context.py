@@ -57,8 +57,32 @@ def test_names_and_numbers_are_told_and_no_values(run: RunDirectory) -> None:
     assert "canary" not in json.dumps(told)
 
 
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("/etc/puppet/input.yaml", "/etc/puppet/input.yaml"),
+        ("-", "-"),
+        ("https://who:canary@enc.example.com:8/n?token=canary#x", "https://enc.example.com:8/n"),
+        ("https://[canary", "https"),
+    ],
+)
+def test_where_the_input_is_from_is_told_without_what_may_be_secret(
+    run: RunDirectory, place: str, told: str
+) -> None:
+    given = {"by": "choria=alice", "values": "canary"}
+    request = {"input": place, "input_sha256": "ab" * 32, "assignment": given}
+    run.request.write_text(json.dumps(request))
+    assert told_context(run)["origin"] == {
+        "input": told,
+        "sha256": "ab" * 32,
+        "by": "choria=alice",
+    }
+
+
 def test_a_run_that_asked_nothing_tells_nothing(run: RunDirectory) -> None:
-    assert told_context(run) == {"causes": [], "cause_count": 0, "queries": [], "collected": []}
+    origin = {"input": "", "sha256": "", "by": ""}
+    lists = {"causes": [], "cause_count": 0, "queries": [], "collected": []}
+    assert told_context(run) == {"origin": origin, **lists}
 
 
 def test_so_much_is_told_and_no_more(run: RunDirectory) -> None:

@@ -60,11 +60,15 @@ def test_a_run_asks_its_node_only_when_told_to(site: Site, visitor: TestClient) 
     site.reports["web01"] = {}
 
 
+ORIGIN = "Input/etc/puppet/input.yaml abababababab, the release given by &lt;script&gt;"
+
+
 def test_a_run_tells_why_it_ran_what_it_asked_and_what_was_slow(
     site: Site, visitor: TestClient
 ) -> None:
     site.reports["web01"] = {
         "report": True,
+        "origin": {"input": "/etc/puppet/input.yaml", "sha256": "ab" * 32, "by": EVIL},
         "causes": [{"kind": "trigger", "sender": "lb01", "path": ["db01", "lb01"], "tags": [EVIL]}],
         "queries": [{"text": 'servers_with_role("db")', "count": 2, "names": ["db01", EVIL]}],
         "collected": [{"text": "Host <<| |>>", "count": 0, "names": [], "reason": EVIL}],
@@ -73,7 +77,13 @@ def test_a_run_tells_why_it_ran_what_it_asked_and_what_was_slow(
     url = f"/nodes/web01/runs/{run_id(site.now() - 60)}"
     page = text(visitor, f"{url}?report=1")
     words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
-    for one in ("trigger: db01 → lb01 → web01", "2: db01", "12.34 s, /x/init.pp:3", "no answer: "):
+    for one in (
+        "trigger: db01 → lb01 → web01",
+        "2: db01",
+        "12.34 s, /x/init.pp:3",
+        "no answer: ",
+        ORIGIN,
+    ):
         assert one in words, one
     assert "<script>alert" not in page
 

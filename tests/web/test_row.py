@@ -24,6 +24,14 @@ def test_a_row_is_what_the_node_says() -> None:
     assert Row.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
+@pytest.mark.parametrize(
+    ("assignment", "by"),
+    [({"by": "choria=alice", "serial": 3}, "choria=alice"), (None, ""), ("x", ""), ({"by": 1}, "")],
+)
+def test_who_gave_the_release_is_known_where_somebody_did(assignment: Json, by: str) -> None:
+    assert row(assignment=assignment).assigned == by
+
+
 def test_no_text_is_long_or_moves_others() -> None:
     evil = "\u202e<script>" + "x" * 10_000_000
     found = row(cause=evil, last={"reason": evil, "app": evil, "run": evil})
