@@ -71,6 +71,7 @@ class Settings:
     forge: ForgeSettings
     sources: Mapping[str, Source]
     packages: tuple[Path, ...]
+    install_packages: str | tuple[str, ...] | None
     allow_file_urls: bool
     https_ca: Path | None
     min_free: int
@@ -171,6 +172,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         forge=forge_settings(raw, root, file),
         sources=_sources(raw, root, file),
         packages=tuple(root / entry for entry in raw.get("packages", [SYSTEM_PACKAGES])),
+        install_packages=_words(raw.get("install_packages")),
         allow_file_urls=raw.get("allow_file_urls", False),
         https_ca=path("https_ca", "") if "https_ca" in raw else None,
         min_free=raw.get("min_free_mib", 16) * 1048576,
@@ -296,3 +298,7 @@ def _check(settings: Settings, file: Path) -> None:
             raise InvalidInputError(
                 f"{name!r} is not a report processor", where=f"{file}: puppet.reports"
             )
+
+
+def _words(value: str | list[str] | None) -> str | tuple[str, ...] | None:
+    return tuple(value) if isinstance(value, list) else value

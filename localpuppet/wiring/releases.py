@@ -211,7 +211,15 @@ class ReleaseWiring:
             staging=self.staging(repository, approve),
             supply=self.supply,
             directories=self._node.settings.packages,
+            install=self._install_package(),
         )
+
+    def _install_package(self) -> "Callable[[str], None] | None":
+        """Return what has the package manager install a package, where the site wants that."""
+        manager = self._node.settings.install_packages
+        if manager is None:
+            return None
+        return lambda name: self.package_tools().install_by_name(name, manager)
 
     @contextmanager
     def _lent_staging(self, title: str, approve: "Approve") -> "Iterator[PackageStaging]":
@@ -224,6 +232,10 @@ class ReleaseWiring:
 
         settings = self._node.settings
         if path.source in settings.sources or find(settings.packages, path) is not None:
+            return True
+        # What is here already, a link or a directory of the site's own, needs no package manager.
+        installable = settings.install_packages is not None
+        if installable and not (settings.modules / path).exists():
             return True
         return find_pack(settings.packages, path) is not None
 

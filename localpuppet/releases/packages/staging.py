@@ -7,7 +7,7 @@ satisfied by a package. Composing and switching are those of `staging`.
 """
 
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,8 @@ class PackageStaging:
         staging: The releases on this node.
         supply: Where code comes from, and where it goes.
         directories: Where installed packages are looked for, in this order.
+        install: Has the machine's package manager install a package by its name; `None` where
+            packages come here without us.
     """
 
     def __init__(
@@ -41,10 +43,12 @@ class PackageStaging:
         staging: Staging,
         supply: Supply,
         directories: Sequence[Path],
+        install: Callable[[str], None] | None = None,
     ) -> None:
         self._staging = staging
         self._store = supply.store
         self._directories = directories
+        self._install = install
         self._sources = supply.sources
         self._files = supply.files
         self._verified = Verified(supply.store.directory)
@@ -136,6 +140,12 @@ class PackageStaging:
             pack = directory.find_pack(self._directories, app)
             if pack is not None:
                 return self._packed(app, known, pack, accept_moved=accept_moved)
+            if self._install is not None:
+                from localpuppet.releases.packages.naming import package_name
+
+                self._install(package_name(app))
+                package = directory.find(self._directories, app)
+        if package is None:
             raise InvalidInputError(
                 f"{app.source!r} is not a source that localpuppet.yaml declares, and no package or"
                 f" pack of {app} is there"

@@ -18,6 +18,15 @@ from localpuppet.machine.files import open_user_file, publish, state_problem
 from localpuppet.releases.packages.naming import PREFIX
 
 MAX_PACKAGE = 8 * 1024**3
+# How apt brings a package that came to its repositories just now. It removes nothing for it.
+APT_NAME = "apt"
+APT: tuple[tuple[str, ...], ...] = (
+    ("apt-get", "--quiet", "update"),
+    (
+        *("apt-get", "--quiet", "--yes", "--no-remove", "--no-install-recommends"),
+        *("-o", "DPkg::Lock::Timeout=60", "install"),
+    ),
+)
 _SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -119,6 +128,18 @@ class SystemPackageTools:
                 hint=f"its name starts with {PREFIX}; install others with dpkg or rpm",
             )
         self._run(tool[0], tool[1:])
+
+    def install_by_name(self, name: str, manager: str | Sequence[str]) -> None:
+        """Have the machine's package manager install a package; see `PackageTools`.
+
+        Raises:
+            StateError: The package manager is not there, or failed.
+        """
+        commands = APT if manager == APT_NAME else (tuple(manager),)
+        for program, *words in commands[:-1]:
+            self._run(program, words)
+        program, *words = commands[-1]
+        self._run(program, [*words, name])
 
     def _run(
         self,
