@@ -36,6 +36,7 @@ class Actions:
         last_run: Returns the record of the last finished run; empty before the first.
         report: Returns what a run did, or the newest for `None`; blocks, and may raise.
         log: Returns what Puppet said during it; as `report`.
+        changes: Returns what a run with noop would have changed, marked with a salt; as `report`.
         run: Asks for a run in somebody's name, with noop or not and only some tags; returns why
             that cannot be, if so.
         changed: Called after a hold began or ended.
@@ -51,6 +52,7 @@ class Actions:
     last_run: Callable[[], Mapping[str, Json]]
     report: Callable[[RunId | None], Mapping[str, Json]]
     log: Callable[[RunId | None], Mapping[str, Json]]
+    changes: Callable[[str, str], Mapping[str, Json]]
     run: Callable[[str, bool, Sequence[str]], str | None]
     changed: Callable[[], None]
     deploy: Callable[[str, Deploy], Mapping[str, Json] | str]
@@ -121,8 +123,12 @@ class RequestHandler:
         )
         try:
             told = self._of_run(received)
-            done = self._do(received) if told is None else await asyncio.to_thread(told)
-            return self._reply(received, done)
+            if told is not None:
+                return self._reply(received, await asyncio.to_thread(told))
+            done = self._do(received)
+            return self._reply(
+                received, done if isinstance(done, str) else await self._more(received, done)
+            )
         except LocalpuppetError as error:
             return self._reply(received, str(error))
 
@@ -137,6 +143,26 @@ class RequestHandler:
         if tells is None or not isinstance(args, OfRun):
             return None
         return partial(tells, args.run)
+
+    async def _more(
+        self, request: Request, done: Mapping[str, Json] | str
+    ) -> Mapping[str, Json] | str:
+        """Return a result with what its step would have changed, where that is asked for.
+
+        The step is what was asked for: where the changes cannot be told, the reply says why.
+        """
+        args = request.args
+        if isinstance(done, str) or not isinstance(args, RunOnce) or not args.changes:
+            return done
+        step = done.get("step")
+        run = step.get("run") if isinstance(step, dict) else None
+        if not isinstance(run, str):
+            return done
+        try:
+            changes = await asyncio.to_thread(self._actions.changes, run, args.changes)
+        except LocalpuppetError as error:
+            changes = {"problem": str(error)}
+        return {**done, "changes": dict(changes)}
 
     def _do(self, request: Request) -> Mapping[str, Json] | str:
         if request.action == "status":
@@ -186,6 +212,7 @@ class RequestHandler:
             "denied": denied,
             "durations": self._actions.durations(),
             "awaits_entries": True,  # see `RunOnce.after`
+            "tells_changes": True,  # see `RunOnce.changes`
         }
 
     def _hold(self, owner: str, args: Disable) -> Hold:

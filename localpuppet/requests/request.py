@@ -23,6 +23,7 @@ from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_duration
 from localpuppet.formats.values import Json
 from localpuppet.inventory.awaited import MAX_AWAITED, Awaited
+from localpuppet.puppet.changes import parse_salt
 from localpuppet.requests.deploy import Deploy
 from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.requests.rollout import MAX_HOLD, OfRollout, claimed
@@ -146,12 +147,15 @@ class RunOnce:
         rollout: The step that the run is: it runs through this rollout's hold, alone, and once.
         after: The entries that the node is to have in its view before it takes the step; nodes of
             earlier versions refuse a request that names some.
+        changes: The salt with which the node tells what the run would change, once it is over;
+            empty where nobody wants to know. With noop in a rollout only; as `after`.
     """
 
     noop: bool = False
     tags: tuple[str, ...] = ()
     rollout: OfRollout | None = None
     after: tuple[Awaited, ...] = ()
+    changes: str = ""
 
     @classmethod
     def read(cls, fields: Fields) -> "RunOnce":
@@ -161,7 +165,7 @@ class RunOnce:
             InvalidInputError: They are refused; so is an empty list of tags, which somebody who
                 filtered too much would be surprised by.
         """
-        fields.only(("noop", "tags", "rollout", "after"))
+        fields.only(("noop", "tags", "rollout", "after", "changes"))
         found = cls(
             noop=fields.boolean("noop") if "noop" in fields else False,
             tags=fields.parsed_list("tags", parse_tag, minimum=1, maximum=MAX_TAGS)
@@ -171,9 +175,14 @@ class RunOnce:
             after=tuple(map(Awaited.read, fields.inner_list("after", maximum=MAX_AWAITED)))
             if "after" in fields
             else (),
+            changes=fields.parsed("changes", parse_salt) if "changes" in fields else "",
         )
         if found.after and found.rollout is None:
             raise InvalidInputError("goes with a rollout only", where="request.args.after")
+        if found.changes and (found.rollout is None or not found.noop):
+            raise InvalidInputError(
+                "goes with noop in a rollout only", where="request.args.changes"
+            )
         return found
 
     def to_dict(self) -> dict[str, Json]:
@@ -185,6 +194,7 @@ class RunOnce:
             **tags,
             **claimed(self.rollout),
             **(after if self.after else {}),
+            **({"changes": self.changes} if self.changes else {}),
         }
 
 

@@ -13,7 +13,7 @@ from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.formats.values import Json
 from localpuppet.runs.hold import rollout_owner
 
-MAX_STEP = 100_000
+MAX_STEP = 1_000_000_000  # each look before a run is a step of its own, in each epoch
 MAX_EPOCH = 100_000
 # The longest that a rollout holds a node without saying so again, in seconds: while it goes on it
 # needs minutes, and a node that failed can be kept for a day, to be looked into.

@@ -2,7 +2,7 @@
 
 decides: `attempt`, `hold`, `options`, `reason`, `run`, `stopping`.
 acts: `assigning`, `attempts`, `going_back`, `holds`, `listed`, `log_end`, `metrics`, `node_lock`,
-    `preparing`, `query_record`, `records`, `supervisor`, `telling`, `told_context`, `trying`,
-    `watching`.
+    `preparing`, `query_record`, `records`, `supervisor`, `telling`, `told_changes`,
+    `told_context`, `trying`, `watching`.
 ports: `observer`.
 """

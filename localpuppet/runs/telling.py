@@ -70,7 +70,7 @@ def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
     """
     told: dict[str, Json] = {"run": published(status).to_dict()}
     try:
-        resources: list[ReportedResource] | None = resources_of(_report(run))
+        resources: list[ReportedResource] | None = resources_of(report_of(run))
     except FileNotFoundError:
         resources = None
     except ValueError as error:
@@ -97,7 +97,13 @@ def told_report(run: RunDirectory, status: Status) -> dict[str, Json]:
     return {**told, "report": resources is not None, "left_out": left_out}
 
 
-def _report(run: RunDirectory) -> dict[str, Any]:
+def report_of(run: RunDirectory) -> dict[str, Any]:
+    """Return Puppet's report of a run, for others.
+
+    Raises:
+        FileNotFoundError: There is none.
+        StateError: It is too large, or cannot be read.
+    """
     try:
         size = run.report.stat().st_size
     except FileNotFoundError:

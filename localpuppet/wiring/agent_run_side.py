@@ -34,6 +34,7 @@ from localpuppet.machine.unix_socket import listen
 from localpuppet.requests.handler import Actions, RequestHandler
 from localpuppet.runs.hold import Held
 from localpuppet.runs.holds import Holds
+from localpuppet.runs.told_changes import ToldChanges
 from localpuppet.triggers.admission import Admission
 from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
@@ -109,7 +110,9 @@ def run_parts(
         holds=holds,
         log=log,
     )
-    desk = _desk(fleet, log, holds, _actions(agent, describer, steps, deployments, confirmation))
+    changes = ToldChanges(node.settings.state, node.records)
+    actions = _actions(agent, describer, steps, deployments, confirmation, changes)
+    desk = _desk(fleet, log, holds, actions)
     return RunParts(
         agent=agent,
         runner=runner,
@@ -232,6 +235,7 @@ def _actions(
     steps: RolloutSteps,
     deployments: Deployments,
     confirmation: Confirming,
+    changes: ToldChanges,
 ) -> Actions:
     def run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:
         return agent.request_run(
@@ -244,6 +248,7 @@ def _actions(
         last_run=describer.last_run,
         report=describer.report,
         log=describer.log,
+        changes=changes,
         run=run,
         changed=agent.recheck,
         deploy=deployments.ask,

@@ -23,6 +23,7 @@ from localpuppet.formats.times import show_time
 from localpuppet.orchestrator.rollout import metrics
 from localpuppet.orchestrator.rollout.checking import Checking
 from localpuppet.orchestrator.rollout.events import (
+    Approved,
     Began,
     Continued,
     Event,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What monitoring is told of as it happens; of the ends of nodes it learns with these.
-_TOLD = (Resumed, Paused, Continued, Stopped, Over)
+_TOLD = (Resumed, Paused, Continued, Approved, Stopped, Over)
 
 
 class RolloutWiring:

@@ -47,6 +47,7 @@ class Rollouts:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []
         self.held = ""
+        self.over: str | None = None  # the run of the step, when it is over
 
     def hear(self, caller: str, rollout: OfRollout) -> None:
         self.asked.append(("hear", rollout.owner(caller), rollout.epoch))
@@ -57,7 +58,7 @@ class Rollouts:
 
     def run(self, caller: str, args: RunOnce, rollout: OfRollout) -> dict[str, Json]:
         self.asked.append(("run", rollout.owner(caller), rollout.step))
-        return {"accepted": True}
+        return {"accepted": True, "step": {"run": self.over}}
 
 
 class Site:
@@ -70,6 +71,7 @@ class Site:
         self.carol = person("carol")
         self.runs: list[tuple[str, bool, Sequence[str]]] = []
         self.changes = 0
+        self.asked_of: list[tuple[str, str]] = []
         self.rollout = Rollouts()
         self.problem: str | None = None
         self.holds = Holds(directory / "holds", None, self.clock)
@@ -93,6 +95,7 @@ class Site:
                 last_run=lambda: {"id": "1"},
                 report=self.tell,
                 log=self.tell,
+                changes=self.foresee,
                 run=self.run,
                 changed=self.change,
                 deploy=self.deploy,
@@ -106,6 +109,12 @@ class Site:
     def run(self, caller: str, noop: bool, only: Sequence[str]) -> str | None:
         self.runs.append((caller, noop, only))
         return self.problem
+
+    def foresee(self, run: str, salt: str) -> dict[str, Json]:
+        self.asked_of.append((run, salt))
+        if run == str(GONE):
+            raise InvalidInputError("is not a run")
+        return {"total": 3}
 
     def deploy(self, caller: str, args: Deploy) -> dict[str, Json] | str:
         return {"state": caller} if args.serial > 1 else "too late"
@@ -244,7 +253,10 @@ async def test_a_rollout_has_a_hold_of_its_own_whose_owner_the_node_sets(site: S
     assert await site.ask("disable", asked) == "on hold: work"
     assert site.rollout.asked == [("hear", owner, 2)] * 4
     step = OfRollout(id=rollout.id, epoch=2, step=7)
-    assert await site.ask("runonce", RunOnce(rollout=step)) == {"accepted": True}
+    assert await site.ask("runonce", RunOnce(rollout=step)) == {
+        "accepted": True,
+        "step": {"run": None},
+    }
     assert site.rollout.asked[-1] == ("run", owner, 7)
     assert site.runs == []
 
@@ -274,6 +286,20 @@ async def test_a_caller_can_ask_what_is_allowed(site: Site) -> None:
         "denied": {},
         "durations": [12.5, 10.0],
         "awaits_entries": True,
+        "tells_changes": True,
     }
     found = await site.ask("status", asked, who="bob")
     assert "denied by policy" in found, "status itself"
+
+
+async def test_a_step_that_is_over_tells_what_would_change_where_that_is_asked(site: Site) -> None:
+    """Where it cannot be told the reply says why: the step is what was asked for."""
+    rollout = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
+    args = RunOnce(noop=True, rollout=rollout, changes="5a" * 16)
+    assert "changes" not in await site.ask("runonce", args)
+    site.rollout.over = "20261120T140000.000000Z-00aa"
+    assert (await site.ask("runonce", args))["changes"] == {"total": 3}
+    assert site.asked_of == [(site.rollout.over, "5a" * 16)]
+    assert "changes" not in await site.ask("runonce", RunOnce(noop=True, rollout=rollout))
+    site.rollout.over = str(GONE)
+    assert (await site.ask("runonce", args))["changes"] == {"problem": "is not a run"}

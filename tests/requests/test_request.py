@@ -27,6 +27,7 @@ NOW = 1795000000
 ALICE = SignerName.parse("alice")
 LB01 = NodeName.parse("lb01.example.net")
 POLICY = Policy.parse(b"policy default deny\nallow\tchoria=alice\trunonce\t*\t*\n", where="p")
+AFTER = {"node": "db.example.net", "digest": "d" * 64, "at": 1795000000.5}
 JTI = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
 
 
@@ -79,6 +80,10 @@ def test_a_request_is_what_it_was() -> None:
         ({"aud": "*"}, "request.aud: node name"),
         ({"aud": "LB01.example.net"}, "request.aud: node name.*lower case"),
         ({"aud": "lb01.example.net."}, "request.aud"),
+        ({"args": {"changes": "5a" * 16}}, "request.args.changes: goes with noop in a rollout"),
+        ({"args": {"noop": True, "changes": "5a"}}, "request.args.changes: is not a salt"),
+        ({"args": {"after": [AFTER]}}, "request.args.after: goes with a rollout only"),
+        ({"args": {"after": [{**AFTER, "at": "1"}]}}, "request.args.after.*must be a number"),
         ({"iat": True}, "request.iat: must be an integer from 0, not a boolean"),
         ({"iat": "1795000000"}, "request.iat"),
         ({"iat": None}, "request.iat"),

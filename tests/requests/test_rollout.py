@@ -53,7 +53,7 @@ def test_what_is_sent_is_what_is_read(action: str, args: Any) -> None:
         (
             "runonce",
             {"rollout": GOOD | {"step": True}},
-            "rollout.step: must be an integer from 1 to 100000, not a boolean",
+            "rollout.step: must be an integer from 1 to 1000000000, not a boolean",
         ),
         ("status", {"may": []}, "may: has 0 elements"),
         ("status", {"may": ["trigger"]}, "the action 'trigger' is unknown"),

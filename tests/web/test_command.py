@@ -145,7 +145,7 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
     began = Began(id=ROLLOUT, caller="x", groups=(), options=RolloutOptions(), title="shop")
     journal = Journals(a.node.state / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
     page.do(f"/rollouts/{ROLLOUT}/do/stop")
-    assert [(word, who) for _, word, who in journal.said(0)] == [(Word.STOP, f"choria={a.name}")]
+    assert [(word, who) for _, word, who, _ in journal.said(0)] == [(Word.STOP, f"choria={a.name}")]
     assert "does not wait" in page.do(f"/rollouts/{ROLLOUT}/do/continue", code=409)
     journal.close()
     assert "no process goes on" in page.do(f"/rollouts/{ROLLOUT}/do/stop", code=409)

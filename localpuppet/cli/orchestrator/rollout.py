@@ -6,6 +6,7 @@ from localpuppet.cli.lazy_group import Verbs
 
 # Verb → module, as in main.
 VERBS = {
+    "approve": "orchestrator.rollout_approve",
     "continue": "orchestrator.rollout_continue",
     "list": "orchestrator.rollout_told",
     "report": "orchestrator.rollout_told",
@@ -25,6 +26,7 @@ Examples:
   localpuppet rollout report 20261122T110000Z-0a1b --json
   localpuppet rollout resume 20261122T110000Z-0a1b
   localpuppet rollout continue
+  localpuppet rollout approve 20261122T110000Z-0a1b web01.example.com
   localpuppet rollout rollback
   localpuppet rollout stop
 """

@@ -106,7 +106,9 @@ _HOW = (
         help="Start no run that would end later, as the node's last good run took: "
         "'06:00 Europe/Berlin', 2026-11-22T06:00+01:00.",
     ),
-    click.option("--noop", is_flag=True, help="Change nothing; show what would change."),
+    click.option(
+        "--noop", is_flag=True, help="Change nothing; show what would change, and its digest."
+    ),
     click.option(
         "--tag", "tags", multiple=True, metavar="TAG", help="Apply only what has this tag."
     ),

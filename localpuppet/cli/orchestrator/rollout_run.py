@@ -1,5 +1,6 @@
 """`localpuppet rollout run` and `resume`: carry a plan out, to its end."""
 
+import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,11 @@ from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from localpuppet.orchestrator.rollout.changes.approval import Approval
     from localpuppet.orchestrator.rollout.events import Began
     from localpuppet.orchestrator.rollout.journal import Journal
+    from localpuppet.orchestrator.rollout.options import RolloutOptions
+    from localpuppet.orchestrator.rollout.selecting import Groups
     from localpuppet.wiring.rollout import RolloutWiring
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
@@ -40,6 +44,7 @@ Examples:
   localpuppet rollout run --site site.yaml --batch 25% --max-failures 2
   localpuppet rollout run --site site.yaml --check 'http://%{{node}}/health'
   localpuppet rollout run --site site.yaml --noop
+  localpuppet rollout run --site site.yaml --approve 4f1c09a7d2e8
   localpuppet rollout run --site site.yaml --release shop/tags/r7
   localpuppet rollout run --query role=web --order none --window 5
   localpuppet rollout run --failed-of 20261122T110000Z-0a1b --site site.yaml
@@ -75,6 +80,7 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
         options, parent, nodes = options_of_parent(node, wiring, given)
     with without_collector():
         found = selected(node, given, nodes)
+    approval = _approval(wiring, given["approve"], found.groups, options)
     began = Began(
         id=wiring.new_id(),
         caller=wiring.caller,
@@ -84,6 +90,8 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
         # Only who may leave nodes out asks for them, and they are many.
         consumers=found.consumers if options.skip_unready else {},
         parent=parent,
+        salt=_salt(options, approval),
+        approval=approval,
         checks=found.checks,
         needs=found.needs,
         places=places(node, options.one_at_a_time_by, found.groups),
@@ -91,6 +99,28 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
     if parent is not None:
         run(_give_back(wiring, parent))
     return run(_begin(wiring, began, as_json=as_json))
+
+
+def _approval(
+    wiring: "RolloutWiring", digest: str | None, groups: "Groups", options: "RolloutOptions"
+) -> "Approval | None":
+    """Return what was approved, if a digest is given, for the same plan."""
+    from localpuppet.orchestrator.rollout.approving import find, refuse_other
+
+    if digest is None:
+        return None
+    approval, approved = find(wiring.journals.states(), digest)
+    refuse_other(approved, groups, options)
+    return approval
+
+
+def _salt(options: "RolloutOptions", approval: "Approval | None") -> str:
+    """Return what nodes make the marks of changes with: as before, where these are compared."""
+    from localpuppet.puppet.changes import SALT_DIGITS
+
+    if approval is not None:
+        return approval.salt
+    return secrets.token_hex(SALT_DIGITS // 2) if options.noop else ""
 
 
 @click.command(

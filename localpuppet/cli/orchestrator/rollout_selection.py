@@ -21,6 +21,11 @@ _WHAT = (
         help="none: the nodes of --query, --role and --nodes are one group.",
     ),
     click.option(
+        "--approve",
+        metavar="DIGEST",
+        help="Change no more than a rollout with --noop found, whose digest this is.",
+    ),
+    click.option(
         "--failed-of",
         "parent",
         metavar="ID",

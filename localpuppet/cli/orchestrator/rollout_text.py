@@ -6,6 +6,7 @@ from functools import partial
 import click
 
 from localpuppet.cli import render, render_run
+from localpuppet.cli.orchestrator import changes_text
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import RunId
 from localpuppet.formats.times import show_duration
@@ -78,7 +79,7 @@ class Progress:
             self._state.take(event)
         if isinstance(event, Started):
             self._started.update(dict.fromkeys(event.turns, self._clock()))
-        for line in self._lines(event):
+        for line in (*self._lines(event), *changes_text.of_event(event)):
             self._line(line)
         self._observer.title(partial(how_far, self._state))
 
@@ -113,10 +114,10 @@ class Progress:
             return
         yield f"{coloured('paused')}: {render.user_text(event.why)}"
         began = self._state.began
-        yield (
-            f"'localpuppet rollout continue {began.id}' or 'stop' decides, within "
-            f"{show_duration(began.options.pause_at_most)}"
-        )
+        words = f"'localpuppet rollout continue {began.id}' or 'stop' decides"
+        if event.changes:
+            words = changes_text.decides(self._state)
+        yield f"{words}, within {show_duration(began.options.pause_at_most)}"
 
     def _line(self, text: str) -> None:
         self._observer.line(text)
@@ -128,7 +129,8 @@ class Progress:
         if self._state is not None and event.turn.step == self._state.step_back:
             word = way_back(event)
         if event.fate is Fate.SUCCEEDED:
-            return f"{event.turn.node}  {coloured(word)}{seconds}"
+            more = "" if event.foreseen is None else f", {changes_text.foreseen(event.foreseen)}"
+            return f"{event.turn.node}  {coloured(word)}{seconds}{more}"
         reason = f": {render.user_text(event.reason)}" if event.reason else ""
         return f"{event.turn.node}  {coloured(word)}{seconds}{reason}"
 
@@ -145,6 +147,7 @@ def head(state: State) -> str:
     began = state.began
     runs = sum(len(group) for group in began.groups)
     noop = ", changing nothing" if began.options.noop else ""
+    noop = noop or (", changing what was approved" if began.approval is not None else "")
     return (
         f"rollout {began.id}: {render.user_text(began.title)}, "
         f"{render.counted(len(state.nodes), 'node')}, {render.counted(runs, 'run')} in "
@@ -201,6 +204,10 @@ def outcome(report: Report) -> str:
             render.hanging("", f"kept on hold for {length}, because they failed: {nodes}"),
             f"'localpuppet rollout stop {report.state.began.id}' gives them back",
         ]
+    if report.word == PAUSED:
+        for turn, found in sorted(report.state.differing.items()):
+            lines += changes_text.difference(turn, found)
+    lines += changes_text.digest(report.state)
     lines += _where_to_look(report.state)
     if report.word not in (RUNNING, PAUSED) and report.state.resumable:
         lines.append(f"'localpuppet rollout resume {report.state.began.id}' goes on")
@@ -228,6 +235,9 @@ def full(report: Report) -> str:
         rows.append(("Over", render_run.moment(report.ended)))
     if state.began.options.delivery is not None:
         rows.append(("Release", str(state.began.options.delivery.release)))
+    if state.began.approval is not None:
+        approval = state.began.approval
+        rows.append(("Approved", f"{approval.digest}, of {approval.rollout}"))
     if state.began.parent:
         rows.append(("Parent", state.began.parent))
     if state.epoch > 1:
@@ -237,6 +247,11 @@ def full(report: Report) -> str:
         render.hanging("", f"{render_run.moment(at)}  {render.user_text(what)}")
         for at, what in report.decisions
     ]
+    for node, told in sorted(state.foreseen.items()):
+        lines += ["", f"{node}  {changes_text.foreseen(told)}, running {told.release}"]
+        lines += changes_text.changes(told.changes, most=len(told.changes))
+    for turn, found in sorted(state.seen.items()):
+        lines += ["", *changes_text.difference(turn, found, most=len(found.others))]
     fates = state.fates()
     for step, group in enumerate(state.began.groups, 1):
         lines += ["", click.style(f"Group {step}", bold=True)]

@@ -60,6 +60,7 @@ def say(
     owner: str | None,
     *,
     journal: "Journal | None",
+    about: str = "",
 ) -> RolloutId:
     """Say a word to a rollout, and return its id.
 
@@ -69,6 +70,7 @@ def say(
         rollout: Its id; the newest for `None`.
         owner: Whose; our own for `None`.
         journal: Its journal, where a process of this machine goes on with it.
+        about: What the word is about, see `Said`.
 
     Raises:
         InvalidInputError: There is none, or the word is refused.
@@ -84,9 +86,9 @@ def say(
         whose = None if owner is None else SignerName.parse(owner)
         return run(wiring.say(word, wanted, whose)).rollout
     state = journal.state()
-    said = Said(word=word, caller=wiring.caller, machine=machine_name())
+    said = Said(word=word, caller=wiring.caller, machine=machine_name(), about=about)
     if problem := refusal(said, state):
         raise InvalidInputError(problem, where=str(state.began.id))
-    journal.say(word, wiring.caller)
+    journal.say(word, wiring.caller, about)
     journal.close()
     return state.began.id

@@ -14,6 +14,8 @@ Rules:
   window moves on with each end, and with the checks that follow it.
 - Where failures are to pause the rollout, nothing more starts until somebody says that it goes on;
   what failed until then is accepted, and the next failure beyond the number pauses it again.
+- Where a node would change what was not approved, nothing more starts until somebody approves that
+  or stops the rollout; what is on ends. Who waits for it then has not been reached.
 - `max_failures` counts nodes over the whole rollout: failed or silent, canaries too, each once.
   Beyond it no more turns start; those that are on run to their ends, and are checked.
 - Where failures are to take a release back, the nodes that may have taken it go back when nothing
@@ -23,6 +25,7 @@ Rules:
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from localpuppet.orchestrator.rollout.changes.approval import MAX_ALL
 from localpuppet.orchestrator.rollout.events import Fate, Paused, Turn
 from localpuppet.orchestrator.rollout.options import OnFailure, PauseAfter
 from localpuppet.orchestrator.rollout.state import State
@@ -37,6 +40,7 @@ class Next:
         check: Have the checks of these done, if that has not begun.
         pause: Say that no more are started until somebody has decided.
         stop: Say that no more are started, and why; empty where that is not so, or was said.
+        withdraw: Say that these turns, which were started, are not taken.
         over: Whether nothing is on, and nothing will be started any more.
     """
 
@@ -44,30 +48,42 @@ class Next:
     check: tuple[Turn, ...] = ()
     pause: Paused | None = None
     stop: str = ""
+    withdraw: tuple[Turn, ...] = ()
     over: bool = False
 
 
 def decide(state: State) -> Next:
     """Return what is to be done next."""
-    running = state.running
     if state.stopped is not None or state.goes_back:
-        check = tuple(state.unchecked)
-        if check or any(turn.step != state.step_back for turn in running):
-            return Next(check=check)
-        return _back(state) if state.goes_back else Next(over=True)
+        return _ending(state)
     if state.paused is not None:
         return Next(check=tuple(state.unchecked))
+    if sum(one.total for one in state.foreseen.values()) > MAX_ALL:
+        why = f"the nodes would change more than {MAX_ALL} properties: look at fewer of them"
+        return Next(stop=why)
     if why := too_much(state):
         if state.began.options.on_failure is OnFailure.PAUSE:
             return Next(pause=Paused(why=why))
         return Next(stop=why)
+    if state.differing:
+        return Next(pause=Paused(why=_not_approved(state), changes=True))
     for step in range(1, len(state.began.groups) + 1):
         turns = state.turns(step)
         if not all(state.settled(turn) for turn in turns):
             due = _due(state, turns)
             pause = _pause(state, step, turns) if due.start else None
             return due if pause is None else Next(pause=pause)
-    return Next(over=not running)
+    return Next(over=not state.running)
+
+
+def _ending(state: State) -> Next:
+    """Return what is to be done where no more nodes start."""
+    if state.differing:
+        return Next(withdraw=tuple(sorted(state.differing)))
+    check = tuple(state.unchecked)
+    if check or any(turn.step != state.step_back for turn in state.running):
+        return Next(check=check)
+    return _back(state) if state.goes_back else Next(over=True)
 
 
 def _back(state: State) -> Next:
@@ -96,6 +112,11 @@ def too_much(state: State) -> str:
         nodes = "1 node" if failed == 1 else f"{failed} nodes"
         return f"{nodes} failed, and {state.allowed or 'none'} may"
     return ""
+
+
+def _not_approved(state: State) -> str:
+    turn = min(state.differing)
+    return f"{turn.node} {state.differing[turn].why}"
 
 
 def _pause(state: State, step: int, turns: Sequence[Turn]) -> Paused | None:

@@ -13,7 +13,10 @@ from localpuppet.formats.names import NodeName, RolloutId
 from localpuppet.formats.times import parse_time, show_time
 from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.check import parse_check, to_json
+from localpuppet.orchestrator.rollout.changes.approval import Approval
+from localpuppet.orchestrator.rollout.changes.comparing import Difference
 from localpuppet.orchestrator.rollout.events import (
+    Approved,
     Began,
     Checked,
     Continued,
@@ -22,6 +25,7 @@ from localpuppet.orchestrator.rollout.events import (
     Event,
     Fate,
     Lasted,
+    Looked,
     Need,
     Over,
     Paused,
@@ -31,8 +35,10 @@ from localpuppet.orchestrator.rollout.events import (
     Started,
     Stopped,
     Turn,
+    Withdrawn,
 )
 from localpuppet.orchestrator.rollout.options import RolloutOptions
+from localpuppet.puppet.changes import Foreseen
 
 
 def to_dict(event: Event) -> dict[str, Any]:
@@ -54,6 +60,8 @@ def to_dict(event: Event) -> dict[str, Any]:
             ],
             "places": dict(event.places),
             "needs": [[[*one.producers], [*one.consumers]] for one in event.needs],
+            "salt": event.salt,
+            "approval": None if event.approval is None else event.approval.to_dict(),
         }
     if isinstance(event, Lasted):
         return {**kind, "durations": {node: [*found] for node, found in event.durations.items()}}
@@ -61,13 +69,14 @@ def to_dict(event: Event) -> dict[str, Any]:
         return {**kind, "reasons": dict(event.reasons)}
     if isinstance(event, Staged):
         return {**kind, "serials": dict(event.serials)}
-    if isinstance(event, Started | Ended | Checked):
+    if isinstance(event, Started | Ended | Looked | Approved | Withdrawn | Checked):
         return {**kind, **_of_turns(event)}
     if isinstance(event, Stopped):
         return {**kind, "ending": str(event.ending), "why": event.why}
     if isinstance(event, Paused):
         since = None if event.since is None else show_time(event.since)
-        return {**kind, "why": event.why, "point": event.point, "since": since}
+        changes = {"changes": True} if event.changes else {}
+        return {**kind, "why": event.why, "point": event.point, "since": since, **changes}
     if isinstance(event, Continued):
         return {**kind, "caller": event.caller, "machine": event.machine}
     if isinstance(event, Over):
@@ -81,12 +90,18 @@ def to_dict(event: Event) -> dict[str, Any]:
     return {**kind, "epoch": event.epoch, "caller": event.caller, "machine": event.machine}
 
 
-def _of_turns(event: Started | Ended | Checked) -> dict[str, Any]:
-    if isinstance(event, Started):
+def _of_turns(
+    event: Started | Ended | Looked | Approved | Withdrawn | Checked,
+) -> dict[str, Any]:
+    if isinstance(event, Started | Withdrawn):
         return {"turns": [[turn.step, turn.node] for turn in event.turns]}
     turn = [event.turn.step, event.turn.node]
     if isinstance(event, Checked):
         return {"turn": turn, "problem": event.problem}
+    if isinstance(event, Looked):
+        return {"turn": turn, "difference": event.difference.to_dict()}
+    if isinstance(event, Approved):
+        return {"turn": turn, "difference": event.difference, "who": event.who}
     return {
         "turn": turn,
         "fate": str(event.fate),
@@ -94,6 +109,7 @@ def _of_turns(event: Started | Ended | Checked) -> dict[str, Any]:
         "run": event.run,
         "reason": event.reason,
         **({} if event.entry is None else {"entry": [event.entry.digest, event.entry.at]}),
+        **({} if event.foreseen is None else {"foreseen": event.foreseen.to_dict()}),
     }
 
 
@@ -136,6 +152,8 @@ def _began(raw: Mapping[str, Any]) -> Event:
             )
             for producers, consumers in raw.get("needs", ())
         ),
+        salt=str(raw.get("salt", "")),
+        approval=None if raw.get("approval") is None else Approval.from_dict(raw["approval"]),
     )
 
 
@@ -148,6 +166,7 @@ def _ended(raw: Mapping[str, Any]) -> Event:
         run=None if raw["run"] is None else str(raw["run"]),
         reason=str(raw["reason"]),
         entry=None if digest is None else Awaited(node=turn.node, digest=str(digest), at=float(at)),
+        foreseen=None if raw.get("foreseen") is None else Foreseen.from_dict(raw["foreseen"]),
     )
 
 
@@ -189,10 +208,18 @@ _READERS = {
     "started": lambda raw: Started(turns=tuple(map(_turn, raw["turns"]))),
     "ended": _ended,
     "checked": lambda raw: Checked(turn=_turn(raw["turn"]), problem=str(raw["problem"])),
+    "looked": lambda raw: Looked(
+        turn=_turn(raw["turn"]), difference=Difference.from_dict(raw["difference"])
+    ),
+    "approved": lambda raw: Approved(
+        turn=_turn(raw["turn"]), difference=str(raw["difference"]), who=str(raw["who"])
+    ),
+    "withdrawn": lambda raw: Withdrawn(turns=tuple(map(_turn, raw["turns"]))),
     "paused": lambda raw: Paused(
         why=str(raw["why"]),
         point=str(raw["point"]),
         since=parse_time(raw["since"]) if raw.get("since") else None,
+        changes=bool(raw.get("changes", False)),
     ),
     "continued": lambda raw: Continued(
         caller=str(raw["caller"]), machine=str(raw.get("machine", ""))

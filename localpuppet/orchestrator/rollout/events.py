@@ -12,7 +12,10 @@ from enum import StrEnum
 from localpuppet.formats.names import NodeName, RolloutId
 from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.check import Check
+from localpuppet.orchestrator.rollout.changes.approval import Approval
+from localpuppet.orchestrator.rollout.changes.comparing import Difference
 from localpuppet.orchestrator.rollout.options import RolloutOptions
+from localpuppet.puppet.changes import Foreseen
 
 
 class Fate(StrEnum):
@@ -82,6 +85,8 @@ class Began:
         places: Of each node the value of the fact of which nodes with different values do not run
             at the same time; empty where the options name none.
         needs: What components declare that they consume, as far as it is produced here.
+        salt: With noop: what the nodes make the marks of changes with; empty where they tell none.
+        approval: What may change; `None` where nobody looks at that.
     """
 
     id: RolloutId
@@ -94,6 +99,8 @@ class Began:
     checks: Mapping[Turn, tuple[Check, ...]] = field(default_factory=dict)
     places: Mapping[NodeName, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()
+    salt: str = ""
+    approval: Approval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +167,7 @@ class Ended:
         run: The run's id on the node, if it has one.
         reason: Why it did not succeed, one line.
         entry: The entry that the node told the others then, for those who run after it.
+        foreseen: With noop: what the run would have changed, where the node tells it.
     """
 
     turn: Turn
@@ -168,6 +176,43 @@ class Ended:
     run: str | None = None
     reason: str = ""
     entry: Awaited | None = None
+    foreseen: Foreseen | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """A node has said what its turn would change, which is compared with what was approved.
+
+    Attributes:
+        turn: Which.
+        difference: What was not approved; where there is nothing, the node is about to be asked to
+            run.
+    """
+
+    turn: Turn
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approved:
+    """Somebody approved what a turn would change: the node is about to be asked to run.
+
+    Attributes:
+        turn: Which.
+        difference: The digest of the difference that was shown.
+        who: Who, and where.
+    """
+
+    turn: Turn
+    difference: str
+    who: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawn:
+    """These turns were started and are not taken: the rollout ends before they were to run."""
+
+    turns: tuple[Turn, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,11 +236,13 @@ class Paused:
         why: One line.
         point: The point between two nodes at which this happens once; empty after failures.
         since: When that was decided, UTC; `None` in a journal of an earlier version.
+        changes: Whether somebody has to approve what nodes would change, or to stop the rollout.
     """
 
     why: str
     point: str = ""
     since: datetime | None = None
+    changes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +302,9 @@ Event = (
     | Staged
     | Started
     | Ended
+    | Looked
+    | Approved
+    | Withdrawn
     | Checked
     | Paused
     | Continued

@@ -33,20 +33,18 @@ from localpuppet.orchestrator.rollout.events import (
     Started,
     Stopped,
     Turn,
+    Withdrawn,
 )
-from localpuppet.orchestrator.rollout.knowing import awaited_by
 from localpuppet.orchestrator.rollout.nodes import Nodes, Problems
 from localpuppet.orchestrator.rollout.notes import Notes
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.turns.taking import Taking
 from localpuppet.orchestrator.rollout.unready import can_do_without, why_not_ready
 from localpuppet.orchestrator.rollout.until import late
 from localpuppet.orchestrator.rollout.words.word import Said, meaning, refusal
 
 # Holds are renewed so often; they last five times as long (`fleet.HOLD`). In seconds.
 RENEW = 120.0
-AGAIN = 2.0  # how soon a node that did not answer is asked again
-# How long to wait for the news of an end before the node is asked: news can be lost in an outage.
-NEWS = 300.0
 _AGAIN = Resumed()  # in the next epoch, by whoever that is
 LETTING_GO = 2  # how often a node is asked to let go that does not say that it did
 
@@ -76,8 +74,8 @@ class Execution:
         self._nodes = nodes
         self._checks = checks
         self._told = told
-        self._news: dict[Turn, asyncio.Event] = {}
         self._heard: asyncio.Queue[Event | None] = asyncio.Queue()  # `None`: look again
+        self._taking = Taking(state, nodes, self._heard.put_nowait)
         self._holding = False
         self._interrupted = False
         self._hurried = False
@@ -148,7 +146,7 @@ class Execution:
             return over
         async with asyncio.TaskGroup() as group:
             around = [
-                group.create_task(self._follow()),
+                group.create_task(self._taking.follow()),
                 group.create_task(self._renew()),
                 group.create_task(self._notes.hear(self._take_word)),
             ]
@@ -171,6 +169,7 @@ class Execution:
         for event in events:
             self.state.take(event)
             self._told(event)
+        self._taking.look_again()
 
     @property
     def _held(self) -> list[NodeName]:
@@ -266,6 +265,8 @@ class Execution:
         """Return what is to be written down of the whole rollout, before anything is done."""
         if now.stop:
             return Stopped(ending=Ending.FAILURES, why=now.stop)
+        if now.withdraw:
+            return Withdrawn(turns=now.withdraw)
         ends = self.state.stopped is not None or self.state.goes_back
         if not ends and (why := late(self.state, now.start, self._notes.now())):
             return Stopped(ending=Ending.STOPPED, why=why)
@@ -284,11 +285,13 @@ class Execution:
 
     def _hear(self, heard: Sequence[Event | None]) -> None:
         """Take what was heard together: one write to the disk for the ends of many nodes."""
-        found = [one for one in heard if one is not None]
+        found = [self.state.as_it_is(one) for one in heard if one is not None]
         self._note(*[one for one in found if not isinstance(one, Stopped)])
         if self.state.stopped is None:
             self._note(*[one for one in found if isinstance(one, Stopped)][:1])
         if self._hurried:
+            if looking := [turn for turn in self.state.running if self.state.looks(turn)]:
+                self._note(Withdrawn(turns=tuple(looking)))
             for turn in self.state.running:
                 self._note(Ended(turn=turn, fate=Fate.SILENT, reason="was not waited for"))
             for turn in self.state.unchecked:
@@ -313,49 +316,11 @@ class Execution:
         self.stop(f"nobody decided within {show_duration(seconds)}: {paused.why}")
 
     def _begin(self, group: asyncio.TaskGroup, turn: Turn) -> None:
-        self._news[turn] = asyncio.Event()
-        self._tasks.append(group.create_task(self._take(turn)))
-
-    async def _take(self, turn: Turn) -> None:
-        """Have a node take its turn, and hear how that ends, within the timeout."""
-        seconds = self.state.began.options.timeout
-        problem = ""
-        try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    self._news[turn].clear()
-                    asked = await self._nodes.start(
-                        turn,
-                        epoch=self.state.epoch,
-                        serial=self.state.serials.get(turn.node, 0),
-                        after=awaited_by(self.state, turn),
-                    )
-                    if asked.end is not None:
-                        self._heard.put_nowait(asked.end)
-                        return
-                    problem = "" if asked.heard else asked.problem
-                    await self._wait_for_news(turn, NEWS if asked.heard else AGAIN)
-        except TimeoutError:
-            reason = f"did not tell within {show_duration(seconds)} how its run ended"
-            if problem:
-                reason += f": {problem}"
-            self._heard.put_nowait(Ended(turn=turn, fate=Fate.SILENT, reason=reason))
+        self._tasks.append(group.create_task(self._taking.take(turn)))
 
     async def _check(self, turn: Turn) -> None:
         problem = await self._checks.problem(turn.node, self.state.checks(turn))
         self._heard.put_nowait(Checked(turn=turn, problem=problem))
-
-    async def _wait_for_news(self, turn: Turn, seconds: float) -> None:
-        waiting = asyncio.create_task(self._news[turn].wait())
-        try:
-            await asyncio.wait([waiting], timeout=seconds)
-        finally:
-            waiting.cancel()
-
-    async def _follow(self) -> None:
-        async for turn in self._nodes.ends():
-            if turn in self._news:
-                self._news[turn].set()
 
     async def _renew(self) -> None:
         while True:
@@ -366,7 +331,7 @@ class Execution:
         """Take somebody's word; return why not, or an empty text: it is in the journal then."""
         if problem := refusal(said, self.state):
             return problem
-        self._note(meaning(said))
+        self._note(meaning(said, self.state))
         self._heard.put_nowait(None)
         return ""
 

@@ -19,6 +19,7 @@ from localpuppet.orchestrator.rollout.deliveries import Deliveries, claim_of
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
 from localpuppet.orchestrator.rollout.replies import MAX_REASON, line, problem_of
+from localpuppet.puppet.changes import Foreseen
 from localpuppet.requests.client import AT_ONCE
 from localpuppet.requests.request import Disable, Enable, RunOnce, StatusRequest
 from localpuppet.requests.rollout import OfRollout, step_uuid
@@ -39,6 +40,7 @@ AGAIN = 0.5  # how soon the bus is asked again after an outage
 HOLD = "10m"  # how long a hold lasts that is not renewed
 NEEDED = ("disable", "enable", "runonce")
 MAX_DURATIONS = 5
+TOO_OLD = "its localpuppet is too old to tell what it would change"
 LONGEST = 7 * 86400.0  # seconds: no run takes longer
 
 
@@ -66,6 +68,7 @@ class FleetNodes:
             step_uuid(self._owner, step): step for step in range(1, len(began.groups) + 2)
         }
         self._durations: dict[NodeName, tuple[float, ...]] = {}
+        self._tell: set[NodeName] = set()  # who can tell what a run would change
         self._await: set[NodeName] = set()  # who can wait for entries of others
         self._slots = asyncio.Semaphore(AT_ONCE)
         delivery = began.options.delivery
@@ -83,9 +86,13 @@ class FleetNodes:
             list(nodes), "status", StatusRequest(may=self._needed), patience=PATIENCE
         )
         self._durations |= {node: _durations(found[str(node)]) for node in nodes}
-        self._await |= {node for node in nodes if _awaits(found[str(node)])}
+        self._await |= {node for node in nodes if _can(found[str(node)], "awaits_entries")}
+        self._tell |= {node for node in nodes if _can(found[str(node)], "tells_changes")}
         problems = {node: self._unready(found[str(node)]) for node in nodes}
         problems = {node: why for node, why in problems.items() if why}
+        if self._began.approval is not None:
+            untold = [node for node in nodes if node not in problems.keys() | self._tell]
+            problems |= dict.fromkeys(untold, TOO_OLD)
         if self._deliveries is not None:
             able = [node for node in nodes if node not in problems]
             problems |= await self._deliveries.unready(able)
@@ -169,7 +176,29 @@ class FleetNodes:
             tags=options.tags,
             rollout=self._claim(epoch, turn.step),
             after=after if turn.node in self._await else (),
+            changes=self._began.salt if options.noop and turn.node in self._tell else "",
         )
+        asked = await self._ask_to_run(turn, args)
+        if asked.end is None:
+            return asked
+        return replace(asked, end=replace(asked.end, foreseen=asked.foreseen))
+
+    async def look(self, turn: Turn, *, epoch: int, step: int, after: tuple[Awaited, ...]) -> Asked:
+        """Ask a node what a turn would change; see `Nodes`."""
+        self._steps[step_uuid(self._owner, step)] = step
+        args = RunOnce(
+            noop=True,
+            tags=self._began.options.tags,
+            rollout=self._claim(epoch, step),
+            after=after if turn.node in self._await else (),
+            changes=self._began.salt,
+        )
+        asked = await self._ask_to_run(Turn(step, turn.node), args)
+        if asked.end is not None and asked.end.fate is Fate.SUCCEEDED and asked.foreseen is None:
+            return replace(asked, end=replace(asked.end, fate=Fate.FAILED, reason=asked.problem))
+        return asked
+
+    async def _ask_to_run(self, turn: Turn, args: RunOnce) -> Asked:
         try:
             async with self._slots:
                 answer = await self._client.ask(turn.node, "runonce", args, patience=PATIENCE)
@@ -183,7 +212,10 @@ class FleetNodes:
         end = _end(turn, answer.reply.result.get("step"))
         if end is not None and self._began.needs:
             end = replace(end, entry=_entry(turn.node, answer.reply.result.get("entry")))
-        return Asked(heard=True, end=end)
+        if end is None or not args.changes:
+            return Asked(heard=True, end=end)
+        foreseen, problem = _foreseen(answer.reply.result.get("changes"))
+        return Asked(heard=True, end=end, foreseen=foreseen, problem=problem)
 
     async def ends(self) -> AsyncGenerator[Turn, None]:
         """Yield turns that may have ended; see `Nodes`."""
@@ -236,9 +268,20 @@ def _entry(node: "NodeName", told: Json) -> Awaited | None:
     return found if found is not None and found.node == node else None
 
 
-def _awaits(answer: "Answer") -> bool:
-    """Return whether a node says that it can wait for entries; earlier versions cannot."""
-    return answer.reply is not None and answer.reply.result.get("awaits_entries") is True
+def _can(answer: "Answer", what: str) -> bool:
+    """Return whether a node says that it can do something; earlier versions do not."""
+    return answer.reply is not None and answer.reply.result.get(what) is True
+
+
+def _foreseen(told: Json) -> tuple[Foreseen | None, str]:
+    """Return what a node says that would change; and why it does not say that."""
+    raw: Mapping[str, Json] = told if isinstance(told, dict) else {}
+    if "problem" in raw:
+        return None, line(raw["problem"])
+    try:
+        return Foreseen.from_dict(raw), ""
+    except InvalidInputError as error:
+        return None, line(str(error))
 
 
 def _durations(answer: "Answer") -> tuple[float, ...]:

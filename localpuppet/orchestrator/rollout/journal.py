@@ -8,7 +8,7 @@ writes events; a journal that cannot be read is an error and never looks like a 
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -135,19 +135,26 @@ class Journal:
             connection.execute("DELETE FROM events")
             connection.executemany("INSERT INTO events (at, event) VALUES (?, ?)", rows)
 
-    def say(self, word: Word, caller: str) -> None:
+    def say(self, word: Word, caller: str, about: str = "") -> None:
         """Say something to the process that goes on with the rollout.
+
+        Args:
+            word: The word.
+            caller: Who says so.
+            about: What it is about, see `Said`.
 
         Raises:
             StateError: It is not on the disk.
         """
+        text = f"{word} {about}" if about else str(word)
         with self._database.transaction() as connection:
-            connection.execute(
-                "INSERT INTO words (word, caller) VALUES (?, ?)", (str(word), caller)
-            )
+            connection.execute("INSERT INTO words (word, caller) VALUES (?, ?)", (text, caller))
 
-    def said(self, after: int) -> list[tuple[int, Word, str]]:
-        """Return what was said after a number: numbers that go up, words, and who said them.
+    def said(self, after: int) -> list[tuple[int, Word, str, str]]:
+        """Return what was said after a number.
+
+        Returns:
+            Numbers that go up, words, who said them, and what they are about.
 
         Raises:
             StateError: It cannot be told.
@@ -156,7 +163,8 @@ class Journal:
             rows = connection.execute(
                 "SELECT number, word, caller FROM words WHERE number > ? ORDER BY number", (after,)
             ).fetchall()
-        return [(int(number), Word(word), str(caller)) for number, word, caller in rows]
+        found = [(number, str(text).partition(" "), str(caller)) for number, text, caller in rows]
+        return [(int(number), Word(one), caller, rest) for number, (one, _, rest), caller in found]
 
     def forget_words(self) -> None:
         """Forget what was said: it was for an earlier process.
@@ -270,6 +278,19 @@ class Journals:
     def place(self, rollout: RolloutId) -> Journal:
         """Return the journal of a rollout, whether it is there or not: see `Journal.replace`."""
         return Journal(self._directory / f"{rollout}{_SUFFIX}")
+
+    def states(self) -> Iterator[State]:
+        """Yield where each rollout of this machine is, the newest first.
+
+        Raises:
+            StateError: A journal cannot be read.
+        """
+        for rollout in self.ids():
+            journal = self.open(rollout)
+            try:
+                yield journal.state()
+            finally:
+                journal.close()
 
     def newest(self, wanted: Callable[[State], bool], *, what: str) -> Journal:
         """Return the journal of the newest rollout of a kind.

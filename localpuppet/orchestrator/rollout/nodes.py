@@ -10,6 +10,7 @@ from typing import Protocol
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.rollout.events import Ended, Turn
+from localpuppet.puppet.changes import Foreseen
 
 Problems = Mapping[NodeName, str]
 
@@ -22,11 +23,13 @@ class Asked:
         heard: Whether it answered.
         end: How the turn ended, where it is over already, or the node refuses it.
         problem: Why nothing was heard, one line.
+        foreseen: What the turn would change, where the node looked at that and tells it.
     """
 
     heard: bool
     end: Ended | None = None
     problem: str = ""
+    foreseen: Foreseen | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,17 @@ class Nodes(Protocol):
             serial: That of the release's assignment on the node; 0 without a release.
             after: The entries of other nodes that the node is to know of before it runs; one of
                 an earlier version does not wait.
+        """
+        ...
+
+    async def look(self, turn: Turn, *, epoch: int, step: int, after: tuple[Awaited, ...]) -> Asked:
+        """Ask a node what a turn would change, or how that ended: nothing changes.
+
+        Args:
+            turn: Which.
+            epoch: The rollout's.
+            step: With which step the node looks; `ends` yields a turn of that when it is over.
+            after: As for `start`.
         """
         ...
 

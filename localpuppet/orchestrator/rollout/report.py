@@ -7,12 +7,15 @@ from typing import Any
 
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.times import parse_time
+from localpuppet.orchestrator.rollout.approving import approval_of
 from localpuppet.orchestrator.rollout.events import (
+    Approved,
     Checked,
     Continued,
     Ended,
     Event,
     Fate,
+    Looked,
     Over,
     Paused,
     Resumed,
@@ -21,6 +24,7 @@ from localpuppet.orchestrator.rollout.events import (
     Turn,
 )
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.puppet.changes import Change
 
 RUNNING = "running"
 PAUSED = "paused"
@@ -146,6 +150,7 @@ class Report:
             "noop": began.options.noop,
             "succeeded": self.succeeded,
             "counts": self.counts(),
+            "waits_for": [self._waiting(turn) for turn in sorted(self.state.differing)],
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,8 +173,47 @@ class Report:
                 for node in (self.state.took if self.state.goes_back else ())
             ],
             "decisions": [{"at": at, "what": what} for at, what in self.decisions],
+            **self._changes(),
             "still_held": dict(over.left) if over else {},
             "kept": list(over.kept) if over else [],
+        }
+
+    def _changes(self) -> dict[str, Any]:
+        """Return what nodes would change, and what was not approved of it."""
+        approval, found = self.state.began.approval, approval_of(self.state)
+        return {
+            "digest": None if found is None else found.digest,
+            "changes": [
+                {
+                    "node": node,
+                    "release": told.release,
+                    "total": told.total,
+                    "changes": [_named(one) for one in told.changes],
+                }
+                for node, told in sorted(self.state.foreseen.items())
+            ],
+            "approval": None
+            if approval is None
+            else {"rollout": approval.rollout, "digest": approval.digest},
+            "differences": [self._difference(turn) for turn in sorted(self.state.seen)],
+        }
+
+    def _waiting(self, turn: Turn) -> dict[str, Any]:
+        difference = self.state.seen[turn]
+        return {
+            "node": turn.node,
+            "group": turn.step,
+            "why": difference.why,
+            "difference": difference.digest,
+        }
+
+    def _difference(self, turn: Turn) -> dict[str, Any]:
+        difference, approved = self.state.seen[turn], self.state.approved.get(turn)
+        return {
+            **self._waiting(turn),
+            "release": difference.release,
+            "changes": [_named(one) for one in difference.others],
+            "approved_by": None if approved is None else approved.who,
         }
 
     def _run(self, turn: Turn) -> dict[str, Any]:
@@ -188,12 +232,21 @@ class Report:
         }
 
 
+def _named(change: Change) -> dict[str, str]:
+    """Return a change without its mark, which says something to its node only."""
+    return {"type": change.type, "title": change.title, "property": change.property}
+
+
 def _decision(event: Event) -> str:
     """Return what an event decides of the rollout as a whole, one line; empty where nothing."""
     if isinstance(event, Paused):
         return f"paused: {event.why}"
     if isinstance(event, Continued):
         return f"continued by {event.who}"
+    if isinstance(event, Looked) and event.difference:
+        return f"{event.turn.node} {event.difference.why} (difference {event.difference.digest})"
+    if isinstance(event, Approved):
+        return f"{event.who} approved what {event.turn.node} changes ({event.difference})"
     if isinstance(event, Stopped):
         return f"no more nodes start: {event.why}"
     if isinstance(event, Resumed):

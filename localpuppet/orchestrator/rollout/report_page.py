@@ -57,14 +57,34 @@ def page(report: Report) -> str:
     if report.decisions:
         _add(body, "h2", "Decisions")
         _pairs(body, [(_moment(at), what) for at, what in report.decisions])
+    if report.state.seen:
+        _add(body, "h2", "Not approved before")
+        _pairs(body, _differences(report))
     for step, group in enumerate(began.groups, 1):
         _add(body, "h2", f"Group {step}")
         _runs(body, report, [Turn(step, node) for node in group])
     if report.state.goes_back:
         _add(body, "h2", "Back to what they ran before")
         _runs(body, report, [Turn(report.state.step_back, node) for node in report.state.took])
+    if report.state.foreseen:
+        _add(body, "h2", "Would change")
+        _pairs(body, _would_change(report))
     _add(body, "p", "The bars show when a run was on; the one in bold held its group up longest.")
     return "<!doctype html>\n" + Tree.tostring(root, encoding="unicode", method="html") + "\n"
+
+
+def _differences(report: Report) -> Iterable[tuple[str, str]]:
+    for turn, difference in sorted(report.state.seen.items()):
+        approved = report.state.approved.get(turn)
+        by = f"approved by {approved.who}" if approved else "not approved"
+        changes = "; ".join(map(str, difference.others))
+        yield turn.node, f"{difference.why} ({by}){': ' if changes else ''}{changes}"
+
+
+def _would_change(report: Report) -> Iterable[tuple[str, str]]:
+    for node, told in sorted(report.state.foreseen.items()):
+        changes = "; ".join(map(str, told.changes)) or "nothing"
+        yield node, f"{told.release}: {changes if told.whole else f'{told.total} properties'}"
 
 
 def _facts(report: Report) -> Iterable[tuple[str, str]]:
@@ -76,6 +96,8 @@ def _facts(report: Report) -> Iterable[tuple[str, str]]:
         yield "Over", _moment(report.ended)
         yield "Took", show_duration(_between(report.began, report.ended))
     yield "Nodes", ", ".join(f"{number} {word}" for word, number in report.counts().items())
+    if began.approval is not None:
+        yield "Approved", f"{began.approval.digest}, of rollout {began.approval.rollout}"
     if began.parent is not None:
         yield "Second try of", began.parent
     if report.state.epoch > 1:

@@ -15,7 +15,9 @@ from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.check import Check
+from localpuppet.orchestrator.rollout.changes.comparing import Difference
 from localpuppet.orchestrator.rollout.events import (
+    Approved,
     Began,
     Checked,
     Continued,
@@ -24,6 +26,7 @@ from localpuppet.orchestrator.rollout.events import (
     Event,
     Fate,
     Lasted,
+    Looked,
     Need,
     Over,
     Paused,
@@ -33,8 +36,10 @@ from localpuppet.orchestrator.rollout.events import (
     Started,
     Stopped,
     Turn,
+    Withdrawn,
 )
 from localpuppet.orchestrator.rollout.options import OnFailure
+from localpuppet.puppet.changes import Foreseen, together
 
 
 class State:
@@ -54,6 +59,11 @@ class State:
         self.serials: dict[NodeName, int] = {}  # of the release's assignment, once all have it
         self.started: set[Turn] = set()
         self.ends: dict[Turn, Ended] = {}
+        self.foreseen: dict[NodeName, Foreseen] = {}  # with noop: what would change
+        self.differing: dict[Turn, Difference] = {}  # turns that wait for somebody's approval
+        self.seen: dict[Turn, Difference] = {}  # what was not approved, also if it is by now
+        self.approved: dict[Turn, Approved] = {}
+        self.cleared: set[Turn] = set()  # turns that may run: what they change is approved
         self.entries: dict[NodeName, Awaited] = {}  # of those that ran, who ended last at the end
         self.checked: set[Turn] = set()
         self.failed: dict[NodeName, Ended] = {}
@@ -115,6 +125,20 @@ class State:
         """The step of the runs with which nodes go back to what they ran before."""
         return len(self.began.groups) + 1
 
+    def looks(self, turn: Turn) -> bool:
+        """Return whether it is yet to be seen what a turn would change, before it is taken."""
+        approved = self.began.approval is None or turn.step == self.step_back
+        return not (approved or turn in self.cleared)
+
+    def look_step(self, turn: Turn) -> int:
+        """Return the step with which a node looks before a turn: another one in each epoch."""
+        return self.step_back + (self.epoch - 1) * len(self.began.groups) + turn.step
+
+    def as_it_is(self, event: Event) -> Event:
+        """Return what an event is where the rollout ends: who may run by now does not run."""
+        ends = self.stopped is not None
+        return Withdrawn(turns=(event.turn,)) if ends and isinstance(event, Looked) else event
+
     def needs_of(self, node: NodeName) -> Sequence[Need]:
         """Return what a node's components need of other nodes."""
         return self._needs.get(node, ())
@@ -174,19 +198,27 @@ class State:
             self.started.update(event.turns)
             self._running.update(turn for turn in event.turns if turn not in self.ends)
         elif isinstance(event, Ended):
-            self.ends.setdefault(event.turn, event)
-            if event.entry is not None:
-                self.entries.pop(event.turn.node, None)
-                self.entries[event.turn.node] = event.entry
-            self._running.discard(event.turn)
-            if not self.settled(event.turn):
-                self._unchecked.add(event.turn)
-            if event.fate is not Fate.SUCCEEDED and event.turn.step != self.step_back:
-                self.failed.setdefault(event.turn.node, event)
+            self._take_ended(event)
         elif isinstance(event, Checked):
             self._take_checked(event)
+        elif isinstance(event, Looked | Approved | Withdrawn):
+            self._take_look(event)
         else:
             self._take_decision(event)
+
+    def _take_ended(self, event: Ended) -> None:
+        self.ends.setdefault(event.turn, event)
+        if event.foreseen is not None:
+            before = self.foreseen.get(event.turn.node)
+            self.foreseen[event.turn.node] = together(before, event.foreseen)
+        if event.entry is not None:
+            self.entries.pop(event.turn.node, None)
+            self.entries[event.turn.node] = event.entry
+        self._running.discard(event.turn)
+        if not self.settled(event.turn):
+            self._unchecked.add(event.turn)
+        if event.fate is not Fate.SUCCEEDED and event.turn.step != self.step_back:
+            self.failed.setdefault(event.turn.node, event)
 
     def _take_decision(self, event: Event) -> None:
         """Take an event that is about the whole rollout."""
@@ -203,8 +235,27 @@ class State:
             self.durations.update(event.durations)
             self.usual = {node: median(lasted) for node, lasted in self.durations.items()}
 
+    def _take_look(self, event: Looked | Approved | Withdrawn) -> None:
+        if isinstance(event, Looked) and event.difference:
+            self.differing[event.turn] = self.seen[event.turn] = event.difference
+        elif isinstance(event, Withdrawn):
+            self.started.difference_update(event.turns)
+            self._running.difference_update(event.turns)
+            for turn in event.turns:
+                self.differing.pop(turn, None)
+        else:
+            if isinstance(event, Approved):
+                self.approved[event.turn] = event
+            self.differing.pop(event.turn, None)
+            self.cleared.add(event.turn)
+            if not self.differing and self.paused is not None and self.paused.changes:
+                self.paused = None
+
     def _take_resumed(self, event: Resumed) -> None:
         self.epoch = max(self.epoch + 1, event.epoch)
+        self.differing.clear()  # their nodes are looked at again
+        if self.paused is not None and self.paused.changes:
+            self.paused = None
         # Whoever resumes what was over has decided: not so who goes on after a kill.
         if self.over is not None and self.paused is not None:
             self._go_on()

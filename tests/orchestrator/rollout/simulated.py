@@ -19,6 +19,7 @@ from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words.word import Said, Word
+from localpuppet.puppet.changes import Foreseen
 from tests.doubles.simulated_loop import run_simulated
 
 ID = RolloutId("20261122T110000Z-0123")
@@ -71,6 +72,7 @@ class Notes:
         self.kill_at = kill_at
         self.written = written
         self.words: list[tuple[Word, str]] = []
+        self.approve: Callable[[], str] | None = None  # what is approved again and again
         self.refused: list[str] = []  # why each word was not taken; empty for those that were
         self.always_continue = False
         self.killed = False
@@ -94,6 +96,9 @@ class Notes:
         while True:
             if self.always_continue:
                 self.words.append((Word.CONTINUE, "bob"))
+            if self.approve is not None:
+                said = Said(word=Word.APPROVE, caller="bob", machine="pc", about=self.approve())
+                self.refused.append(take(said))
             while self.words:
                 word, caller = self.words.pop(0)
                 self.refused.append(take(Said(word=word, caller=caller, machine="pc")))
@@ -115,6 +120,9 @@ class SimulatedNodes:
         back: The step of the runs with which nodes go back.
         stuck: The nodes whose way back fails.
         untaken: The nodes that say then that they never took the release.
+        foreseen: What each node would change.
+        silent_looks: The nodes that do not answer when they are to look.
+        looked: The turns with which nodes looked at that.
         after: What each run waited for.
         ran: The runs, in the order in which they began, with their begin and end.
     """
@@ -133,6 +141,9 @@ class SimulatedNodes:
     lasted: dict[NodeName, tuple[float, ...]] = field(default_factory=dict)
     kept: dict[NodeName, float] = field(default_factory=dict)
     holds: int = 0
+    foreseen: dict[NodeName, Foreseen] = field(default_factory=dict)
+    silent_looks: set[NodeName] = field(default_factory=set)
+    looked: list[Turn] = field(default_factory=list)
     after: dict[Turn, tuple[Awaited, ...]] = field(default_factory=dict)
     ran: dict[Turn, tuple[float, float]] = field(default_factory=dict)
     twice: list[Turn] = field(default_factory=list)
@@ -199,6 +210,21 @@ class SimulatedNodes:
         fate, outcome = (Fate.FAILED, "failed") if bad else (Fate.SUCCEEDED, "changed")
         entry = None if bad else entry_of(turn)
         return Asked(heard=True, end=Ended(turn=turn, fate=fate, outcome=outcome, entry=entry))
+
+    async def look(self, turn: Turn, *, epoch: int, step: int, after: tuple[Awaited, ...]) -> Asked:
+        self._live()
+        assert (epoch, turn.node in self.held) == (self.epoch, True)
+        assert turn not in self.ran, "who looks has not run"
+        looking = Turn(step, turn.node)
+        if turn.node in self.silent_looks:
+            return Asked(heard=False, problem="did not answer")
+        self.after[looking] = after
+        if looking not in self.looked:
+            self.looked.append(looking)
+            asyncio.get_running_loop().call_later(0.5, self.news.put_nowait, looking)
+            return Asked(heard=True)
+        end = Ended(turn=looking, fate=Fate.SUCCEEDED, outcome="unchanged")
+        return Asked(heard=True, end=end, foreseen=self.foreseen[turn.node])
 
     async def ends(self) -> AsyncGenerator[Turn, None]:
         while True:

@@ -1,11 +1,13 @@
 """Rollouts that are killed at a write of the journal, and go on."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from localpuppet.formats.names import ReleasePath
 from localpuppet.orchestrator.rollout.amount import Amount
+from localpuppet.orchestrator.rollout.changes.comparing import compare
 from localpuppet.orchestrator.rollout.delivery import Delivery
 from localpuppet.orchestrator.rollout.events import (
     Checked,
@@ -18,7 +20,9 @@ from localpuppet.orchestrator.rollout.events import (
 )
 from localpuppet.orchestrator.rollout.options import OnFailure, PauseAfter
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.words.word import about
 from tests.doubles.simulated_loop import run_simulated
+from tests.orchestrator.rollout.changes.foretold import approved, change, foretold
 from tests.orchestrator.rollout.simulated import (
     Killed,
     Notes,
@@ -30,6 +34,7 @@ from tests.orchestrator.rollout.simulated import (
     node,
 )
 
+A = change("/a")
 CHECK = "http://%{node}/"
 ONE = Amount.parse("1", what="")
 RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
@@ -41,6 +46,7 @@ FIRSTS = {
     "skipped": began([1, 2], [3], skip_unready=True),
     "pauses": began([1, 2], [3], [4], on_failure=OnFailure.PAUSE, pause=tuple(PauseAfter)),
     "release": began([1, 2], [2, 3], delivery=RELEASE),
+    "approved": approved(began([1, 2], [2, 3])),
     "checks": began([1, 2, 3], [4], window=2, checks=(CHECK,), max_failures=ONE),
 }
 
@@ -57,7 +63,10 @@ def test_a_kill_at_every_write(name: str, *, written: bool) -> None:
             nodes = SimulatedNodes(bad={node(2)} if name in ("one fails", "pauses") else set())
             nodes.unready = {node(1): "on hold"} if name == "skipped" else {}
             notes = Notes(kill_at=kill_at, written=written)
-            notes.always_continue = True
+            notes.always_continue = name != "approved"
+            differing = {node(2): foretold(A, change("/more"))} if name == "approved" else {}
+            nodes.foreseen = {node(one): foretold(A) for one in range(1, 4)} | differing
+            notes.approve = partial(about, node(2), compare(foretold(A), nodes.foreseen[node(2)]))
             probe = SimulatedProbe(bad={"http://n03.example.com/"}, notes=notes)
 
             async def work(

@@ -14,6 +14,7 @@ from localpuppet.formats.values import Json
 from localpuppet.inventory.presence import announce
 from localpuppet.orchestrator.rollout.events import Ended, Fate, Need, Turn
 from localpuppet.orchestrator.rollout.fleet import FleetNodes
+from localpuppet.puppet.changes import Foreseen
 from localpuppet.requests.client import Answer, RequestClient
 from localpuppet.requests.reply import Reply
 from localpuppet.requests.request import Arguments, Disable, Enable, RunOnce, StatusRequest
@@ -21,6 +22,7 @@ from localpuppet.requests.rollout import step_uuid
 from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.orchestrator.rollout.changes.foretold import SALT, approved, foretold
 from tests.orchestrator.rollout.simulated import ID, began, entry_of, node
 
 OWNER = f"choria=alice/rollout/{ID}"
@@ -192,6 +194,65 @@ async def test_a_node_is_told_what_to_wait_for_if_it_can_and_tells_what_it_left(
     asked = await nodes.start(TURN, epoch=1, serial=0, after=())
     assert asked.end is not None
     assert asked.end.entry is None, "nobody speaks for another"
+
+
+TOLD: Json = {"release": "shop/tags/r7", "total": 0, "changes": []}
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "reason"),
+    [
+        (TOLD, foretold(), ""),
+        ({"problem": "has no\nreport"}, None, "has no\\x0areport"),
+        (
+            {"release": 7, "total": 0, "changes": []},
+            None,
+            "changes.release: must be a string, not a number",
+        ),
+        (None, None, "changes: the key 'changes' is missing"),
+    ],
+)
+async def test_a_node_looks_before_it_runs(
+    changes: Json, found: Foreseen | None, reason: str, tmp_path: Path
+) -> None:
+    over: Json = {"state": "over", "outcome": "unchanged"}
+    client = Client(replied({"denied": {}, "holds": [], "step": over, "changes": changes}))
+    nodes = FleetNodes(
+        MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
+        client=client,
+        verifier=verifier(tmp_path),
+        began=approved(began([1], [1], tags=("t",))),
+    )
+    assert await nodes.ready([node(1)]) == {
+        node(1): "its localpuppet is too old to tell what it would change"
+    }
+    asked = await nodes.look(TURN, epoch=2, step=7, after=())
+    args = client.asked[-1][1]
+    assert isinstance(args, RunOnce)
+    assert args.rollout is not None
+    assert (args.noop, args.tags, args.changes) == (True, ("t",), SALT)
+    assert (args.rollout.epoch, args.rollout.step) == (2, 7)
+    assert asked.end is not None
+    assert (asked.foreseen, asked.end.reason) == (found, reason)
+    assert asked.end.turn == Turn(7, node(1))
+    assert asked.end.fate is (Fate.FAILED if reason else Fate.SUCCEEDED)
+
+
+async def test_with_noop_a_node_that_can_tells_what_would_change(tmp_path: Path) -> None:
+    over: Json = {"state": "over", "outcome": "unchanged"}
+    status: dict[str, Json] = {"denied": {}, "holds": [], "tells_changes": True}
+    client = Client(replied({**status, "step": over, "changes": TOLD}))
+    nodes = FleetNodes(
+        MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
+        client=client,
+        verifier=verifier(tmp_path),
+        began=replace(began([1], [1], noop=True), salt=SALT),
+    )
+    assert await nodes.ready([node(1)]) == {}
+    asked = await nodes.start(TURN, epoch=1, serial=0, after=())
+    assert asked.end == Ended(
+        turn=TURN, fate=Fate.SUCCEEDED, outcome="unchanged", foreseen=foretold()
+    )
 
 
 async def test_a_bus_that_is_away_is_a_problem_of_every_node(tmp_path: Path) -> None:

@@ -112,10 +112,11 @@ def test_what_was_said_is_heard_once_and_forgotten_with_the_process(journals: Jo
     journal = journals.begin(began([1]), at=AT)
     assert journal.said(0) == []
     journals.open(ID).say(Word.CONTINUE, "bob")
-    journals.open(ID).say(Word.STOP, "carol")
+    journals.open(ID).say(Word.APPROVE, "carol", "n01.example.com 0123")
     ((number, *first), second) = journal.said(0)
-    assert first == [Word.CONTINUE, "bob"]
+    assert first == [Word.CONTINUE, "bob", ""]
     assert journal.said(number) == [second]
+    assert second[1:] == (Word.APPROVE, "carol", "n01.example.com 0123")
     journal.forget_words()
     assert journal.said(0) == []
     journals.open(ID).say(Word.STOP, "bob")

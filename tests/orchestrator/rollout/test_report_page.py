@@ -4,14 +4,17 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 from localpuppet.formats.names import ReleasePath
+from localpuppet.orchestrator.rollout.changes.comparing import compare
 from localpuppet.orchestrator.rollout.delivery import Delivery
 from localpuppet.orchestrator.rollout.events import (
+    Approved,
     Checked,
     Continued,
     Ended,
     Ending,
     Event,
     Fate,
+    Looked,
     Over,
     Paused,
     Skipped,
@@ -21,6 +24,7 @@ from localpuppet.orchestrator.rollout.events import (
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.report_page import page
+from tests.orchestrator.rollout.changes.foretold import approved, change, foretold
 from tests.orchestrator.rollout.simulated import began, node
 
 EVIL = "</td><script>alert(1)</script>&\"'\x1b[2J\u202e"
@@ -121,3 +125,25 @@ def test_a_release_is_named_and_its_values_are_not() -> None:
 def test_one_that_goes_on_has_a_report_as_well() -> None:
     texts = Reader(page(report(FIRST, Started(turns=(Turn(1, node(1)),))))).texts
     assert {"interrupted", "running", "waits"} <= set(texts)
+
+
+def test_what_was_not_approved_and_who_approved_it() -> None:
+    turn, more = Turn(1, node(1)), change(EVIL)
+    found = compare(foretold(), foretold(more))
+    told = report(
+        approved(FIRST),
+        Started(turns=(turn,)),
+        Looked(turn=turn, difference=found),
+        Paused(why="n01.example.com differs", changes=True),
+        Approved(turn=turn, difference=found.digest, who=EVIL),
+        Ended(turn=turn, fate=Fate.SUCCEEDED, outcome="changed", foreseen=foretold(more)),
+    )
+    reader = Reader(page(told))
+    assert "script" not in reader.tags
+    assert {"Not approved before", "Would change"} <= set(reader.texts)
+    assert any(one.startswith("would make 1 change") for one in reader.texts)
+    (one,) = told.to_dict()["differences"]
+    assert (one["node"], one["difference"], one["approved_by"]) == (node(1), found.digest, EVIL)
+    assert one["changes"] == [{"type": "File", "title": EVIL, "property": "content"}]
+    assert told.summary()["waits_for"] == []
+    assert [what for _, what in told.decisions][-1].endswith(f"({found.digest})")

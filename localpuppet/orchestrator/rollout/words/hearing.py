@@ -48,8 +48,8 @@ class Journal(Protocol):
         """Return what happened, the oldest first, each with its time."""
         ...
 
-    def said(self, after: int) -> list[tuple[int, Word, str]]:
-        """Return what was said in it after a number: numbers, words, and who said them."""
+    def said(self, after: int) -> list[tuple[int, Word, str, str]]:
+        """Return what was said in it after a number; see `journal.Journal`."""
         ...
 
 
@@ -75,9 +75,9 @@ class JournalEars:
         """
         last = 0
         while True:
-            for number, word, caller in self._journal.said(last):
+            for number, word, caller, about in self._journal.said(last):
                 last = number
-                take(Said(word=word, caller=caller, machine=self._machine))
+                take(Said(word=word, caller=caller, machine=self._machine, about=about))
             await asyncio.sleep(self._look)
 
 

@@ -9,7 +9,17 @@ A word more is a member of `Word`, its reason in `refusal`, and its event in `me
 from dataclasses import dataclass
 from enum import StrEnum
 
-from localpuppet.orchestrator.rollout.events import Continued, Ending, Event, Stopped
+from localpuppet.formats.names import NodeName
+from localpuppet.formats.text import shown_names
+from localpuppet.orchestrator.rollout.changes.comparing import Difference
+from localpuppet.orchestrator.rollout.events import (
+    Approved,
+    Continued,
+    Ending,
+    Event,
+    Stopped,
+    Turn,
+)
 from localpuppet.orchestrator.rollout.state import State
 
 
@@ -19,6 +29,7 @@ class Word(StrEnum):
     STOP = "stop"
     CONTINUE = "continue"
     ROLLBACK = "rollback"
+    APPROVE = "approve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +40,14 @@ class Said:
         word: The word.
         caller: Who, a caller id.
         machine: Where, as that machine calls itself, one line.
+        about: Of `APPROVE`: the node and the digest of the difference that is approved, with a
+            space between the two; empty for other words.
     """
 
     word: Word
     caller: str
     machine: str
+    about: str = ""
 
     @property
     def who(self) -> str:
@@ -47,15 +61,42 @@ def refusal(said: Said, state: State) -> str:
         return f"is over: {state.over.ending}"
     if state.stopped is not None:
         return f"was to end before that: {state.stopped.why}"
+    if said.word is Word.APPROVE:
+        return "" if _approved(said, state) else _not_differing(said, state)
     if said.word is Word.CONTINUE and state.paused is None:
         return "does not wait for a word"
+    if said.word is Word.CONTINUE and state.differing and state.paused and state.paused.changes:
+        nodes = shown_names(sorted(turn.node for turn in state.differing))
+        return f"waits until what {nodes} would change is approved"
     if said.word is Word.ROLLBACK and state.began.options.delivery is None:
         return "gave no node a release: there is nothing to take back"
     return ""
 
 
-def meaning(said: Said) -> Event:
+def _approved(said: Said, state: State) -> Turn | None:
+    """Return the turn whose difference is approved; `None` where there is no such difference."""
+    for turn, difference in state.differing.items():
+        if said.about == about(turn.node, difference):
+            return turn
+    return None
+
+
+def _not_differing(said: Said, state: State) -> str:
+    node = said.about.partition(" ")[0]
+    if any(turn.node == node for turn in state.differing):
+        return f"what {node} would change is another difference by now: look at it"
+    return f"{node or 'no node'} does not wait for an approval"
+
+
+def about(node: NodeName, difference: Difference) -> str:
+    """Return what an approval is about."""
+    return f"{node} {difference.digest}"
+
+
+def meaning(said: Said, state: State) -> Event:
     """Return what happens in a rollout by a word that is not refused."""
+    if (turn := _approved(said, state)) is not None:
+        return Approved(turn=turn, difference=state.differing[turn].digest, who=said.who)
     if said.word is Word.CONTINUE:
         return Continued(caller=said.caller, machine=said.machine)
     if said.word is Word.ROLLBACK:

@@ -21,13 +21,16 @@ def said(word: Word) -> Said:
     return Said(word=word, caller="choria=bob", machine="laptop")
 
 
+GOES_ON = meaning(said(Word.CONTINUE), State(began([1])))
+
+
 @pytest.mark.parametrize(
     ("word", "events", "reason"),
     [
         (Word.STOP, [], ""),
         (Word.CONTINUE, [], "does not wait for a word"),
         (Word.CONTINUE, [PAUSED], ""),
-        (Word.CONTINUE, [PAUSED, meaning(said(Word.CONTINUE))], "does not wait for a word"),
+        (Word.CONTINUE, [PAUSED, GOES_ON], "does not wait for a word"),
         (Word.ROLLBACK, [PAUSED], "gave no node a release"),
         (Word.STOP, [Stopped(ending=Ending.FAILURES, why="x")], "was to end before that: x"),
         (Word.STOP, [Over(ending=Ending.DONE, why="", left={})], "is over: done"),

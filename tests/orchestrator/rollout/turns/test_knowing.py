@@ -5,8 +5,8 @@ from dataclasses import replace
 from localpuppet.inventory.awaited import MAX_AWAITED
 from localpuppet.orchestrator.rollout.event_forms import from_dict, to_dict
 from localpuppet.orchestrator.rollout.events import Ended, Fate, Need, Turn
-from localpuppet.orchestrator.rollout.knowing import awaited_by
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.turns.knowing import awaited_by
 from tests.doubles.simulated_loop import run_simulated
 from tests.orchestrator.rollout.simulated import (
     Notes,

@@ -1,0 +1,132 @@
+"""Has nodes take their turns: asks them, and hears within the timeout how each turn ended.
+
+    (look -> compared with what was approved -> cleared) -> run -> end
+
+Owns: how often a node is asked, and when it counts as silent. Refuses to know: which turns, and
+what is written down: what was heard is handed on, and a turn whose changes somebody approved runs
+when that is in the journal.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from localpuppet.formats.times import show_duration
+from localpuppet.orchestrator.rollout.changes.comparing import compare
+from localpuppet.orchestrator.rollout.events import Ended, Event, Fate, Looked, Turn
+from localpuppet.orchestrator.rollout.nodes import Asked, Nodes
+from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.turns.knowing import awaited_by
+
+AGAIN = 2.0  # how soon a node that did not answer is asked again
+# How long to wait for the news of an end before the node is asked: news can be lost in an outage.
+NEWS = 300.0
+
+
+class Taking:
+    """The turns that nodes take for one process.
+
+    Args:
+        state: Where the rollout is; others change it.
+        nodes: How its nodes are reached.
+        heard: Takes what happened.
+    """
+
+    def __init__(self, state: State, nodes: Nodes, heard: Callable[[Event], None]) -> None:
+        self._state = state
+        self._nodes = nodes
+        self._heard = heard
+        self._news: dict[Turn, asyncio.Event] = {}
+        self._uncleared: dict[Turn, asyncio.Event] = {}
+
+    def look_again(self) -> None:
+        """Have those run that may by now."""
+        for turn in self._state.cleared & self._uncleared.keys():
+            self._uncleared.pop(turn).set()
+
+    async def follow(self) -> None:
+        """Hear that turns may have ended, for as long as this is awaited."""
+        async for turn in self._nodes.ends():
+            if turn in self._news:
+                self._news[turn].set()
+
+    async def take(self, turn: Turn) -> None:
+        """Have a node take a turn; where its changes are to be approved, when they are."""
+        if self._state.looks(turn):
+            cleared = self._uncleared.setdefault(turn, asyncio.Event())
+            seen = await self._look(turn)
+            self._heard(seen)
+            if isinstance(seen, Ended):
+                return
+            await cleared.wait()
+        self._heard(await self._run(turn))
+
+    async def _run(self, turn: Turn) -> Ended:
+        state = self._state
+
+        async def start() -> Asked:
+            return await self._nodes.start(
+                turn,
+                epoch=state.epoch,
+                serial=state.serials.get(turn.node, 0),
+                after=awaited_by(state, turn),
+            )
+
+        end, _ = await self._ask(turn, start)
+        return replace(end, turn=turn)
+
+    async def _look(self, turn: Turn) -> Looked | Ended:
+        """Return what a turn would change, compared with what was approved."""
+        step = self._state.look_step(turn)
+
+        async def look() -> Asked:
+            return await self._nodes.look(
+                turn, epoch=self._state.epoch, step=step, after=awaited_by(self._state, turn)
+            )
+
+        end, asked = await self._ask(Turn(step, turn.node), look)
+        if end.fate is not Fate.SUCCEEDED:
+            return replace(end, turn=turn, reason=f"before its run, with noop: {end.reason}")
+        approval = self._state.began.approval
+        if approval is None or asked is None or asked.foreseen is None:
+            return Ended(turn=turn, fate=Fate.FAILED, reason="did not tell what it would change")
+        if not asked.foreseen.whole:
+            reason = f"would change {asked.foreseen.total} properties: too many to be approved"
+            return Ended(turn=turn, fate=Fate.FAILED, reason=reason)
+        difference = compare(approval.nodes.get(turn.node), asked.foreseen)
+        return Looked(turn=turn, difference=difference)
+
+    async def _ask(
+        self, turn: Turn, ask: Callable[[], Awaitable[Asked]]
+    ) -> tuple[Ended, Asked | None]:
+        """Ask a node again and again, until it tells how something ended, or the timeout is over.
+
+        Args:
+            turn: What is told when that may have ended.
+            ask: Asks it.
+        """
+        seconds = self._state.began.options.timeout
+        news = self._news[turn] = asyncio.Event()
+        problem = ""
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    news.clear()
+                    asked = await ask()
+                    if asked.end is not None:
+                        return asked.end, asked
+                    problem = "" if asked.heard else asked.problem
+                    await _wait(news, NEWS if asked.heard else AGAIN)
+        except TimeoutError:
+            reason = f"did not tell within {show_duration(seconds)} how its run ended"
+            if problem:
+                reason += f": {problem}"
+            return Ended(turn=turn, fate=Fate.SILENT, reason=reason), None
+
+
+async def _wait(news: asyncio.Event, seconds: float) -> None:
+    waiting = asyncio.create_task(news.wait())
+    try:
+        await asyncio.wait([waiting], timeout=seconds)
+    finally:
+        waiting.cancel()

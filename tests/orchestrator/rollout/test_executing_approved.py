@@ -1,0 +1,130 @@
+"""Rollouts whose changes were approved: each node looks first, and waits where it differs."""
+
+import asyncio
+from dataclasses import replace
+
+from localpuppet.orchestrator.rollout.events import Ended, Ending, Fate, Looked, Need, Paused, Turn
+from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.words.word import Word, about
+from tests.doubles.simulated_loop import run_simulated
+from tests.orchestrator.rollout.changes.foretold import approved, change, foretold
+from tests.orchestrator.rollout.simulated import (
+    Notes,
+    SimulatedNodes,
+    began,
+    carry_out,
+    entry_of,
+    execution,
+    new,
+    node,
+    words,
+)
+
+A, B = change("/a"), change("/b")
+
+
+FIRST = approved(began([1, 2], [3]))
+
+
+def site(**differing: object) -> SimulatedNodes:
+    """Return nodes that would change what is approved; number 2 one thing more if it differs."""
+    found = SimulatedNodes(foreseen={node(number): foretold(A) for number in range(1, 6)})
+    if differing:
+        found.foreseen[node(2)] = foretold(A, B)
+    return found
+
+
+def test_what_was_approved_runs_and_each_node_looks_before_it_runs() -> None:
+    nodes, notes = site(), Notes()
+    nodes.foreseen[node(3)] = foretold()  # by now somebody else did that
+    first = replace(FIRST, needs=(Need(producers=(node(1),), consumers=(node(3),)),))
+    state = run_simulated(carry_out(first, nodes, notes))
+    assert words(state) == ["succeeded"] * 3
+    assert sorted(nodes.looked) == [Turn(4, node(1)), Turn(4, node(2)), Turn(5, node(3))]
+    seen = entry_of(Turn(1, node(1)))
+    assert nodes.after[Turn(5, node(3))] == (seen,), "it looks at what its producers left"
+    looked = [one.turn for one in notes.events if isinstance(one, Looked)]
+    assert sorted(looked) == sorted(nodes.ran)
+
+
+def test_what_differs_waits_for_an_approval_and_nothing_more_starts() -> None:
+    async def work() -> None:
+        nodes, notes = site(differing=True), Notes()
+        rollout = new(FIRST, nodes, notes)
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(100)
+        state = rollout.state
+        ((turn, difference),) = state.differing.items()
+        assert (turn, difference.others) == (Turn(1, node(2)), (B,))
+        assert (state.waits, sorted(nodes.ran)) == (True, [Turn(1, node(1))])
+        assert isinstance(state.paused, Paused)
+        assert state.paused.why == ("n02.example.com would make 1 change that was not approved")
+        notes.words += [(Word.CONTINUE, "bob")]
+        notes.approve = lambda: f"{node(2)} 0123456789abcdef"
+        await asyncio.sleep(5)
+        assert any("another difference by now" in one for one in notes.refused)
+        assert any("waits until what n02.example.com would change" in one for one in notes.refused)
+        notes.approve = lambda: about(node(2), difference)
+        over = await doing
+        assert over.ending is Ending.DONE
+        assert words(state) == ["succeeded"] * 3
+        assert len(nodes.looked) == 3
+
+    run_simulated(work())
+
+
+def test_a_node_that_waits_when_the_rollout_is_stopped_was_not_reached() -> None:
+    """Whoever resumes it looks again: by then the node may differ no more."""
+
+    async def work() -> None:
+        nodes, notes = site(differing=True), Notes()
+        rollout = new(FIRST, nodes, notes)
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(100)
+        notes.words += [(Word.STOP, "bob")]
+        over = await doing
+        assert (over.ending, rollout.state.waits) == (Ending.STOPPED, False)
+        assert words(rollout.state) == ["succeeded", "not reached", "not reached"]
+        assert nodes.held == set()
+        nodes.foreseen[node(2)] = foretold(A)
+        again = execution(State.of(notes.events), nodes, notes)
+        assert (await again.run(resume=True)).ending is Ending.DONE
+        assert words(again.state) == ["succeeded"] * 3
+        assert nodes.looked.count(Turn(6, node(2))) == 1, "a step of the second epoch"
+
+    run_simulated(work())
+
+
+def test_nobody_decides_and_the_hurried_do_not_wait() -> None:
+    async def work() -> None:
+        nodes, notes = site(differing=True), Notes()
+        first = replace(FIRST, options=replace(FIRST.options, pause_at_most=60.0))
+        over = await new(first, nodes, notes).run(resume=False)
+        assert over.why.startswith("nobody decided within 1m: n02.example.com would make 1 change")
+        rollout = new(FIRST, site(differing=True), Notes())
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(0.2)  # while they look
+        rollout.interrupt("^C")
+        rollout.interrupt("^C")
+        assert (await doing).ending is Ending.STOPPED
+        assert words(rollout.state) == ["not reached"] * 3
+
+    run_simulated(work())
+
+
+def test_a_look_that_fails_or_tells_too_much_is_a_failure_and_nothing_ran() -> None:
+    async def work() -> None:
+        nodes = site()
+        nodes.foreseen[node(1)] = replace(foretold(), total=5000)
+        nodes.silent_looks.add(node(2))
+        state = await carry_out(FIRST, nodes, Notes())
+        assert words(state) == ["failed", "silent", "not reached"]
+        reasons = [state.failed[node(number)].reason for number in (1, 2)]
+        assert reasons[0] == "would change 5000 properties: too many to be approved"
+        assert reasons[1].startswith("before its run, with noop: did not tell within 1h")
+        assert nodes.ran == {}
+        assert Ended(turn=Turn(1, node(1)), fate=Fate.FAILED, reason=reasons[0]) in [
+            *state.ends.values()
+        ]
+
+    run_simulated(work())
