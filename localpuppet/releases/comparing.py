@@ -9,11 +9,31 @@ from dataclasses import replace
 
 from localpuppet.enc.document import NodeDocument
 from localpuppet.formats.values import Json
+from localpuppet.releases.difference import Difference, compare
 from localpuppet.releases.interface import Interface
 from localpuppet.releases.lockfile import EMPTY
 from localpuppet.releases.release import Release
 from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.store import entries
+
+
+def differences(before: Release, after: Release, *, reader: ReleaseFiles) -> dict[str, Difference]:
+    """Return how two releases differ: `dependencies` by their locks, and `files`.
+
+    Args:
+        before: The first release.
+        after: The second.
+        reader: Reads locks.
+
+    Raises:
+        InvalidInputError: A lock is refused.
+        IntegrityError: A tree holds what must not be in one.
+    """
+    both = before, after
+    return {
+        "dependencies": compare(*(pins(release, files=reader) for release in both)),
+        "files": compare(*(files(release) for release in both)),
+    }
 
 
 def files(release: Release) -> dict[str, str]:

@@ -18,6 +18,29 @@ if TYPE_CHECKING:
     from localpuppet.releases.git.repository import Repository
 
 
+def signed_by(repository: "Repository", source: Source, *, url: GitUrl, tag: Tag) -> list[str]:
+    """Return the people who have signed a tag, as far as is known here: nothing is fetched.
+
+    Args:
+        repository: Git.
+        source: The source; nobody has to sign for one without signers.
+        url: The repository.
+        tag: A tag that was fetched.
+
+    Raises:
+        IntegrityError: The tag's own signature does not count.
+    """
+    if source.signers is None:
+        return []
+    own = repository.verify_signature(url, tag, signers=source.signers)
+    if source.signatures == 1:
+        return [own.name]
+    beside = repository.countersignatures(
+        url, tag, signers=source.signers, source=source.name, refresh=False
+    )
+    return people([own, *(one.signer for one in beside if one.signer is not None)])
+
+
 def refuse_unsigned(
     repository: "Repository", source: Source, *, url: GitUrl, tag: Tag, where: str
 ) -> None:

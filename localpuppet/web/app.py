@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localpuppet.errors import LocalpuppetError
+from localpuppet.web.differing import PATH as DIFFERENCE
 from localpuppet.web.doors.loopback import ENTER
 from localpuppet.web.doors.rules import HEADERS, METHODS, Door, Visitor
 from localpuppet.web.lists.asked import LISTS
@@ -51,6 +52,8 @@ def application(parts: Parts) -> ASGIApp:
             *acts,
             Route("/rollouts/{rollout}.json", pages.rollout_file),
             Route("/rollouts/{rollout}", pages.rollout),
+            Route(DIFFERENCE, pages.differing.page),
+            Route(DIFFERENCE + ".{form}", pages.differing.file),
             Route("/find", pages.find),
             Route("/plan", pages.plan),
             Route("/plan.svg", pages.plan_picture),

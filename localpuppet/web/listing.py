@@ -4,7 +4,7 @@ Owns: what each list is made from. Refuses to know: how rows are chosen (`lists`
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from localpuppet.web.memory import Memory
 from localpuppet.web.problems import NotThereError
 from localpuppet.web.rollouts import Rollouts
 from localpuppet.web.showing import Showing
+from localpuppet.web.staged import StagedReleases
 from localpuppet.web.together import Together
 
 # The nodes that an expression finds; `None` for all.
@@ -43,7 +44,7 @@ class Kept:
         fleet: The rows.
         memory: When mistakes were seen first.
         inventory: Answers expressions.
-        staged: Returns what is staged on this machine.
+        staged: What is staged on this machine.
         rollouts: The rollouts of this machine.
         clock: Time.
     """
@@ -51,7 +52,7 @@ class Kept:
     fleet: Fleet
     memory: Memory
     inventory: Inventory
-    staged: Callable[[], Sequence[Staged]]
+    staged: StagedReleases
     rollouts: Rollouts
     clock: Clock
 
@@ -155,9 +156,16 @@ class Listing:
 
     async def _releases(self, asked: Asked, names: Names) -> Sequence[Any]:
         rows = self._kept.fleet.rows
-        staged = await asyncio.to_thread(self._kept.staged)
-        odd = disagreeing(rows)
-        return releases(rows, asked, Ground(names=names, odd=odd, staged=staged, now=self._now()))
+        staged, signed = await asyncio.to_thread(self._staged)
+        ground = Ground(
+            names=names, odd=disagreeing(rows), staged=staged, now=self._now(), signed=signed
+        )
+        return releases(rows, asked, ground)
+
+    def _staged(self) -> tuple[Sequence[Staged], Mapping[str, str]]:
+        kept = self._kept.staged
+        found = kept.all()
+        return found, {one.app: kept.signed(one) for one in found}
 
     async def _rollouts(self, asked: Asked, _: Names) -> Sequence[Any]:
         return rollouts(await asyncio.to_thread(self._kept.rollouts.rows), asked)

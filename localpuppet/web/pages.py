@@ -5,7 +5,7 @@ Owns: one method a view. Refuses to know: who may look (`doors`), how a template
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -27,10 +27,10 @@ from localpuppet.orchestrator.roles.links import Links
 from localpuppet.orchestrator.roles.relations import relations
 from localpuppet.orchestrator.rollout.report import PAUSED, RUNNING
 from localpuppet.orchestrator.rollout.report import Report as RolloutReport
-from localpuppet.releases.staged import Staged
 from localpuppet.web.acting import Acting, Actor
 from localpuppet.web.asking import Inventory, Reports
 from localpuppet.web.deeds import WORDS
+from localpuppet.web.differing import Differing
 from localpuppet.web.doors.loopback import LoopbackDoor
 from localpuppet.web.doors.rules import Door, Refusal, Visitor
 from localpuppet.web.ended import HOUR, HOURS, Ended, strip
@@ -58,6 +58,7 @@ from localpuppet.web.report import Report, RunLog
 from localpuppet.web.rollouts import Rollouts
 from localpuppet.web.row import Row
 from localpuppet.web.showing import Showing
+from localpuppet.web.staged import StagedReleases
 from localpuppet.web.together import Together
 
 RUNS = 25
@@ -77,7 +78,7 @@ class Parts:
         fleet: The rows.
         memory: Runs.
         inventory: What nodes said of their last good runs.
-        staged: Returns what is staged on this machine.
+        staged: What is staged on this machine.
         rollouts: The rollouts of this machine.
         reports: Asks nodes for reports.
         live: Tells of changes.
@@ -92,7 +93,7 @@ class Parts:
     fleet: Fleet
     memory: Memory
     inventory: Inventory
-    staged: Callable[[], Sequence[Staged]]
+    staged: StagedReleases
     rollouts: Rollouts
     reports: Reports
     live: Live
@@ -135,6 +136,7 @@ class Pages:
             rollouts=parts.rollouts,
             clock=parts.clock,
         )
+        self.differing = Differing(parts.staged, parts.fleet, self._showing)
         self.lists = Listing(kept, self._showing, self._together)
 
     async def overview(self, request: Request) -> Response:

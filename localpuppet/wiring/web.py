@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from localpuppet.trust.signing import Verifier
     from localpuppet.web.fleet import Fleet
     from localpuppet.web.memory import Memory
+    from localpuppet.web.staged import StagedReleases
 
     Store = Callable[[], Awaitable[KeyValue]]
 
@@ -51,7 +52,6 @@ async def serve_page(
         StateError: The port is taken, or the memory cannot be read.
     """
     check_libraries()
-    from localpuppet.releases.staged_records import StagedRecords
     from localpuppet.web.app import application
     from localpuppet.web.asking import Inventory, Reports
     from localpuppet.web.doors.listening import Place, bound
@@ -92,7 +92,7 @@ async def serve_page(
             fleet=rows,
             memory=memory,
             inventory=Inventory(view, inventory.ask),
-            staged=StagedRecords(node.settings.state).all,
+            staged=_staged(node),
             rollouts=Rollouts(journals),
             reports=Reports(_tell(fleet, name, feeding.store)),
             live=Live(rows, leave),
@@ -131,6 +131,22 @@ def _rows(memory: "Memory", verifier: "Verifier", now: Callable[[], float]) -> "
         as_of=memory.as_of(),
         believe=lambda node, token: believe(verifier, node, token),
         now=now,
+    )
+
+
+def _staged(node: NodeWiring) -> "StagedReleases":
+    """Return the releases that are staged on this machine."""
+    from localpuppet.releases.staged_records import StagedRecords
+    from localpuppet.web.staged import StagedHere
+    from localpuppet.wiring.releases import ReleaseWiring
+
+    wiring = ReleaseWiring(node)
+    return StagedHere(
+        StagedRecords(node.settings.state),
+        wiring.resolve,
+        repository=wiring.git(),
+        sources=node.settings.sources,
+        reader=wiring.files,
     )
 
 

@@ -15,14 +15,17 @@ from starlette.testclient import TestClient
 
 from localpuppet.bus.key_value import Entry, Gone, Listing, Put
 from localpuppet.bus.layout import PRESENCE
-from localpuppet.errors import LocalpuppetError
-from localpuppet.formats.names import NodeName, RolloutId, RunId
+from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.formats.names import NodeName, ReleasePath, RolloutId, RunId
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import Found, InventoryReader, must_ask
 from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.orchestrator.rollout.words.word import Word
+from localpuppet.releases.difference import Difference
+from localpuppet.releases.git.names import GitUrl, Tag
+from localpuppet.releases.lock import Pin
 from localpuppet.releases.staged import Staged
 from localpuppet.web.acting import Actor
 from localpuppet.web.app import application
@@ -43,6 +46,7 @@ from tests.doubles.ports import FakeClock, FakeLog
 
 MAX_STALE = 900.0
 NAME = "0123456789abcdef"
+DIFFERENCE = "/releases/difference?from=web%2Ftags%2Fr7&to=web%2Ftags%2Fr9"
 EVIL = "<script>alert(1)</script>\"'><svg onload=alert(2)>\u202e"
 
 
@@ -98,6 +102,25 @@ class PlayedActor:
         return f"{rollout} was told"
 
 
+class PlayedReleases:
+    """What a site has staged, all of it signed by alice."""
+
+    def __init__(self, site: "Site") -> None:
+        self._site = site
+
+    def all(self) -> Sequence[Staged]:
+        return self._site.staged
+
+    def signed(self, staged: Staged) -> str:
+        return "alice" if staged in self._site.staged else ""
+
+    def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, Difference]:
+        for app in (before, after):
+            if app not in [one.app for one in self._site.staged]:
+                raise InvalidInputError("is not staged on this machine", where=str(app))
+        return self._site.differences
+
+
 @dataclass
 class Site:
     """A page."""
@@ -107,6 +130,7 @@ class Site:
     entries: list[InventoryEntry] = field(default_factory=list)
     reports: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     staged: list[Staged] = field(default_factory=list)
+    differences: dict[str, Difference] = field(default_factory=dict)
     logs: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     actor: Actor | None = None
     port: int = 80
@@ -188,7 +212,7 @@ class Site:
             fleet=self.fleet,
             memory=self.memory,
             inventory=Inventory(self.view, self.ask),
-            staged=lambda: self.staged,
+            staged=PlayedReleases(self),
             rollouts=Rollouts(Journals(self.directory / "rollouts")),
             reports=Reports(self._tell),
             live=Live(self.fleet, leave),
@@ -256,6 +280,24 @@ class Served:
             work(*args)
 
         asyncio.run_coroutine_threadsafe(done(), self.loop).result(20)
+
+
+def staged(app: str, composition: str) -> Staged:
+    """Return a release that is staged."""
+    pin = Pin(
+        url=GitUrl.parse("https://git.example.com/web.git", where="x", allow_file=False),
+        tag=Tag.parse(app.rpartition("/")[2], where="x"),
+        tag_object="a" * 40,
+        commit="b" * 40,
+        tree_sha256="c" * 64,
+    )
+    return Staged(
+        app=ReleasePath.parse(app, where="x"),
+        pin=pin,
+        composition=composition,
+        modules={},
+        sources={},
+    )
 
 
 def names(count: int) -> Sequence[str]:

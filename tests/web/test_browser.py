@@ -18,8 +18,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import AskedQuery
+from localpuppet.releases.difference import Difference
 from tests.inventory.entries import entry
-from tests.web.site import PlayedActor, Served, Site, run_id, status
+from tests.web.site import DIFFERENCE, PlayedActor, Served, Site, run_id, staged, status
 
 PATIENCE = 20
 EVIL = "<img src=x onerror=pwned=1><script>pwned=1</script><svg onload=pwned=1>\u202e\u2066"
@@ -100,6 +101,11 @@ def site(tmp_path: Path) -> Site:
         entry("web01", at=now, roles=("web",)),
         entry("lb01", at=now, roles=("lb",), queries=(AskedQuery(text="role=web", digest="x"),)),
     )
+    site.staged = [staged("web/tags/r7", "aa" * 32), staged("web/tags/r9", "dd" * 32)]
+    site.differences = {
+        "dependencies": Difference(added=(), removed=(), changed={"module ntp": "v1 → v2"}),
+        "files": Difference(added=(f"web/{EVIL}",), removed=(), changed={}),
+    }
     return site
 
 
@@ -120,6 +126,7 @@ def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
         "/nodes",
         "/failures",
         "/releases",
+        DIFFERENCE,
         "/rollouts",
         "/plan",
         f"/nodes/{node}",

@@ -8,14 +8,11 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
-from localpuppet.formats.names import NodeName, ReleasePath, RolloutId
+from localpuppet.formats.names import NodeName, RolloutId
 from localpuppet.orchestrator.rollout.events import Began, Ended, Event, Fate, Started, Turn
 from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
-from localpuppet.releases.git.names import GitUrl, Tag
-from localpuppet.releases.lock import Pin
-from localpuppet.releases.staged import Staged
-from tests.web.site import EVIL, MAX_STALE, Site, listed, run_id, status, text
+from tests.web.site import EVIL, MAX_STALE, Site, listed, run_id, staged, status, text
 
 
 def test_a_filter_is_a_query_and_part_of_the_url(visitor: TestClient) -> None:
@@ -85,23 +82,6 @@ def test_failures_are_a_row_a_mistake_with_all_its_nodes_behind_it(
     assert "No last run went wrong" in text(visitor, "/failures?name=db01")
     assert "Could not find class …" in text(visitor, "/nodes/n001")
     assert ">120 nodes</a>" in text(visitor, "/")
-
-
-def staged(app: str, composition: str) -> Staged:
-    pin = Pin(
-        url=GitUrl.parse("https://git.example.com/web.git", where="x", allow_file=False),
-        tag=Tag.parse(app.rpartition("/")[2], where="x"),
-        tag_object="a" * 40,
-        commit="b" * 40,
-        tree_sha256="c" * 64,
-    )
-    return Staged(
-        app=ReleasePath.parse(app, where="x"),
-        pin=pin,
-        composition=composition,
-        modules={},
-        sources={},
-    )
 
 
 def test_releases_say_who_runs_what_and_whose_bytes_differ(site: Site, visitor: TestClient) -> None:

@@ -7,7 +7,7 @@ import click
 from localpuppet.cli import render
 from localpuppet.cli.completion import complete_release
 from localpuppet.formats.names import ReleasePath
-from localpuppet.releases.difference import Difference, compare, compare_catalogs
+from localpuppet.releases.difference import Difference, compare_catalogs
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.releases import ReleaseWiring
 
@@ -42,14 +42,13 @@ def diff_command(
     Releases that are not on this node are staged first. Catalogs are compiled with this node's
     facts; nothing is applied.
     """
-    from localpuppet.releases.comparing import files, pins
+    from localpuppet.releases.comparing import differences as compared
 
     wiring = ReleaseWiring(node)
     provider = wiring.provider()
     paths = [ReleasePath.parse(name, where="app") for name in (before, after)]
     releases = [provider.provide(path) for path in paths]
-    pinned = [pins(release, files=wiring.files) for release in releases]
-    differences = {"dependencies": compare(*pinned), "files": compare(*map(files, releases))}
+    differences = compared(*releases, reader=wiring.files)
     if catalog is not None:
         differences["resources"] = compare_catalogs(*_catalogs(node, catalog, releases))
     if as_json:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
+from localpuppet.web.lists.differing import ChangeRow
 from localpuppet.web.lists.failures import Failure
 from localpuppet.web.lists.releases import ReleaseRow
 from localpuppet.web.lists.rollouts import RolloutRow
@@ -92,7 +93,18 @@ def releases_table(releases: Sequence[ReleaseRow]) -> Table:
     """Return releases as a table; the names are those of all their nodes, sorted."""
     return Table(
         name="releases",
-        columns=("release", "count", "bad", "disagree", "digests", "last", "staged", "tag", "url"),
+        columns=(
+            "release",
+            "count",
+            "bad",
+            "disagree",
+            "digests",
+            "last",
+            "staged",
+            "tag",
+            "url",
+            "signed",
+        ),
         records=[
             {
                 "release": one.app,
@@ -104,10 +116,24 @@ def releases_table(releases: Sequence[ReleaseRow]) -> Table:
                 "staged": one.staged,
                 "tag": one.tag,
                 "url": one.url,
+                "signed": one.signed,
             }
             for one in releases
         ],
         names=sorted({name for one in releases for name in one.nodes}),
+    )
+
+
+def changes_table(changes: Sequence[ChangeRow]) -> Table:
+    """Return what differs between two releases as a table."""
+    return Table(
+        name="changes",
+        columns=("of", "name", "change", "how"),
+        records=[
+            {"of": one.of, "name": one.name, "change": one.change, "how": one.how}
+            for one in changes
+        ],
+        names=[one.name for one in changes],
     )
 
 

@@ -5,7 +5,7 @@ Owns: what a release's row says. Refuses to know: HTML, where records of staged 
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from localpuppet.formats.text import url_without_secrets
 from localpuppet.releases.staged import Staged
@@ -29,6 +29,7 @@ class ReleaseRow:
         tag: The tag that is staged here, with its commit; empty where none is.
         staged: The digest of what is staged here; empty where nothing is.
         url: Where that is from.
+        signed: Who signed that; empty where nobody has to.
     """
 
     app: str
@@ -40,6 +41,7 @@ class ReleaseRow:
     tag: str
     staged: str
     url: str
+    signed: str = ""
 
     @property
     def bad(self) -> int:
@@ -56,12 +58,14 @@ class Ground:
         odd: The nodes that disagree.
         staged: What is staged on this machine.
         now: Seconds since 1970, UTC.
+        signed: Who signed which of these.
     """
 
     names: Collection[str] | None
     odd: Collection[str]
     staged: Iterable[Staged]
     now: float
+    signed: Mapping[str, str] = field(default_factory=dict)
 
 
 def releases(rows: Iterable[Row], asked: Asked, ground: Ground) -> list[ReleaseRow]:
@@ -88,9 +92,21 @@ def releases(rows: Iterable[Row], asked: Asked, ground: Ground) -> list[ReleaseR
         for app, group in groups.items()
         if asked.name in app.lower()
     ]
+    found = [replace(one, signed=ground.signed.get(one.app, "")) for one in found]
     found.sort(key=lambda one: one.app)
     found.sort(key=lambda one: _key(one, asked.sort), reverse=asked.down)
     return found
+
+
+def staged_row(staged: Staged, signed: str) -> ReleaseRow:
+    """Return a release that is staged here, whoever runs it.
+
+    Args:
+        staged: The release.
+        signed: Who signed it.
+    """
+    row = _release(str(staged.app), [], staged, ())
+    return replace(row, signed=signed)
 
 
 def _release(app: str, group: list[Row], staged: Staged | None, odd: Collection[str]) -> ReleaseRow:

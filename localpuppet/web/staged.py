@@ -1,0 +1,135 @@
+"""What is staged on this machine: which releases, who signed them, and how two of them differ.
+
+Owns: what of that is remembered between two looks. Refuses to know: HTML; how signatures are
+verified, and how trees are read.
+
+- A signature is judged by its source's signers file as it is now, and again when that has changed.
+- Nothing is fetched: what this machine does not have of a tag, it cannot tell.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.comparing import differences
+from localpuppet.releases.difference import Difference
+from localpuppet.releases.git.repository import Repository
+from localpuppet.releases.release import Release
+from localpuppet.releases.release_files import ReleaseFiles
+from localpuppet.releases.source import Source
+from localpuppet.releases.staged import Staged
+from localpuppet.releases.staged_records import StagedRecords
+from localpuppet.releases.threshold import signed_by
+from localpuppet.releases.verified import rules_digest
+
+# Signatures and comparisons that are remembered.
+MOST_SIGNED = 1000
+MOST_COMPARED = 8
+UNTOLD = "cannot be told"
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class StagedReleases(Protocol):
+    """The releases that are staged on this machine."""
+
+    def all(self) -> Sequence[Staged]:
+        """Return all, by name.
+
+        Raises:
+            StateError: A record is damaged.
+        """
+        ...
+
+    def signed(self, staged: Staged) -> str:
+        """Return who signed a release, one line; empty where its source asks for no signature."""
+        ...
+
+    def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, Difference]:
+        """Return how two releases differ: `dependencies`, `files`.
+
+        Raises:
+            InvalidInputError: One of them is not staged here.
+            LocalpuppetError: One cannot be read, or is not what it was.
+        """
+        ...
+
+
+class StagedHere:
+    """The releases in a state directory; `StagedReleases`.
+
+    Args:
+        records: Their records.
+        resolve: Returns a release that is on this node.
+        repository: Git; asked for what is in its mirrors.
+        sources: The site's sources by name.
+        reader: Reads locks.
+    """
+
+    def __init__(
+        self,
+        records: StagedRecords,
+        resolve: Callable[[ReleasePath], Release],
+        *,
+        repository: Repository,
+        sources: Mapping[str, Source],
+        reader: ReleaseFiles,
+    ) -> None:
+        self._records = records
+        self._resolve = resolve
+        self._repository = repository
+        self._sources = sources
+        self._reader = reader
+        # One at a time: whoever looks has them read whole trees, and start git.
+        self._turn = threading.Lock()
+        self._signed: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._compared: OrderedDict[tuple[str, str], Mapping[str, Difference]] = OrderedDict()
+
+    def all(self) -> Sequence[Staged]:
+        """Return all; see `StagedReleases`."""
+        return self._records.all()
+
+    def signed(self, staged: Staged) -> str:
+        """Return who signed a release; see `StagedReleases`."""
+        source = self._sources.get(staged.app.source)
+        if source is None or source.signers is None:
+            return ""
+        try:
+            key = (f"{staged.app} {staged.pin.tag_object}", rules_digest(source))
+            with self._turn:
+                if key not in self._signed:
+                    pin = staged.pin
+                    found = signed_by(self._repository, source, url=pin.url, tag=pin.tag)
+                    self._signed[key] = ", ".join(found)
+                    _forget(self._signed, MOST_SIGNED)
+                return self._signed[key]
+        except LocalpuppetError:
+            return UNTOLD
+
+    def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, Difference]:
+        """Return how two releases differ; see `StagedReleases`."""
+        first, second = self._staged(before), self._staged(after)
+        key = first.composition, second.composition
+        with self._turn:
+            if key not in self._compared:
+                pair = self._resolve(before), self._resolve(after)
+                self._compared[key] = differences(*pair, reader=self._reader)
+                _forget(self._compared, MOST_COMPARED)
+            return self._compared[key]
+
+    def _staged(self, app: ReleasePath) -> Staged:
+        found = self._records.of(app)
+        if found is None:
+            raise InvalidInputError(
+                "is not staged on this machine", where=str(app), hint=f"localpuppet stage {app}"
+            )
+        return found
+
+
+def _forget(kept: OrderedDict[_Key, _Value], most: int) -> None:
+    while len(kept) > most:
+        kept.popitem(last=False)
