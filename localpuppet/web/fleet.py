@@ -10,11 +10,12 @@ Invariants:
 - However many entries come at once, so many signatures are verified before others have their turn;
   of a node only the newest entry waits, and the rows show what was known until then.
 - Nodes that nobody vouches for give way to those that are trusted, where there is no room.
-- What is to be written down is told until it was: a disk that refuses loses nothing but time.
+- What is to be written down is told until it was: a disk that refuses loses nothing but time, up to
+  `MOST_ENDED` ends of runs, and `MOST_ENDED_OF_ONE` of a node.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -34,6 +35,8 @@ MAX_NODES = 20_000
 TOGETHER = 50
 # Changes of which it is known which node they were of; who is further behind looks at everything.
 REMEMBERED = 1000
+# Ends of runs that wait to be written down.
+MOST_ENDED, MOST_ENDED_OF_ONE = 50_000, 100
 
 Believe = Callable[[str, bytes], Mapping[str, Json]]
 
@@ -79,6 +82,7 @@ class Fleet:
         self._revisions: dict[str, int] = {}
         self._dirty: set[str] = set()
         self._ended: dict[tuple[str, str], Ended] = {}
+        self._ended_of: Counter[str] = Counter()
         self._gone: set[str] = set()
         self._log: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
         self._woken = asyncio.Event()
@@ -194,7 +198,9 @@ class Fleet:
         self._dirty -= {row.node for row in news.rows if self._rows.get(row.node) == row}
         self._gone -= set(news.gone)
         for one in news.ended:
-            self._ended.pop((one.node, one.run), None)
+            if self._ended.pop((one.node, one.run), None):
+                self._ended_of[one.node] -= 1
+        self._ended_of = +self._ended_of  # without those of which none waits
 
     async def changed(self, after: int) -> None:
         """Wait until there is a revision after one."""
@@ -221,7 +227,16 @@ class Fleet:
         self._put(row if before is None else row.beside(before))
         ended = Ended.of(row)
         if ended is not None and (before is None or before.run != row.run):
-            self._ended[name, ended.run] = ended
+            self._end(ended)
+
+    def _end(self, ended: Ended) -> None:
+        """Have an end of a run written down, where there is room until it is."""
+        key = ended.node, ended.run
+        if key not in self._ended:
+            if len(self._ended) >= MOST_ENDED or self._ended_of[ended.node] >= MOST_ENDED_OF_ONE:
+                return
+            self._ended_of[ended.node] += 1
+        self._ended[key] = ended
 
     def _has_room(self, row: Row) -> bool:
         """Return whether a new node can be taken up; a stranger is forgotten for a trusted one."""

@@ -6,7 +6,7 @@ of runs lie in tables (`run_table`).
 Invariants:
 
 - A mistake is kept as long as one of its runs would be; of all at most `MOST_FAULTS`, those that
-  were seen last.
+  were seen last, and at most `MOST_FAULTS_OF_ONE` that one node was the first to have.
 - A run is kept once, as it was told first, until `KEPT` seconds after its day.
 - Of a node so many runs of a day are kept (`run_table.MOST_A_DAY`), and where the file would have
   more than `MOST_BYTES` in use, the oldest runs of all nodes go first: nobody fills the disk.
@@ -29,6 +29,7 @@ from localpuppet.web.row import Row
 
 FILE = Path("web", "fleet.sqlite")
 MOST_FAULTS = 5_000
+MOST_FAULTS_OF_ONE = 100
 MOST_BYTES = 4 * 2**30
 # Runs that are taken away together: a writer waits for that.
 TOGETHER = 10_000
@@ -36,7 +37,7 @@ TOGETHER = 10_000
 SPARE, PAGES = 16_384, 1_000
 # Days by which the id of a run may be of later: such a one would never become too old.
 AHEAD = 1
-_VERSION = 2
+_VERSION = 3
 _DAMAGED = "move it away: what is heard from then on is remembered"
 _TABLES = (
     run_table.TABLES
@@ -46,8 +47,9 @@ CREATE TABLE IF NOT EXISTS hours (
     hour INTEGER NOT NULL, kind TEXT NOT NULL, runs INTEGER NOT NULL, PRIMARY KEY (hour, kind)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS faults (
-    fault TEXT PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL
+    fault TEXT PRIMARY KEY, first REAL NOT NULL, last REAL NOT NULL, node TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS faults_of_one ON faults (node, last);
 CREATE TABLE IF NOT EXISTS state (one INTEGER PRIMARY KEY, as_of REAL) STRICT;
 INSERT OR IGNORE INTO state VALUES (1, NULL);
 """
@@ -250,9 +252,14 @@ def _count(connection: Connection, one: Ended) -> None:
     )
     if one.fault:
         connection.execute(
-            "INSERT INTO faults VALUES (?1, ?2, ?2) ON CONFLICT (fault) DO UPDATE"
+            "INSERT INTO faults VALUES (?1, ?2, ?2, ?3) ON CONFLICT (fault) DO UPDATE"
             " SET first = min(first, ?2), last = max(last, ?2)",
-            (one.fault, one.at),
+            (one.fault, one.at, one.node),
+        )
+        connection.execute(
+            "DELETE FROM faults WHERE fault IN (SELECT fault FROM faults WHERE node = ?"
+            " ORDER BY last DESC LIMIT -1 OFFSET ?)",
+            (one.node, MOST_FAULTS_OF_ONE),
         )
 
 

@@ -6,6 +6,9 @@ Each word (a node's name, an outcome, a release, a reason) is there once, and a 
 Runs lie by days, so that what is written together lies together, and goes together; a word goes
 with the last day of which a run had it.
 
+Invariant: a node adds no words to a day of which it has as many runs as are kept, nor with a run
+that is there; who tells the page something new a thousand times a second does not fill it.
+
 Every function is given a connection that is in a transaction.
 """
 
@@ -58,26 +61,49 @@ class Writing:
         """Write an end down; return whether it is new, and there was room in its day."""
         day, moment = parts_of(RunId(one.run))
         node = self._number(one.node, day)
-        words = [self._number(word, day) for word in (str(one.kind), one.app, one.why)]
-        added = self._connection.execute(
-            "INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (day, node, moment, one.at, *words),
+        if self._is_there(day, node, moment):
+            return False
+        oldest = self._oldest_of_full(day, node)
+        if oldest is not None and moment < oldest:
+            return False
+        kind = self._number(str(one.kind), day)
+        number = self._number if oldest is None else self._known_number
+        self._connection.execute(
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (day, node, moment, one.at, kind, number(one.app, day), number(one.why, day)),
         )
-        return bool(added.rowcount) and not self._crowd(day, node)
+        if oldest is None:
+            return True
+        self._connection.execute(
+            "DELETE FROM runs WHERE day = ? AND node = ? AND moment = ?", (day, node, oldest)
+        )
+        return False
 
-    def _crowd(self, day: int, node: int) -> bool:
-        """Take away what is too much of a day; return whether something was."""
-        away = self._connection.execute(
-            "DELETE FROM runs WHERE day = ?1 AND node = ?2 AND moment <="
-            " (SELECT moment FROM runs WHERE day = ?1 AND node = ?2"
-            " ORDER BY moment DESC LIMIT 1 OFFSET ?3)",
-            (day, node, self._most),
+    def _is_there(self, day: int, node: int, moment: int) -> bool:
+        found = self._connection.execute(
+            "SELECT 1 FROM runs WHERE day = ? AND node = ? AND moment = ?", (day, node, moment)
         )
-        return bool(away.rowcount)
+        return found.fetchone() is not None
+
+    def _oldest_of_full(self, day: int, node: int) -> int | None:
+        """Return the oldest run of a day that has as many as may be; `None` where there is room."""
+        found: tuple[int] | None = self._connection.execute(
+            "SELECT moment FROM runs WHERE day = ? AND node = ?"
+            " ORDER BY moment DESC LIMIT 1 OFFSET ?",
+            (day, node, self._most - 1),
+        ).fetchone()
+        return None if found is None else found[0]
+
+    def _known_number(self, word: str, day: int) -> int:
+        """Return the number of a word that a run of a day has; of none for one that none has."""
+        found: tuple[int] | None = self._connection.execute(
+            "SELECT id FROM words WHERE word = ? AND day >= ?", (_cut(word), day)
+        ).fetchone()
+        return self._number("", day) if found is None else found[0]
 
     def _number(self, word: str, day: int) -> int:
         """Return the number of a word that a run of a day has."""
-        word = word.encode()[:MAX_WORD].decode(errors="ignore")
+        word = _cut(word)
         number, until = self._known.get(word, (0, -1))
         if until >= day:
             return number
@@ -88,6 +114,10 @@ class Writing:
         ).fetchone()
         self._known[word] = found[0], day
         return found[0]
+
+
+def _cut(word: str) -> str:
+    return word.encode()[:MAX_WORD].decode(errors="ignore")
 
 
 def of_node(

@@ -57,6 +57,22 @@ def test_an_end_is_news_once_and_until_it_was_written(site: Site) -> None:
     assert site.fleet.news().ended == ()
 
 
+def test_while_the_disk_refuses_no_node_fills_the_memory(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_ENDED", 4)
+    monkeypatch.setattr(module, "MOST_ENDED_OF_ONE", 3)
+    site.fleet.take(Listing(entries=(), revision=0))
+    for age in range(9, 0, -1):
+        site.listing(status("eve", site.now() - age))
+    site.listing(status("a", site.now()), status("b", site.now()))
+    news = site.fleet.news()
+    assert [one.node for one in news.ended] == ["eve", "eve", "eve", "a"]
+    site.fleet.written(news)
+    site.listing(status("eve", site.now()))
+    assert [one.node for one in site.fleet.news().ended] == ["eve"]
+
+
 def test_a_fleet_that_comes_back_remembers_how_it_was(site: Site) -> None:
     site.tell(status("a", site.now(), last={"outcome": "failed"}))
     again = Fleet(

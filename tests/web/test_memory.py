@@ -157,6 +157,18 @@ def test_a_mistake_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
     assert memory.faults() == {}
 
 
+def test_a_node_does_not_push_out_the_mistakes_of_others(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_FAULTS", 9)
+    monkeypatch.setattr(module, "MOST_FAULTS_OF_ONE", 3)
+    memory.write([], [replace(ended(NOW), fault="x")])
+    lies = [replace(ended(NOW + 1 + at, node="eve"), fault=f"{at}") for at in range(20)]
+    memory.write([], lies)
+    memory.prune()
+    assert sorted(memory.faults()) == ["17", "18", "19", "x"]
+
+
 def test_a_damaged_memory_is_an_error_and_never_empty(memory: Memory, tmp_path: Path) -> None:
     memory.write([ROW], [])
     with sqlite3.connect(tmp_path / "web" / "fleet.sqlite") as connection:

@@ -57,6 +57,26 @@ def test_a_node_has_so_many_runs_of_a_day_and_the_newest_are_kept(
     assert [one.at - NOW for one in run_table.of_node(table, "a", limit=9)] == [5, 3, 2, -DAY]
 
 
+def test_who_tells_something_new_all_the_time_adds_no_words_to_a_full_day(
+    table: sqlite3.Connection,
+) -> None:
+    writing = Writing(table, most=3)
+    for number in range(30):
+        writing.add(ended(NOW + number, why=f"why {number}"))
+        writing.add(ended(NOW, why=f"another why {number}"))
+        writing.add(ended(NOW - 1 - number, why=f"late {number}"))
+    assert words(table) == {"a", "changed", "web/tags/r1", "why 0", "why 1", "late 0", ""}
+    writing.add(ended(NOW + 30, why="why 1"))
+    found = [(one.at - NOW, one.why) for one in run_table.of_node(table, "a", limit=9)]
+    assert found == [(30, "why 1"), (29, ""), (28, "")]
+    # A word of a day before, which goes with that day, is none of this one.
+    writing.add(ended(NOW - DAY, why="yesterday"))
+    writing.add(ended(NOW + 31, why="yesterday"))
+    run_table.take_away(table, until=day_of(NOW), most=9)
+    assert [one.why for one in run_table.of_node(table, "a", limit=1)] == [""]
+    assert "yesterday" not in words(table)
+
+
 def test_a_word_of_many_bytes_is_cut(table: sqlite3.Connection) -> None:
     Writing(table).add(ended(NOW, why="x" + "\N{SNOWMAN}" * 300))
     (found,) = run_table.of_node(table, "a", limit=9)
