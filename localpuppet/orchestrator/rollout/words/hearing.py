@@ -11,7 +11,7 @@ the bus with words keeps neither the rollout nor others' words up.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from localpuppet.bus import layout
@@ -145,9 +145,11 @@ class BusEars:
             problem or {"word": str(spoken.word)},
             clock=self._clock,
         )
-        await exchange.reply(
-            self._kv, reply, caller=spoken.caller, node=self._signer.name, request=spoken.jti
-        )
+        # The bus may refuse us an answer to this one: the others are to be heard all the same.
+        with suppress(RefusedError):
+            await exchange.reply(
+                self._kv, reply, caller=spoken.caller, node=self._signer.name, request=spoken.jti
+            )
 
     def _believed(self, token: bytes, began: Began) -> SpokenWord | None:
         """Return a word that is its signer's, for this rollout, and new; else nobody is told."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.bus import layout
+from localpuppet.bus.key_value import RefusedError
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.orchestrator.rollout.events import Event, Paused, Resumed
@@ -42,8 +43,11 @@ class Site:
         self.journal = Journals(directory / "rollouts").begin(began([1], [2]), at=AT)
         self.taken: list[Said] = []
         self.refusal = ""
-        self.ears = BusEars(
-            self.kv,
+        self.ears = self.hearing(self.kv)
+
+    def hearing(self, kv: MemoryKeyValue) -> BusEars:
+        return BusEars(
+            kv,
             signer=self.alice.signer,
             verifier=self.verifier,
             journal=self.journal,
@@ -241,3 +245,27 @@ def test_after_an_outage_it_hears_again(site: Site) -> None:
 
     heard(site, work)
     assert len(site.taken) == 1
+
+
+class Answerless(MemoryKeyValue):
+    """A store where nobody may answer Bob."""
+
+    async def _write(
+        self, key: str, value: bytes, ttl: float | None, expected: int | None
+    ) -> int | None:
+        if key.startswith(layout.replies_to("bob")):
+            raise RefusedError("not allowed", where="bus")
+        return await super()._write(key, value, ttl, expected)
+
+
+def test_who_cannot_be_answered_leaves_it_open_to_others(site: Site) -> None:
+    """A roster's admin may say everything, and nobody may answer an admin."""
+    site.ears = site.hearing(Answerless(site.store))
+
+    async def work() -> None:
+        with pytest.raises(UnavailableError, match="nobody who goes on with it answered"):
+            await site.say(site.bob, Word.STOP, site.head())
+        await site.say(site.alice, Word.STOP, site.head())
+
+    heard(site, work)
+    assert [one.caller for one in site.taken] == ["choria=bob", "choria=alice"]
