@@ -73,6 +73,7 @@ class Heads:
         self._signer = signer
         self._verifier = verifier
         self._denied = denied
+        self.signer = signer.name
         self.owner = owner or signer.name
 
     async def read(self, rollout: RolloutId) -> KeptHead | None:

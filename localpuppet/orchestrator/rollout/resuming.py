@@ -7,13 +7,15 @@ Owns: which of the two counts. Refuses to know: how the rollout then goes on (`e
 Invariant: whoever has claimed an epoch goes on alone: another process of this machine is kept away
 by the journal's lock, one elsewhere by the head's revision, and nodes hear the newest epoch only.
 Who takes another's rollout over asks the nodes first: where one of them refuses, nothing changes.
+What is to be done its caller says: of what somebody else says who took it over only counts what
+became of it.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from localpuppet.bus.key_value import RefusedError
-from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.orchestrator.rollout.heads import Heads, KeptHead
@@ -57,7 +59,8 @@ async def take_up(
         BusyError: Another process goes on with it, here or elsewhere.
         InvalidInputError: There is none, or it is over, another's, or known elsewhere only; or it
             cannot be taken over.
-        IntegrityError: The head on the bus is not the caller's.
+        IntegrityError: The head on the bus is not the caller's, or of somebody who took it over and
+            says that something else is to be done.
         UnavailableError: The bus cannot be asked.
         StateError: The journal cannot be read or written.
     """
@@ -85,11 +88,11 @@ async def take_up(
         await _check_over(journal if here else None, found, problem)
     journal.take()
     try:
-        head = None if found is None else found.head
         revision = None if found is None else found.revision
         epoch = _epoch(journal, caller) if here else 0
-        if head is not None:
-            epoch = max(_newer_of(journal, head, here=epoch), head.epoch)
+        if found is not None:
+            newer = _newer_of(journal, found, here=epoch, heads=heads)
+            epoch = max(newer, found.head.epoch)
         resumable(journal, caller)
         claimed = Head(rollout=wanted, epoch=epoch + 1, events=tuple(journal.events()))
         try:
@@ -117,12 +120,14 @@ def head_of(journal: Journal) -> Head:
     return Head(rollout=state.began.id, epoch=state.epoch, events=shown, over=over)
 
 
-def _newer_of(journal: Journal, head: Head, *, here: int) -> int:
+def _newer_of(journal: Journal, found: KeptHead, *, here: int, heads: Heads) -> int:
     """Have the journal say what the head says, where that is newer; return its epoch."""
+    head = found.head
     if head.over:
         raise InvalidInputError("is over: it went on elsewhere", where=str(head.rollout))
     there = State.of(event for _, event in head.events).epoch if head.events else 0
     if there > here:
+        _check_beginning(journal if here else None, found, heads)
         journal.replace(head.events)
         return there
     if not here or (not head.events and head.epoch > here):
@@ -132,6 +137,30 @@ def _newer_of(journal: Journal, head: Head, *, here: int) -> int:
             hint="resume it where it went on last; else its holds end by themselves",
         )
     return here
+
+
+def _check_beginning(journal: Journal | None, found: KeptHead, heads: Heads) -> None:
+    """Refuse what another person says that the caller's rollout is to do.
+
+    That would be done in the name of whoever resumes, with all rights of that person, on the nodes
+    and on this machine. Who takes a rollout over says whose word that is to be, and no more.
+
+    Raises:
+        IntegrityError: The head is neither its caller's nor ours, and says something else of the
+            rollout's beginning than we know.
+    """
+    if found.signer in (heads.owner, heads.signer):
+        return
+    if journal is None and heads.owner != heads.signer:
+        return
+    _, told = found.head.events[0]
+    if journal is None or journal.state().began != told:
+        known = "is not known here" if journal is None else "was another by the journal here"
+        raise IntegrityError(
+            f"was last taken over by {found.signer}, and what it was begun with {known}",
+            where=str(found.head.rollout),
+            hint="resume it where it began, or have it resumed by whoever took it over",
+        )
 
 
 async def _check_over(

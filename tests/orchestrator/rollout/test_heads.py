@@ -1,6 +1,7 @@
 """Heads of journals on a bus: bounded, the caller's own, one who goes on, and who was overtaken."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,25 @@ async def test_another_person_takes_a_rollout_over_and_its_caller_goes_on_after_
     found = await site.heads.read(ID)
     assert found is not None
     assert found.signer == "alice"
+
+
+async def test_who_took_it_over_does_not_say_what_its_caller_does(site: Site) -> None:
+    """A right to go on in Alice's name is none to have her run commands, or a release of Bob's."""
+    site.begin(STARTED)
+    site.may = {"bob"}
+    evil = replace(FIRST, options=replace(FIRST.options, checks=(("/bin/evil",),)))
+    events = ((AT, evil), (AT, Resumed(epoch=2)))
+    bobs = site.heads_of(site.bob)
+    await bobs.write(Head(rollout=ID, epoch=2, events=events), None)
+    with pytest.raises(IntegrityError, match="taken over by bob, and what it was begun with was"):
+        await site.take_up(site.here)
+    with pytest.raises(IntegrityError, match="what it was begun with is not known here"):
+        await site.take_up(site.there)
+    assert site.here.open(ID).state().began == FIRST
+    assert not site.there.ids()
+    # Carol who takes it over as well is asked about commands before anything else.
+    assert (await site.take_up(site.there, ID, site.carol)).epoch == 3
+    assert site.asked[0].commands == ["/bin/evil"]
 
 
 async def test_of_two_people_who_take_it_over_one_does(site: Site) -> None:
