@@ -1,6 +1,5 @@
 """What people and programs see: lines, colours, tables, JSON. No decisions are made here."""
 
-import io
 import json
 import os
 import shutil
@@ -260,39 +259,14 @@ class Lines(Silent):
         say(puppet_line(text))
 
 
-class _Unbreakable(io.StringIO):
-    """A stream whose reader may go away: a lost terminal must not end a run."""
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError, ValueError):
-            self._stream.flush()
-
-    def isatty(self) -> bool:
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-
 class Terminal(Lines):
     """Watches a run for a person: lines as they come, and below them that it goes on."""
 
     def __init__(self, title: str, *, short: str = "") -> None:
         super().__init__(title, short=short)
-        from rich.console import Console
+        from localpuppet.cli.progress_line import ProgressLine
 
-        self._title: Callable[[], str] = lambda: title
-        self._console = Console(file=_Unbreakable(sys.stderr), highlight=False)
-        self._status = self._console.status(title)
+        self._below = ProgressLine(sys.stderr, title)
         self._second = -1
 
     def command(self, text: str) -> None:
@@ -302,39 +276,38 @@ class Terminal(Lines):
 
     def begin(self) -> None:
         """Begin the progress line."""
-        self._status.start()
+        self._below.start()
 
     def tick(self, seconds: float) -> None:
         """Keep the progress line up to date."""
         if int(seconds) != self._second:
             self._second = int(seconds)
-            shown = show_duration(seconds) if seconds >= 10 else f"{self._second}s"
-            self._status.update(f"{self._title()} [dim]{shown}[/dim]")
+            self._below.show(show_duration(seconds) if seconds >= 10 else f"{self._second}s")
 
     def count(self, done: int, total: int, things: str) -> None:
         """Show how far it is."""
-        self._status.update(f"{self._title()} [dim]{done} of {total} {things}[/dim]")
+        self._below.show(f"{done} of {total} {things}")
 
     def title(self, text: Callable[[], str]) -> None:
         """Show from now on that this goes on: what `text` returns whenever it is shown anew."""
-        self._title = text
+        self._below.title = text
         self._second = -1
 
     def line(self, text: str) -> None:
         """Show a line of output above the progress line."""
-        self._status.stop()
+        self._below.stop()
         super().line(text)
-        self._status.start()
+        self._below.start()
 
     def note(self, text: str) -> None:
         """Show a note above the progress line."""
-        self._status.stop()
+        self._below.stop()
         super().note(text)
-        self._status.start()
+        self._below.start()
 
     def close(self) -> None:
         """Take the progress line away."""
-        self._status.stop()
+        self._below.stop()
 
 
 def observer(*, quiet: bool, title: str, short: str = "") -> Silent:

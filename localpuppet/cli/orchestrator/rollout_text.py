@@ -1,7 +1,9 @@
 """A rollout as a person reads it: while it goes on, and afterwards."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
+from types import MappingProxyType
 
 import click
 
@@ -9,7 +11,7 @@ from localpuppet.cli import render, render_run
 from localpuppet.cli.orchestrator import changes_text
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import RunId
-from localpuppet.formats.times import show_duration
+from localpuppet.formats.times import show_duration, show_time
 from localpuppet.orchestrator.rollout.estimating import seconds_left
 from localpuppet.orchestrator.rollout.events import (
     Began,
@@ -30,7 +32,9 @@ from localpuppet.orchestrator.rollout.report import PAUSED, RUNNING, Report
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.triggers.outcome import succeeded
 
+ASKING = "asking whether all are ready"
 SHOWN = 10  # names of nodes, in a line
+LONG = 10  # seconds after which it is shown for how long a node runs
 _COLORS = {
     "done": "green",
     "succeeded": "green",
@@ -72,16 +76,23 @@ class Progress:
         """Show an event."""
         if isinstance(event, Began):
             self._state = self._state or State(event)
-            self._line(render.hanging("", head(self._state)))
+            self._line(head(self._state))
         if self._state is None:
             return
         if not isinstance(event, Began):
             self._state.take(event)
         if isinstance(event, Started):
             self._started.update(dict.fromkeys(event.turns, self._clock()))
-        for line in (*self._lines(event), *changes_text.of_event(event)):
+        for line in self._lines(event):
             self._line(line)
-        self._observer.title(partial(how_far, self._state))
+        for line in changes_text.of_event(event):
+            self._observer.line(line)
+        self._observer.title(partial(self._how_far, self._state))
+
+    def _how_far(self, state: State) -> str:
+        now = self._clock()
+        far = how_far(state, on={turn: now - begun for turn, begun in self._started.items()})
+        return f"paused: {far}" if state.waits else far
 
     def _lines(self, event: Event) -> Iterator[str]:
         """Yield what a person reads of an event."""
@@ -113,14 +124,10 @@ class Progress:
         if self._state is None:
             return
         yield f"{coloured('paused')}: {render.user_text(event.why)}"
-        began = self._state.began
-        words = f"'localpuppet rollout continue {began.id}' or 'stop' decides"
-        if event.changes:
-            words = changes_text.decides(self._state)
-        yield f"{words}, within {show_duration(began.options.pause_at_most)}"
+        yield _who_decides(self._state, event)
 
     def _line(self, text: str) -> None:
-        self._observer.line(text)
+        self._observer.line(render.hanging("", text))
 
     def _ended(self, event: Ended) -> str:
         begun = self._started.get(event.turn)
@@ -155,15 +162,20 @@ def head(state: State) -> str:
     )
 
 
-def how_far(state: State, *, goes_on: bool = True) -> str:
-    """Return how far a rollout is, for the progress line.
+def how_far(
+    state: State, *, goes_on: bool = True, on: Mapping[Turn, float] = MappingProxyType({})
+) -> str:
+    """Return how far a rollout is, for the progress line: what may be cut off comes last.
 
     Args:
         state: Where it is.
         goes_on: Whether a process carries it out: nobody else has any time left.
+        on: For how many seconds turns have been on, as far as that is known.
     """
     total = sum(len(group) for group in state.began.groups)
     running = state.running
+    if goes_on and not (state.started or state.stopped or state.over or state.durations):
+        return ASKING
     if state.began.options.delivery is not None and not (state.serials or state.stopped):
         return f"bringing {state.began.options.delivery.release} to all nodes"
     ended = [turn for turn in state.ends if turn.step != state.step_back]
@@ -173,17 +185,35 @@ def how_far(state: State, *, goes_on: bool = True) -> str:
         parts.insert(0, f"{len(state.ends) - len(ended)} of {len(state.took)} gone back")
     elif len(state.began.groups) > 1:
         parts.insert(0, f"group {step} of {len(state.began.groups)}")
-    if running:
-        names = ", ".join(turn.node for turn in running[:3])
-        parts.append(f"{len(running)} on ({names}{', …' if len(running) > 3 else ''})")
-    if state.unchecked:
-        parts.append(f"{len(state.unchecked)} to be checked")
     if state.failed:
         parts.append(f"{len(state.failed)} failed")
     if goes_on and state.over is None and state.stopped is None and state.paused is None:
-        left = seconds_left(state)
-        parts.append("time left unknown" if left is None else f"about {show_duration(left)} left")
+        parts.append(_left(state, {turn: on.get(turn, 0.0) for turn in running}))
+    if state.unchecked:
+        parts.append(f"{len(state.unchecked)} to be checked")
+    if running:
+        parts.append(_running(running, on))
     return ", ".join(parts)
+
+
+def _running(running: Sequence[Turn], on: Mapping[Turn, float]) -> str:
+    """Return which nodes run, the longest first, and since when where that is worth a look."""
+    longest = sorted(running, key=lambda turn: -on.get(turn, 0.0))
+    seconds = int(on.get(longest[0], 0.0))
+    length = ""
+    if seconds >= LONG:
+        length = f"{' for' if len(running) == 1 else ', one for'} {show_duration(seconds)}"
+    names = ", ".join(turn.node for turn in longest[:3])
+    return f"{len(running)} on{length} ({names}{', …' if len(running) > 3 else ''})"
+
+
+def _left(state: State, on: Mapping[Turn, float]) -> str:
+    """Return how long it takes yet."""
+    usual = state.usual
+    if any(seconds > usual.get(turn.node, seconds) + LONG for turn, seconds in on.items()):
+        return "longer than usual"
+    left = seconds_left(state)
+    return "time left unknown" if left is None else f"about {show_duration(left)} left"
 
 
 def outcome(report: Report) -> str:
@@ -209,8 +239,11 @@ def outcome(report: Report) -> str:
             lines += changes_text.difference(turn, found)
     lines += changes_text.digest(report.state)
     lines += _where_to_look(report.state)
+    if report.word == PAUSED and report.state.paused is not None:
+        lines.append(render.hanging("", _who_decides(report.state, report.state.paused)))
     if report.word not in (RUNNING, PAUSED) and report.state.resumable:
-        lines.append(f"'localpuppet rollout resume {report.state.began.id}' goes on")
+        goes_on = f"'localpuppet rollout resume {report.state.began.id}' goes on"
+        lines.append(render.hanging("", goes_on))
     return "\n".join(lines)
 
 
@@ -223,7 +256,20 @@ def _where_to_look(state: State) -> list[str]:
         run = RunId.parse(end.run or "")
     except InvalidInputError:  # of a run that is not Puppet's, or of a node that says nonsense
         return []
-    return [f"'localpuppet report {run} --node {end.turn.node}' tells more"]
+    return [render.hanging("", f"'localpuppet report {run} --node {end.turn.node}' tells more")]
+
+
+def _who_decides(state: State, paused: Paused) -> str:
+    """Return which words end a pause, and when it ends without one."""
+    options = state.began.options
+    length = timedelta(seconds=options.pause_at_most)
+    end = f"within {show_duration(length.total_seconds())}"
+    if paused.since is not None:
+        end = f"until {render_run.moment(show_time(paused.since + length))}"
+    if paused.changes:
+        return f"{changes_text.decides(state)}, {end}"
+    others = ", 'rollback' or 'stop'" if options.delivery is not None else " or 'stop'"
+    return f"'localpuppet rollout continue {state.began.id}'{others} decides, {end}"
 
 
 def full(report: Report) -> str:

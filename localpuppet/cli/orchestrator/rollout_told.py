@@ -168,7 +168,7 @@ def _watch(journal: "Journal") -> None:
     from localpuppet.cli.orchestrator.rollout_text import Progress
 
     observer = render.observer(quiet=False, title="looking at the journal")
-    moment = 0.0  # of the event that is shown: it may have happened long ago
+    moment = 0.0  # of the event that is shown: it may have happened long ago; then the time
     progress = Progress(observer, lambda: moment)
     observer.begin()
     shown, begun = 0, time.monotonic()
@@ -179,7 +179,7 @@ def _watch(journal: "Journal") -> None:
             for at, event in events[shown:]:
                 moment = parse_time(at).timestamp()
                 progress.take(event)
-            shown = len(events)
+            shown, moment = len(events), time.time()
             if not taken:
                 return
             observer.tick(time.monotonic() - begun)

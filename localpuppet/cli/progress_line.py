@@ -1,0 +1,72 @@
+"""The line below a verb's output that says what goes on, and how far it is.
+
+Invariants: it is one line, cut to the terminal's width, because rich takes a longer one away
+together with the lines above it; a terminal that is lost ends nothing.
+"""
+
+import io
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+_SPINNER = 2  # columns in front of the title, with the blank
+
+
+class _Unbreakable(io.StringIO):
+    """A stream whose reader may go away: a lost terminal must not end a run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+
+class ProgressLine:
+    """A progress line.
+
+    Args:
+        stream: The terminal.
+        title: What goes on.
+
+    Attributes:
+        title: Returns what goes on, whenever it is shown anew.
+    """
+
+    def __init__(self, stream: TextIO, title: str) -> None:
+        self.title: Callable[[], str] = lambda: title
+        self._console = Console(file=_Unbreakable(stream), highlight=False)
+        self._status = self._console.status(self._line(""))
+
+    def start(self) -> None:
+        """Show the line."""
+        self._status.start()
+
+    def stop(self) -> None:
+        """Take the line away."""
+        self._status.stop()
+
+    def show(self, more: str) -> None:
+        """Show the title as it is now, and how far it is."""
+        self._status.update(self._line(more))
+
+    def _line(self, more: str) -> Text:
+        line = Text(self.title())
+        line.truncate(max(self._console.width - _SPINNER - len(more) - 2, 0), overflow="ellipsis")
+        return line.append(f" {more}", style="dim")
