@@ -175,13 +175,21 @@ class RolloutWiring:
             finally:
                 journal.close()
 
-    async def say(self, word: Word, rollout: RolloutId | None, owner: SignerName | None) -> Head:
+    async def say(
+        self,
+        word: Word,
+        rollout: RolloutId | None,
+        owner: SignerName | None,
+        *,
+        about: Callable[[State], str],
+    ) -> Head:
         """Say a word to who goes on with a rollout on another machine.
 
         Args:
             word: The word.
             rollout: Which; the newest that goes on for `None`.
             owner: Whose; our own for `None`.
+            about: Returns what the word is about, by what the bus has of the rollout.
 
         Returns:
             The head by which whoever goes on was found.
@@ -201,7 +209,9 @@ class RolloutWiring:
                 clock=self._node.clock,
                 machine=machine_name(),
             )
-            await speaker.say(word, owner=heads.owner, to=found)
+            events = [event for _, event in found.head.events]
+            text = about(State.of(events)) if events else ""
+            await speaker.say(word, owner=heads.owner, to=found, about=text)
         return found.head
 
     async def elsewhere(self, journal: Journal) -> bool:

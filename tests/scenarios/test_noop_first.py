@@ -14,6 +14,8 @@ CLASS = """class app(String $dir, String $text = 'one') {
 }
 """
 
+TAKEOVER = "db.example.com\ttakeover"
+
 
 def has_app(member: Member, text: str = "one") -> None:
     """Have a node want two files with some text."""
@@ -28,12 +30,14 @@ def has_app(member: Member, text: str = "one") -> None:
 def test_what_was_seen_with_noop_is_what_changes(fleet: Fleet) -> None:
     """A node for which more would change waits until somebody approves that.
 
-    The second node also waits until it has heard of what the first one's run left.
+    Here that is somebody on another machine. The second node also waits until it has heard of what
+    the first one's run left.
     """
     operator = fleet.add_one("a")
     db, web = fleet.add("db", "web", puppet=True)
     for member in (db, web):
         has_app(member)
+    operator.node.write("policies/puppet.policy", POLICY.replace("a.example.com\t*", TAKEOVER))
     site = str(operator.node.write("site.yaml", site_of([db], [web])))
     fleet.start()
 
@@ -65,7 +69,7 @@ def test_what_was_seen_with_noop_is_what_changes(fleet: Fleet) -> None:
     assert differing["why"] == "would make 1 change that was not approved"
     assert (db.root / "f").read_text() == "one"
     assert (web.root / "f").read_text() == "by hand"
-    told = operator.run("rollout", "approve", status["id"], web.name)
+    told = db.run("rollout", "approve", status["id"], web.name, "--of", str(operator.name))
     assert told.code == 0, told.err
     assert f"File[{web.root}/f] content" in told.out
     done = operator.node.finish(process)
@@ -73,7 +77,7 @@ def test_what_was_seen_with_noop_is_what_changes(fleet: Fleet) -> None:
     assert (web.root / "f").read_text() == "one"
     ended = done.json
     (difference,) = ended["differences"]
-    assert difference["approved_by"].startswith("choria=a.example.com on ")
+    assert difference["approved_by"].startswith("choria=db.example.com on ")
     assert ended["approval"] == {"rollout": report["id"], "digest": digest}
     (run,) = ended["groups"][1]["runs"]
     assert web.run("why", run["run"], "--json").json["request"]["causes"]["causes"][0]["after"]

@@ -1,12 +1,18 @@
 """`localpuppet rollout approve`: what a node would change beyond what was approved may be."""
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 import click
 
 from localpuppet.cli import render
-from localpuppet.cli.orchestrator.rollout_words import journal_here, say
+from localpuppet.cli.orchestrator.rollout_words import of_option, say_where_it_goes_on
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
 from localpuppet.wiring.node import NodeWiring
+
+if TYPE_CHECKING:
+    from localpuppet.orchestrator.rollout.state import State
 
 
 @click.command(
@@ -18,7 +24,8 @@ Examples:
   localpuppet rollout approve --difference 1d899382700659a1 \\
       20261122T110000Z-0a1b web01.example.com
 
-Exit codes: 0 it is approved, and the node runs; 2 the node does not wait for that.
+Exit codes: 0 it is approved, and the node runs; 2 the node does not wait for that;
+69 nobody answers.
 """,
 )
 @click.argument("rollout", metavar="ID")
@@ -29,35 +36,37 @@ Exit codes: 0 it is approved, and the node runs; 2 the node does not wait for th
     metavar="DIGEST",
     help="Only this difference, as 'status' and 'report' name it; not another one by now.",
 )
+@of_option
 @click.pass_obj
-def approve_command(node: NodeWiring, rollout: str, node_name: str, wanted: str | None) -> None:
+def approve_command(
+    node: NodeWiring, rollout: str, node_name: str, wanted: str | None, owner: str | None
+) -> None:
     """Let NODE run in the rollout ID, which waits because it would change what was not approved.
 
-    The rollout must go on on this machine: what is approved is read from its journal, shown, and
-    written down there with your name.
+    It may go on on this machine or on another. What is approved is shown, and is in the rollout's
+    journal with your name.
     """
-    from localpuppet.cli.orchestrator import changes_text
-    from localpuppet.orchestrator.rollout.words.word import Word, about
-    from localpuppet.wiring.rollout import RolloutWiring
+    from localpuppet.orchestrator.rollout.words.word import Word
 
     name = NodeName.parse(node_name)
-    wiring = RolloutWiring(node)
-    journal = journal_here(wiring, rollout, None, wanted=lambda _: True)
-    if journal is None or not journal.taken:
-        raise InvalidInputError(
-            "no process of this machine goes on with it",
-            where=rollout,
-            hint="approve where it goes on, or 'localpuppet rollout resume' it",
-        )
-    waiting = {turn.node: turn for turn in journal.state().differing}
+    about = partial(_about, name, wanted)
+    say_where_it_goes_on(node, Word.APPROVE, rollout, owner, about=about)
+    render.emit("approved: it runs now")
+
+
+def _about(name: NodeName, wanted: str | None, state: "State") -> str:
+    """Show what a node would change, and return what the approval is about."""
+    from localpuppet.cli.orchestrator import changes_text
+    from localpuppet.orchestrator.rollout.words.word import about
+
+    waiting = {turn.node: turn for turn in state.differing}
     if name not in waiting:
         raise InvalidInputError("does not wait for an approval", where=str(name))
-    found = journal.state().differing[waiting[name]]
+    found = state.differing[waiting[name]]
     if wanted is not None and wanted != found.digest:
         raise InvalidInputError(
             f"the difference is {found.digest} by now", where="--difference", hint="look at it"
         )
     for line in changes_text.difference(waiting[name], found, most=len(found.others)):
         render.emit(line)
-    say(wiring, Word.APPROVE, rollout, None, journal=journal, about=about(name, found))
-    render.emit("approved: it runs now")
+    return about(name, found)

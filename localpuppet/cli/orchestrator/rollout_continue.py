@@ -1,15 +1,10 @@
 """`localpuppet rollout continue` and `rollback`: what is to become of a rollout that waits."""
 
-from typing import TYPE_CHECKING
-
 import click
 
 from localpuppet.cli import render
-from localpuppet.cli.orchestrator.rollout_words import journal_here, of_option, say
+from localpuppet.cli.orchestrator.rollout_words import of_option, say_where_it_goes_on
 from localpuppet.wiring.node import NodeWiring
-
-if TYPE_CHECKING:
-    from localpuppet.orchestrator.rollout.words.word import Word
 
 _ID = click.argument("rollout", required=False, metavar="[ID]")
 _EXITS = """
@@ -38,7 +33,8 @@ def continue_command(node: NodeWiring, rollout: str | None, owner: str | None) -
     """
     from localpuppet.orchestrator.rollout.words.word import Word
 
-    _say(node, Word.CONTINUE, rollout, owner, done="goes on")
+    say_where_it_goes_on(node, Word.CONTINUE, rollout, owner)
+    render.emit("goes on")
 
 
 @click.command(
@@ -61,36 +57,5 @@ def rollback_command(node: NodeWiring, rollout: str | None, owner: str | None) -
     """
     from localpuppet.orchestrator.rollout.words.word import Word
 
-    _say(node, Word.ROLLBACK, rollout, owner, done="asked to go back: runs that are on end first")
-
-
-def _say(
-    node: NodeWiring, word: "Word", rollout: str | None, owner: str | None, *, done: str
-) -> None:
-    from localpuppet.errors import InvalidInputError
-    from localpuppet.orchestrator.rollout.words.word import Word
-    from localpuppet.wiring.rollout import RolloutWiring
-    from localpuppet.wiring.run_async import run
-
-    wiring = RolloutWiring(node)
-    waits = word is Word.CONTINUE
-    journal = journal_here(
-        wiring,
-        rollout,
-        owner,
-        wanted=lambda state: state.waits if waits else state.over is None,
-    )
-    if journal is not None and not journal.taken:
-        state = journal.state()
-        if state.over is not None:
-            raise InvalidInputError(f"is over: {state.over.ending}", where=str(state.began.id))
-        if not run(wiring.elsewhere(journal)):
-            raise InvalidInputError(
-                "no process goes on with it",
-                where=str(state.began.id),
-                hint=f"localpuppet rollout resume {state.began.id}",
-            )
-        journal.close()
-        rollout, journal = str(state.began.id), None
-    say(wiring, word, rollout, owner, journal=journal)
-    render.emit(done)
+    say_where_it_goes_on(node, Word.ROLLBACK, rollout, owner)
+    render.emit("asked to go back: runs that are on end first")

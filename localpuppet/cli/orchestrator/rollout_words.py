@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.formats.names import RolloutId, SignerName
+from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.orchestrator.rollout.journal import Journal
@@ -53,6 +54,48 @@ def journal_here(
     return None
 
 
+def say_where_it_goes_on(
+    node: NodeWiring,
+    word: "Word",
+    rollout: str | None,
+    owner: str | None,
+    *,
+    about: "Callable[[State], str]" = lambda _: "",
+) -> None:
+    """Say a word to a rollout, wherever a process goes on with it; see `say`.
+
+    Raises:
+        InvalidInputError: No process goes on with it, or the word is refused.
+        UnavailableError: Nobody elsewhere answered.
+    """
+    from localpuppet.errors import InvalidInputError
+    from localpuppet.orchestrator.rollout.words.word import Word
+    from localpuppet.wiring.rollout import RolloutWiring
+    from localpuppet.wiring.run_async import run
+
+    wiring = RolloutWiring(node)
+    waits = word is Word.CONTINUE
+    journal = journal_here(
+        wiring,
+        rollout,
+        owner,
+        wanted=lambda state: state.waits if waits else state.over is None,
+    )
+    if journal is not None and not journal.taken:
+        state = journal.state()
+        if state.over is not None:
+            raise InvalidInputError(f"is over: {state.over.ending}", where=str(state.began.id))
+        if not run(wiring.elsewhere(journal)):
+            raise InvalidInputError(
+                "no process goes on with it",
+                where=str(state.began.id),
+                hint=f"localpuppet rollout resume {state.began.id}",
+            )
+        journal.close()
+        rollout, journal = str(state.began.id), None
+    say(wiring, word, rollout, owner, journal=journal, about=about)
+
+
 def say(
     wiring: "RolloutWiring",
     word: "Word",
@@ -60,7 +103,7 @@ def say(
     owner: str | None,
     *,
     journal: "Journal | None",
-    about: str = "",
+    about: "Callable[[State], str]" = lambda _: "",
 ) -> RolloutId:
     """Say a word to a rollout, and return its id.
 
@@ -70,7 +113,7 @@ def say(
         rollout: Its id; the newest for `None`.
         owner: Whose; our own for `None`.
         journal: Its journal, where a process of this machine goes on with it.
-        about: What the word is about, see `Said`.
+        about: Returns what the word is about, see `Said`, by where the rollout is.
 
     Raises:
         InvalidInputError: There is none, or the word is refused.
@@ -84,11 +127,12 @@ def say(
     if journal is None:
         wanted = None if rollout is None else RolloutId.parse(rollout)
         whose = None if owner is None else SignerName.parse(owner)
-        return run(wiring.say(word, wanted, whose)).rollout
+        return run(wiring.say(word, wanted, whose, about=about)).rollout
     state = journal.state()
-    said = Said(word=word, caller=wiring.caller, machine=machine_name(), about=about)
+    text = about(state)
+    said = Said(word=word, caller=wiring.caller, machine=machine_name(), about=text)
     if problem := refusal(said, state):
         raise InvalidInputError(problem, where=str(state.began.id))
-    journal.say(word, wiring.caller, about)
+    journal.say(word, wiring.caller, text)
     journal.close()
     return state.began.id

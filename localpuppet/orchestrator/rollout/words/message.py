@@ -30,7 +30,7 @@ MAX_WORD = 4 * 1024  # bytes of the claims
 MAX_MACHINE = 253  # characters
 MAX_EVENTS = 10_000_000
 _CLAIMS = ("iss", "aud", "iat", "exp", "jti", "owner", "rollout", "epoch", "events", "digest")
-_SAID = ("word", "machine")
+_SAID = ("word", "machine", "about")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,7 @@ class SpokenWord:
         sight: What the speaker knew.
         word: The word.
         machine: Where it was said.
+        about: What it is about, see `Said`; empty for most words.
     """
 
     caller: SignerName
@@ -81,6 +82,7 @@ class SpokenWord:
     sight: Sight
     word: Word
     machine: str
+    about: str = ""
 
     @classmethod
     def parse(cls, payload: bytes) -> "SpokenWord":
@@ -106,6 +108,9 @@ class SpokenWord:
             ),
             word=fields.parsed("word", _word),
             machine=fields.parsed("machine", parse_machine),
+            about=fields.parsed("about", partial(parse_line, what="about"))
+            if "about" in fields
+            else "",
         )
 
     def to_payload(self) -> bytes:
@@ -123,13 +128,16 @@ class SpokenWord:
             "digest": self.sight.digest,
             "word": str(self.word),
             "machine": self.machine,
+            **({"about": self.about} if self.about else {}),
         }
         return json.dumps(claims, separators=(",", ":")).encode()
 
     @property
     def said(self) -> Said:
         """The word, and who said it."""
-        return Said(word=self.word, caller=self.caller.caller, machine=self.machine)
+        return Said(
+            word=self.word, caller=self.caller.caller, machine=self.machine, about=self.about
+        )
 
 
 def parse_machine(text: str) -> str:

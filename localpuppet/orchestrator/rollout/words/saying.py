@@ -8,6 +8,7 @@ Owns: whom a word is said to, and what silence means. Refuses to know: what the 
 import asyncio
 import uuid
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localpuppet.bus import layout
@@ -50,7 +51,7 @@ async def look(
     for _ in range(LOOKS):
         found = await heads.find(rollout)
         events = [event for _, event in found.head.events]
-        if word is not Word.CONTINUE or not events or State.of(events).waits:
+        if word not in (Word.CONTINUE, Word.APPROVE) or not events or State.of(events).waits:
             return found
         await asyncio.sleep(pace)
     raise InvalidInputError("does not wait for a word", where=str(found.head.rollout))
@@ -85,19 +86,20 @@ class Speaker:
         self._machine = machine
         self._patience = patience
 
-    async def say(self, word: Word, *, owner: "SignerName", to: KeptHead) -> None:
+    async def say(self, word: Word, *, owner: "SignerName", to: KeptHead, about: str = "") -> None:
         """Say a word; it is in the rollout's journal when this returns.
 
         Args:
             word: The word.
             owner: Whose rollout it is.
             to: The head of the rollout, as the bus has it now.
+            about: What the word is about, see `Said`.
 
         Raises:
             InvalidInputError: It is refused there, with the reason.
             UnavailableError: Nobody answered: whether it is heard is unknown.
         """
-        spoken = self._spoken(word, owner, to)
+        spoken = replace(self._spoken(word, owner, to), about=about)
         token = self._signer.sign(spoken.to_payload(), MessageKind.WORD)
         place = layout.words_of(self._signer.name, to.signer) + f"{spoken.rollout}/{spoken.jti}"
         problem = f"nobody who goes on with it answered within {self._patience:g} s"

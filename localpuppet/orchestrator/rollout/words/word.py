@@ -83,9 +83,11 @@ def _approved(said: Said, state: State) -> Turn | None:
 
 def _not_differing(said: Said, state: State) -> str:
     node = said.about.partition(" ")[0]
+    if not node:
+        return "what is approved is not said: approve it where the rollout goes on"
     if any(turn.node == node for turn in state.differing):
         return f"what {node} would change is another difference by now: look at it"
-    return f"{node or 'no node'} does not wait for an approval"
+    return f"{node} does not wait for an approval"
 
 
 def about(node: NodeName, difference: Difference) -> str:

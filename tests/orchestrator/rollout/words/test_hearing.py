@@ -68,7 +68,7 @@ class Site:
     def happens(self, *events: Event) -> None:
         self.journal.append(*events, at=AT)
 
-    async def say(self, who: Person, word: Word, to: KeptHead) -> None:
+    async def say(self, who: Person, word: Word, to: KeptHead, about: str = "") -> None:
         speaker = Speaker(
             self.kv,
             signer=who.signer,
@@ -76,7 +76,7 @@ class Site:
             clock=self.clock,
             machine="laptop",
         )
-        await speaker.say(word, owner=ALICE, to=to)
+        await speaker.say(word, owner=ALICE, to=to, about=about)
 
     def put(self, token: bytes, name: str = "x") -> None:
         self.store.write(f"{layout.words_of('bob', 'alice')}{ID}/{name}", token, None)
@@ -127,6 +127,7 @@ def test_a_word_is_taken_and_whoever_said_it_hears_so(site: Site) -> None:
 
     async def work() -> None:
         await site.say(site.alice, Word.CONTINUE, site.head())
+        await site.say(site.bob, Word.APPROVE, site.head(), "n01.example.com 1d899382700659a1")
         site.refusal = "does not wait for a word"
         with pytest.raises(InvalidInputError, match=f"{ID}: does not wait for a word"):
             await site.say(site.bob, Word.CONTINUE, site.head())
@@ -134,6 +135,12 @@ def test_a_word_is_taken_and_whoever_said_it_hears_so(site: Site) -> None:
     heard(site, work)
     assert site.taken == [
         Said(word=Word.CONTINUE, caller="choria=alice", machine="laptop"),
+        Said(
+            word=Word.APPROVE,
+            caller="choria=bob",
+            machine="laptop",
+            about="n01.example.com 1d899382700659a1",
+        ),
         Said(word=Word.CONTINUE, caller="choria=bob", machine="laptop"),
     ]
 

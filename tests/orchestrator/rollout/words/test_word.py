@@ -31,6 +31,7 @@ GOES_ON = meaning(said(Word.CONTINUE), State(began([1])))
         (Word.CONTINUE, [], "does not wait for a word"),
         (Word.CONTINUE, [PAUSED], ""),
         (Word.CONTINUE, [PAUSED, GOES_ON], "does not wait for a word"),
+        (Word.APPROVE, [PAUSED], "what is approved is not said"),
         (Word.ROLLBACK, [PAUSED], "gave no node a release"),
         (Word.STOP, [Stopped(ending=Ending.FAILURES, why="x")], "was to end before that: x"),
         (Word.STOP, [Over(ending=Ending.DONE, why="", left={})], "is over: done"),
