@@ -24,11 +24,10 @@ from localpuppet.formats.names import NodeName, RolloutId
 from localpuppet.machine.ports import LineKind, Log
 from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.web.deeds import (
-    WORDS,
     Action,
+    Course,
     Deed,
     consequences,
-    parse_word,
     rollout_consequences,
 )
 from localpuppet.web.doors.loopback import LoopbackDoor
@@ -68,6 +67,15 @@ class Actor(Protocol):
 
         Raises:
             LocalpuppetError: There is no such process, or it does not wait for that word.
+        """
+        ...
+
+    async def resume(self, rollout: RolloutId) -> str:
+        """Have a process of its own go on with a rollout; return what came of it.
+
+        Raises:
+            LocalpuppetError: A process does already, or it is over, or another's, or could not
+                begin.
         """
         ...
 
@@ -141,8 +149,8 @@ class Acting:
         )
 
     async def rollout(self, request: Request) -> Response:
-        """Show what a word does to a rollout; for a POST, say it."""
-        word = parse_word(request.path_params["action"])
+        """Show what a rollout would do; for a POST, have it do that."""
+        course = Course.parse(request.path_params["action"])
         rollout = RolloutId.parse(request.path_params["rollout"])
         try:
             report = await asyncio.to_thread(self._rollouts.report, rollout)
@@ -151,13 +159,18 @@ class Acting:
         return await self._answer(
             request,
             _Proposal(
-                label=WORDS[word],
+                label=course.label,
                 subject=f"rollout {rollout}",
                 back=f"/rollouts/{rollout}",
-                will=rollout_consequences(word, report.word),
-                read=lambda _: (str(word), lambda: self._actor.say(rollout, word)),
+                will=rollout_consequences(course, report),
+                read=lambda _: (str(course), lambda: self._course(rollout, course)),
             ),
         )
+
+    async def _course(self, rollout: RolloutId, course: Course) -> str:
+        if course is Course.RESUME:
+            return await self._actor.resume(rollout)
+        return await self._actor.say(rollout, Word(course))
 
     async def _answer(self, request: Request, proposal: _Proposal) -> Response:
         if request.method != "POST":

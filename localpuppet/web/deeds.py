@@ -15,8 +15,7 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_duration
-from localpuppet.orchestrator.rollout.report import PAUSED, RUNNING
-from localpuppet.orchestrator.rollout.words.word import Word
+from localpuppet.orchestrator.rollout.report import PAUSED, RUNNING, Report
 from localpuppet.web.row import SILENT, Row
 
 
@@ -139,38 +138,77 @@ def consequences(action: Action, row: Row) -> tuple[str, ...]:
     return tuple(found)
 
 
-# What can be said to a rollout, and what a button says then.
-WORDS = {Word.CONTINUE: "Continue the rollout", Word.STOP: "Stop the rollout"}
-_WORD_WILL = {
-    Word.CONTINUE: "It goes on with its next nodes: what failed so far is accepted.",
-    Word.STOP: (
+class Course(StrEnum):
+    """What a person may have a rollout do, as it stands in a URL."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+    RESUME = "resume"
+
+    @classmethod
+    def parse(cls, text: str) -> "Course":
+        """Return the course.
+
+        Raises:
+            InvalidInputError: The text is not one.
+        """
+        try:
+            return cls(text)
+        except ValueError as error:
+            raise InvalidInputError(f"is not one of {', '.join(cls)}", where="action") from error
+
+    @property
+    def label(self) -> str:
+        """Return what a button says."""
+        return _COURSES[self]
+
+
+_COURSES = {
+    Course.CONTINUE: "Continue the rollout",
+    Course.STOP: "Stop the rollout",
+    Course.RESUME: "Resume the rollout",
+}
+_COURSE_WILL = {
+    Course.CONTINUE: "It goes on with its next nodes: what failed so far is accepted.",
+    Course.STOP: (
         "No further node starts. Runs that are on end first; then the nodes are given back as they"
         " were."
+    ),
+    Course.RESUME: (
+        "A process of its own goes on with it on this machine, in your name, also when this page"
+        " ends. Runs that were begun are not begun again: their nodes are asked how they ended."
     ),
 }
 
 
-def parse_word(text: str) -> Word:
-    """Return what can be said to a rollout.
-
-    Raises:
-        InvalidInputError: The text is not a word of that kind.
-    """
-    if text not in WORDS:
-        raise InvalidInputError(f"is not one of {', '.join(WORDS)}", where="action")
-    return Word(text)
+def courses(report: Report) -> tuple[Course, ...]:
+    """Return what a rollout can be made to do where it is."""
+    if report.word in (RUNNING, PAUSED):
+        return Course.CONTINUE, Course.STOP
+    resumable = report.state.over is None or report.state.resumable
+    return (Course.RESUME,) if resumable else ()
 
 
-def rollout_consequences(word: Word, state: str) -> tuple[str, ...]:
+def rollout_consequences(course: Course, report: Report) -> tuple[str, ...]:
     """Return what will happen to a rollout, sentence by sentence.
 
     Args:
-        word: What is said.
-        state: Where it is, a word of its report.
+        course: What it is to do.
+        report: What is known of it.
     """
-    found = [_WORD_WILL[word]]
-    if state not in (RUNNING, PAUSED):
-        found.append(f"It is {state}: no process goes on with it that could hear this.")
-    elif word is Word.CONTINUE and state != PAUSED:
+    found = [_COURSE_WILL[course]]
+    goes_on = report.word in (RUNNING, PAUSED)
+    if course is Course.RESUME:
+        if course in courses(report):
+            left = sum(fate is None for fate in report.state.fates().values())
+            found.append(f"{left} node{'s are' if left != 1 else ' is'} left.")
+            found.append("The policies of nodes decide, as when it began.")
+        elif goes_on:
+            found.append("A process goes on with it already.")
+        else:
+            found.append(f"It is over: {report.word}.")
+    elif not goes_on:
+        found.append(f"It is {report.word}: no process goes on with it that could hear this.")
+    elif course is Course.CONTINUE and report.word != PAUSED:
         found.append("It does not wait for a word.")
     return tuple(found)

@@ -25,11 +25,10 @@ from localpuppet.orchestrator.plan import Plan
 from localpuppet.orchestrator.roles.drawing import draw
 from localpuppet.orchestrator.roles.links import Links
 from localpuppet.orchestrator.roles.relations import relations
-from localpuppet.orchestrator.rollout.report import PAUSED, RUNNING
 from localpuppet.orchestrator.rollout.report import Report as RolloutReport
 from localpuppet.web.acting import Acting, Actor
 from localpuppet.web.asking import Inventory, Reports
-from localpuppet.web.deeds import WORDS
+from localpuppet.web.deeds import courses
 from localpuppet.web.differing import Differing
 from localpuppet.web.doors.loopback import LoopbackDoor
 from localpuppet.web.doors.rules import Door, Refusal, Visitor
@@ -221,7 +220,7 @@ class Pages:
             "rollout.html",
             row=RolloutRow.of(report),
             groups=groups_of(report),
-            words=WORDS if report.word in (RUNNING, PAUSED) else {},
+            courses=courses(report),
             decisions=decisions_of(report)[-MOST_DECISIONS:],
         )
 

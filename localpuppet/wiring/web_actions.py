@@ -1,16 +1,21 @@
 """How the page has nodes do something: signed requests, and triggers, in the signer's name."""
 
 import asyncio
+import subprocess
+import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from tempfile import TemporaryFile
+from threading import Thread
+from typing import IO, TYPE_CHECKING
 
-from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.errors import BusyError, InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId
-from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.journal import Journal, Journals, resumable
 from localpuppet.orchestrator.rollout.words.word import Said, Word, refusal
 from localpuppet.triggers import sending
 from localpuppet.web.deeds import NEEDS, Action, Deed
 from localpuppet.wiring.fleet import FleetWiring, machine_name
+from localpuppet.wiring.puppet_environment import own_words
 
 if TYPE_CHECKING:
     from localpuppet.bus.key_value import KeyValue
@@ -19,6 +24,11 @@ if TYPE_CHECKING:
 # Seconds that a node has to answer, and for which a trigger is good.
 PATIENCE = 10.0
 TTL = 180
+# Seconds in which a process begins to go on with a rollout, and between two looks; bytes of what it
+# says when it does not.
+BEGINS = 20.0
+LOOK = 0.1
+MAX_SAID = 8 * 1024
 
 
 class SigningActor:
@@ -80,6 +90,59 @@ class SigningActor:
         finally:
             journal.close()
         return f"rollout {rollout} was told: {word}."
+
+    async def resume(self, rollout: RolloutId) -> str:
+        """Have a process of its own go on with a rollout; return what came of it.
+
+        Raises:
+            LocalpuppetError: A process does already, or it is over, or another's, or could not
+                begin.
+        """
+        return await asyncio.to_thread(self._resume, rollout)
+
+    def _resume(self, rollout: RolloutId) -> str:
+        journal = self._journals.open(rollout)
+        try:
+            if journal.taken:
+                raise BusyError("another process goes on with it", where=str(rollout))
+            resumable(journal, self.name)
+            with TemporaryFile() as errors:
+                process = self._resuming(rollout, errors)
+                begins = self._begins(journal, process)
+                errors.seek(0)
+                said = errors.read(MAX_SAID).decode("utf-8", "replace").splitlines()
+        finally:
+            journal.close()
+        if not begins:
+            why = said[-1].removeprefix("localpuppet: error: ") if said else "it did not begin"
+            raise LocalpuppetError(why, hint=f"localpuppet rollout resume {rollout}")
+        return f"A process goes on with rollout {rollout}."
+
+    def _resuming(self, rollout: RolloutId, errors: "IO[bytes]") -> "subprocess.Popen[bytes]":
+        """Start what goes on with a rollout, and neither ends with us nor waits for us."""
+        node = self._fleet.node
+        words = ("--root", str(node.settings.root), "rollout", "resume", str(rollout), "--json")
+        process = subprocess.Popen(
+            [*own_words(), *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env=node.environment,
+            start_new_session=True,
+        )
+        # Collects it, and keeps nobody from ending.
+        Thread(target=process.wait, daemon=True).start()
+        return process
+
+    def _begins(self, journal: Journal, process: "subprocess.Popen[bytes]") -> bool:
+        """Wait until a process goes on with a rollout; return whether it does, or did."""
+        before, clock = len(journal.events()), self._fleet.node.clock
+        deadline = clock.monotonic() + BEGINS
+        while clock.monotonic() < deadline and process.poll() is None:
+            if len(journal.events()) > before:
+                return True
+            time.sleep(LOOK)
+        return len(journal.events()) > before
 
     async def _trigger(self, kv: "KeyValue", deed: Deed) -> str:
         fleet = self._fleet

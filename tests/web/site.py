@@ -101,6 +101,12 @@ class PlayedActor:
         self.words.append(f"{rollout} {word}")
         return f"{rollout} was told"
 
+    async def resume(self, rollout: RolloutId) -> str:
+        self.words.append(f"{rollout} resume")
+        if self.refuses:
+            raise LocalpuppetError(self.refuses, where=str(rollout))
+        return f"a process goes on with {rollout}"
+
 
 class PlayedReleases:
     """What a site has staged, all of it signed by alice."""

@@ -129,6 +129,15 @@ def test_a_rollout_is_told_to_stop_or_to_go_on(
     assert actor.words == [f"{rollout} stop"]
     journal.close()
     assert "no process goes on with it" in text(visitor, url)
+    site.fleet.stir()  # the view is the same for a second
+    resume = f"/rollouts/{rollout}/do/resume"
+    assert f'href="{resume}"' in text(visitor, f"/rollouts/{rollout}")
+    assert "also when this page ends" in text(visitor, resume)
+    assert sent(visitor, resume, token=token(visitor, url)).startswith("403")
+    assert actor.words == [f"{rollout} stop"]
+    assert "a process goes on with" in sent(visitor, resume, token=token(visitor, resume))
+    assert actor.words[1:] == [f"{rollout} resume"]
+    assert f"rollout {rollout}: resume: a process goes on" in site.log.lines[-1][1]
     assert visitor.get(f"/rollouts/{rollout}/do/reboot").status_code == 400
     assert visitor.get("/rollouts/20261122T110000Z-00ab/do/stop").status_code == 404
 

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from http.client import HTTPConnection
 from http.cookies import SimpleCookie
 from urllib.parse import urlencode
@@ -142,13 +143,20 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
     assert "policy" in refused
     assert "was sent a trigger" in page.do(f"{url}trigger")
     assert "does not trigger itself" in page.do(f"/nodes/{a.name}/do/trigger", code=409)
-    began = Began(id=ROLLOUT, caller="x", groups=(), options=RolloutOptions(), title="shop")
+    began = Began(id=ROLLOUT, caller="choria=x", groups=(), options=RolloutOptions(), title="shop")
     journal = Journals(a.node.state / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
     page.do(f"/rollouts/{ROLLOUT}/do/stop")
     assert [(word, who) for _, word, who, _ in journal.said(0)] == [(Word.STOP, f"choria={a.name}")]
     assert "does not wait" in page.do(f"/rollouts/{ROLLOUT}/do/continue", code=409)
     journal.close()
     assert "no process goes on" in page.do(f"/rollouts/{ROLLOUT}/do/stop", code=409)
+    assert "is a rollout of choria=x" in page.do(f"/rollouts/{ROLLOUT}/do/resume", code=409)
+    own = RolloutId.parse("20261122T110001Z-00aa")
+    began = replace(began, id=own, caller=f"choria={a.name}")
+    Journals(a.node.state / "rollouts").begin(began, at="2026-11-22T11:00:01Z").close()
+    assert "A process goes on" in page.do(f"/rollouts/{own}/do/resume")
+    ended = f"/rollouts/{own}.json"
+    wait_until(lambda: json.loads(page.get(ended))["state"] == "done", lambda: page.get(ended))
     page.process.send_signal(signal.SIGTERM)
     done = a.node.finish(page.process)
     assert (

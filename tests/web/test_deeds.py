@@ -3,9 +3,11 @@
 import pytest
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.names import NodeName
-from localpuppet.orchestrator.rollout.words.word import Word
-from localpuppet.web.deeds import Action, Deed, consequences, parse_word, rollout_consequences
+from localpuppet.formats.names import NodeName, RolloutId
+from localpuppet.orchestrator.rollout.events import Began, Ending, Event, Over, Paused
+from localpuppet.orchestrator.rollout.options import RolloutOptions
+from localpuppet.orchestrator.rollout.report import Report
+from localpuppet.web.deeds import Action, Course, Deed, consequences, courses, rollout_consequences
 from localpuppet.web.row import Held, Row
 
 NODE = NodeName.parse("web01")
@@ -27,16 +29,46 @@ def test_other_actions_take_nothing_of_a_form() -> None:
         Action.parse("reboot")
 
 
-def test_a_word_is_heard_by_a_rollout_that_a_process_goes_on_with() -> None:
-    def said(word: Word, state: str) -> str:
-        return " ".join(rollout_consequences(word, state))
+ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
 
-    assert "no process" in said(Word.STOP, "interrupted")
-    assert "no process" not in said(Word.STOP, "running")
-    assert "does not wait" in said(Word.CONTINUE, "running")
-    assert "does not wait" not in said(Word.CONTINUE, "paused")
-    with pytest.raises(InvalidInputError, match="is not one of continue, stop"):
-        parse_word("resume")
+
+def told(*events: Event, taken: bool) -> Report:
+    began = Began(
+        id=ROLLOUT,
+        caller="choria=alice",
+        groups=((NODE, NodeName.parse("web02")),),
+        options=RolloutOptions(),
+        title="shop",
+    )
+    at = "2026-11-22T11:00:00Z"
+    return Report.of([(at, event) for event in (began, *events)], taken=taken)
+
+
+def test_a_word_is_heard_by_a_rollout_that_a_process_goes_on_with() -> None:
+    interrupted, running = told(taken=False), told(taken=True)
+    assert courses(running) == (Course.CONTINUE, Course.STOP)
+    said = " ".join(rollout_consequences(Course.STOP, interrupted))
+    assert "It is interrupted: no process" in said
+    assert "no process" not in " ".join(rollout_consequences(Course.STOP, running))
+    assert "does not wait" in " ".join(rollout_consequences(Course.CONTINUE, running))
+    paused = told(Paused(why="canaries"), taken=True)
+    assert "does not wait" not in " ".join(rollout_consequences(Course.CONTINUE, paused))
+    with pytest.raises(InvalidInputError, match="is not one of continue, stop, resume"):
+        Course.parse("reboot")
+
+
+def test_a_rollout_is_resumed_that_no_process_goes_on_with() -> None:
+    interrupted = told(taken=False)
+    assert courses(interrupted) == (Course.RESUME,)
+    said = " ".join(rollout_consequences(Course.RESUME, interrupted))
+    assert "also when this page ends" in said
+    assert "2 nodes are left." in said
+    assert "policies of nodes decide" in said
+    running = " ".join(rollout_consequences(Course.RESUME, told(taken=True)))
+    assert "A process goes on with it already." in running
+    over = told(Over(ending=Ending.DONE, why="", left={}), taken=False)
+    assert courses(over) == ()
+    assert "It is over" in rollout_consequences(Course.RESUME, over)[-1]
 
 
 @pytest.mark.parametrize("action", list(Action))
