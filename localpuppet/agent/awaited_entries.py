@@ -13,6 +13,7 @@ from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.awaited import Awaited, Seen, lacking
 from localpuppet.inventory.view import View
+from localpuppet.machine.ports import Clock
 from localpuppet.triggers.cause import Cause
 
 
@@ -34,12 +35,28 @@ class AwaitedEntries:
     Args:
         view: This node's copy of what the others said; an agent keeps it.
         exports: What it holds of what they export.
+        clock: The node's clock.
+        max_stale: Seconds for which the view counts after it was last current.
     """
 
-    def __init__(self, view: View, exports: Exports) -> None:
+    def __init__(self, view: View, exports: Exports, *, clock: Clock, max_stale: float) -> None:
         self._view = view
         self._exports = exports
+        self._clock = clock
+        self._max_stale = max_stale
         self._known: dict[NodeName, Seen] = {}  # an older entry is unpacked once
+
+    def come(self) -> bool:
+        """Return whether entries come to this node at all: the bus may not let it read them.
+
+        What it does not read its catalog does not know either, and to wait for it is in vain.
+        """
+        try:
+            current = self._view.current_until()
+        except StateError:
+            return False  # its questions fail by themselves
+        now = self._clock.now().timestamp()
+        return current is not None and now - current <= self._max_stale
 
     def lacking(self, cause: Cause) -> str:
         """Return which entries are not here yet, one line; empty where all are."""

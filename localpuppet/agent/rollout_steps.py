@@ -30,6 +30,7 @@ class RolloutSteps:
         holds: Returns the holds on this node.
         clock: The node's clock.
         entry: Returns what this node's newest entry is awaited by; `None` where there is none.
+        awaits: Returns whether this node can wait for entries of others.
     """
 
     def __init__(
@@ -40,12 +41,18 @@ class RolloutSteps:
         holds: Callable[[], Holds],
         clock: Clock,
         entry: Callable[[], Awaited | None],
+        awaits: Callable[[], bool],
     ) -> None:
         self._agent = agent
         self._inbox = inbox
         self._holds = holds
         self._clock = clock
         self._entry = entry
+        self._awaits = awaits
+
+    def awaits_entries(self) -> bool:
+        """Return whether this node can wait for entries of others."""
+        return self._awaits()
 
     def hear(self, caller: str, rollout: OfRollout) -> None:
         """Note that a rollout speaks to this node, by its own caller or who took it over.

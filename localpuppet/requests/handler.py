@@ -63,6 +63,10 @@ class Actions:
 class RolloutActions(Protocol):
     """What a rollout can ask of a node; callers are those of requests, owners those of holds."""
 
+    def awaits_entries(self) -> bool:
+        """Return whether the node can wait for entries of others."""
+        ...
+
     def hear(self, caller: str, rollout: OfRollout) -> None:
         """Note that a rollout speaks; raises where a newer epoch of it, or speaker, is known."""
         ...
@@ -211,7 +215,7 @@ class RequestHandler:
         return {
             "denied": denied,
             "durations": self._actions.durations(),
-            "awaits_entries": True,  # see `RunOnce.after`
+            "awaits_entries": self._actions.rollout.awaits_entries(),  # see `RunOnce.after`
             "tells_changes": True,  # see `RunOnce.changes`
         }
 

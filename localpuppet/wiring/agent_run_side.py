@@ -76,7 +76,13 @@ def run_parts(
     holds = _KnownHolds(node)
     inbox = Inbox(node.settings.state / "agent" / "inbox.sqlite", node.clock)
     inventory = InventoryWiring(node, fleet=fleet)
-    agent = _agent(inventory, fleet, log, runner, holds, inbox)
+    entries = AwaitedEntries(
+        inventory.view(),
+        ExportsWiring(node).held(),
+        clock=node.clock,
+        max_stale=node.settings.inventory.max_stale,
+    )
+    agent = _agent(entries, fleet, log, runner, holds, inbox)
     keeper = _keeper(node, log, agent, store)
 
     def paths(run: str | None) -> Iterable[tuple[NodeName, ...]]:
@@ -102,6 +108,7 @@ def run_parts(
         holds=holds,
         clock=node.clock,
         entry=lambda: awaited(outbox.entry()),
+        awaits=entries.come,
     )
     deployments = Deployments(
         ForkRunner(partial(deploy, str(node.settings.root))),
@@ -169,7 +176,7 @@ def _runner(node: NodeWiring) -> Runner:
 
 
 def _agent(
-    inventory: InventoryWiring,
+    entries: AwaitedEntries,
     fleet: FleetWiring,
     log: AgentLog,
     runner: Runner,
@@ -190,7 +197,7 @@ def _agent(
         held=lambda: Held.by(holds().active()),
         clock=node.clock,
         log=log,
-        lacking=AwaitedEntries(inventory.view(), ExportsWiring(node).held()).lacking,
+        lacking=entries.lacking,
     )
 
 

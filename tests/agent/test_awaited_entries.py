@@ -17,6 +17,7 @@ from localpuppet.inventory.outbox import awaited
 from localpuppet.inventory.view import View
 from localpuppet.triggers.cause import Cause, CauseKind
 from tests.doubles.identities import person
+from tests.doubles.ports import FakeClock
 from tests.inventory.entries import entry, signed
 
 DB = person("db01.example.com")
@@ -40,6 +41,10 @@ def take(view: View, said: InventoryEntry) -> None:
     view.take([Arrived(node=NAME, token=signed(DB, said), found=said)])
 
 
+def awaited_of(view: View, held: HeldExports, *, clock: FakeClock | None = None) -> AwaitedEntries:
+    return AwaitedEntries(view, held, clock=clock or FakeClock(), max_stale=900.0)
+
+
 def waiting(said: InventoryEntry) -> Cause:
     one = awaited(said)
     assert isinstance(one, Awaited)
@@ -56,7 +61,7 @@ def waiting(said: InventoryEntry) -> Cause:
 def test_an_entry_is_missing_until_it_or_a_newer_one_is_in_the_view(
     view: View, held: HeldExports
 ) -> None:
-    entries, step = AwaitedEntries(view, held), waiting(NEW)
+    entries, step = awaited_of(view, held), waiting(NEW)
     assert Cause.from_dict(step.to_dict()) == step, "a killed agent goes on waiting"
     assert entries.lacking(step) == NAME
     take(view, entry(NAME, at=100.0, roles=("old",)))
@@ -69,12 +74,12 @@ def test_an_entry_is_missing_until_it_or_a_newer_one_is_in_the_view(
 
 def test_one_that_says_the_same_will_do(view: View, held: HeldExports) -> None:
     take(view, replace(NEW, at=100.0))
-    assert AwaitedEntries(view, held).lacking(waiting(NEW)) == ""
+    assert awaited_of(view, held).lacking(waiting(NEW)) == ""
 
 
 def test_what_an_entry_exports_is_waited_for_too(view: View, held: HeldExports) -> None:
     exporting = entry(NAME, at=200.0, exports=ExportsSummary(count=1, digest="e" * 64, size=9))
-    entries, step = AwaitedEntries(view, held), waiting(exporting)
+    entries, step = awaited_of(view, held), waiting(exporting)
     view.take(
         [
             Arrived(
@@ -92,3 +97,14 @@ def test_what_an_entry_exports_is_waited_for_too(view: View, held: HeldExports) 
     assert entries.lacking(step) == "", "who collects hears of that"
     held.hold(NAME, "e" * 64, [])
     assert entries.lacking(step) == ""
+
+
+def test_who_may_not_read_the_inventory_does_not_wait_for_it(view: View, held: HeldExports) -> None:
+    """Its view is never current: each consumer would fail after minutes, of what it never asks."""
+    clock = FakeClock()
+    entries = awaited_of(view, held, clock=clock)
+    assert not entries.come()
+    view.note(current=clock.now().timestamp())
+    assert entries.come()
+    clock.advance(901)
+    assert not entries.come(), "the right to read was taken from it"

@@ -44,6 +44,7 @@ class Site:
             holds=lambda: self.holds,
             clock=self.rig.clock,
             entry=lambda: ENTRY,
+            awaits=lambda: True,
         )
 
     def _held(self) -> Held | None:

@@ -47,7 +47,11 @@ class Rollouts:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []
         self.held = ""
+        self.awaits = True
         self.over: str | None = None  # the run of the step, when it is over
+
+    def awaits_entries(self) -> bool:
+        return self.awaits
 
     def hear(self, caller: str, rollout: OfRollout) -> None:
         self.asked.append(("hear", rollout.owner(caller), rollout.epoch))
@@ -288,6 +292,8 @@ async def test_a_caller_can_ask_what_is_allowed(site: Site) -> None:
         "awaits_entries": True,
         "tells_changes": True,
     }
+    site.rollout.awaits = False
+    assert (await site.ask("status", asked))["awaits_entries"] is False
     found = await site.ask("status", asked, who="bob")
     assert "denied by policy" in found, "status itself"
 
