@@ -128,6 +128,8 @@ class Execution:
     async def give_back(self) -> Over:
         """Let go of the nodes that were kept when the rollout was over.
 
+        Those that do not say that they did stay kept: they can be asked again.
+
         Raises:
             StateError: The journal cannot be written.
         """
@@ -135,7 +137,9 @@ class Execution:
         if over is None:
             raise AssertionError("what is not over keeps its nodes")
         left = await self._nodes.release(over.kept, epoch=self.state.epoch)
-        over = replace(over, kept=(), left={**over.left, **left})
+        others = {node: why for node, why in over.left.items() if node not in over.kept}
+        kept = tuple(node for node in over.kept if node in left)
+        over = replace(over, kept=kept, left={**others, **left})
         self._note(over)
         return over
 

@@ -149,9 +149,12 @@ def test_what_failed_is_kept_and_given_back_later() -> None:
         assert over.kept == (node(1),)
         assert nodes.kept == {node(1): 7200.0}
         assert nodes.held == {node(1)}
-        again = execution(State.of(notes.events), nodes, notes)
-        over = await again.give_back()
-        assert (over.kept, over.ending) == ((), Ending.FAILURES)
+        nodes.silent = {node(1)}
+        over = await execution(State.of(notes.events), nodes, notes).give_back()
+        assert (over.kept, over.left) == ((node(1),), {node(1): "did not answer"})
+        nodes.silent = set()
+        over = await execution(State.of(notes.events), nodes, notes).give_back()
+        assert (over.kept, over.left, over.ending) == ((), {}, Ending.FAILURES)
         assert nodes.held == set()
 
     run_simulated(work())
