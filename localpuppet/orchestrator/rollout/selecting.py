@@ -122,7 +122,11 @@ def refuse_none(groups: Groups) -> Groups:
 
 
 def needs_of(plan: Plan) -> tuple[Need, ...]:
-    """Return which nodes need what others produce: nodes that need the same nodes stand together.
+    """Return which nodes need what others produce.
+
+    Nodes that need the same nodes stand together, and so do those that the same nodes need: a
+    thousand that each produce something for a thousand others are one need, and not a million names
+    in each head of the rollout.
 
     What nodes only ask of each other does not count: they can do without the answer being new.
     """
@@ -138,10 +142,12 @@ def needs_of(plan: Plan) -> tuple[Need, ...]:
     found: dict[tuple[NodeName, ...], set[NodeName]] = {}
     for name in sorted(producers.keys() & consumers.keys()):
         found.setdefault(tuple(sorted(producers[name])), set()).update(consumers[name])
+    together: dict[tuple[NodeName, ...], set[NodeName]] = {}
+    for makers, users in found.items():
+        if len(users.union(makers)) > 1:
+            together.setdefault(tuple(sorted(users)), set()).update(makers)
     return tuple(
-        Need(producers=makers, consumers=tuple(sorted(users)))
-        for makers, users in found.items()
-        if len(users.union(makers)) > 1
+        Need(producers=tuple(sorted(makers)), consumers=users) for users, makers in together.items()
     )
 
 

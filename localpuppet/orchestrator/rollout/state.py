@@ -27,7 +27,6 @@ from localpuppet.orchestrator.rollout.events import (
     Fate,
     Lasted,
     Looked,
-    Need,
     Over,
     Paused,
     Resumed,
@@ -74,10 +73,11 @@ class State:
         self.paused: Paused | None = None
         self.stopped: Stopped | None = None
         self.over: Over | None = None
-        self._needs: dict[NodeName, list[Need]] = {}
+        self._makers: dict[NodeName, list[frozenset[NodeName]]] = {}
         for need in began.needs:
+            makers = frozenset(need.producers)
             for node in need.consumers:
-                self._needs.setdefault(node, []).append(need)
+                self._makers.setdefault(node, []).append(makers)
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> "State":
@@ -139,9 +139,9 @@ class State:
         ends = self.stopped is not None
         return Withdrawn(turns=(event.turn,)) if ends and isinstance(event, Looked) else event
 
-    def needs_of(self, node: NodeName) -> Sequence[Need]:
-        """Return what a node's components need of other nodes."""
-        return self._needs.get(node, ())
+    def makers_for(self, node: NodeName) -> Sequence[frozenset[NodeName]]:
+        """Return the nodes that produce what a node's components need, in one or more sets."""
+        return self._makers.get(node, ())
 
     @property
     def goes_back(self) -> bool:

@@ -64,6 +64,16 @@ def test_the_groups_of_a_plan_and_who_consumes_what_whom_produces() -> None:
     assert narrowed.checks == {Turn(2, node(3)): of_third}, "the groups have moved up"
 
 
+def test_many_who_need_many_are_few_needs() -> None:
+    """Not a million names for a thousand and a thousand, written anew with each head."""
+    names = [f"p{number}" for number in range(30)]
+    makers = tuple(part(number, produces=name) for number, name in enumerate(names))
+    users = tuple(part(number, consumes=" ".join(names)) for number in range(50, 80))
+    site = Site(environment="e", applications=("shop",), components=(*makers, *users))
+    (need,) = of_plan(make_plan(site, Selection(), where="")).needs
+    assert (len(need.producers), len(need.consumers)) == (30, 30)
+
+
 def test_there_is_a_most_of_checks_that_follow_a_run() -> None:
     parts = tuple(
         part(1, produces=f"p{number}", checks=(f"http://a/{number}",))

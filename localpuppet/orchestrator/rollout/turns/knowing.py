@@ -18,6 +18,11 @@ def awaited_by(state: State, turn: Turn) -> tuple[Awaited, ...]:
     """Return the entries that a turn waits for, that of the node that ended last at the end."""
     if turn.step == state.step_back:
         return ()
-    producers = {one for need in state.needs_of(turn.node) for one in need.producers}
-    known = [entry for node, entry in state.entries.items() if node in producers - {turn.node}]
-    return tuple(known[-MAX_AWAITED:])
+    makers = state.makers_for(turn.node)
+    found: list[Awaited] = []
+    for node, entry in reversed(state.entries.items()):
+        if node != turn.node and any(node in some for some in makers):
+            found.append(entry)
+        if len(found) == MAX_AWAITED:
+            break
+    return tuple(reversed(found))
