@@ -106,7 +106,7 @@ def status_command(
     else:
         now = node.clock.now()
         rows = _around(holds, rollback, attempt, _named(left_out, more), now=now)
-        if confirmation is not None and confirmation.stage != "confirmed":
+        if confirmation is not None and confirmation.concerns(rolled_back=rollback is not None):
             rows.append(("Unconfirmed", click.style(render.user_text(confirmation), fg="yellow")))
         if memory is not None:
             rows.append(("Fork server", f"{memory / 2**20:.0f} MiB"))

@@ -113,6 +113,8 @@ class Assigning:
             return
         rollback = self.ledger.rollback()
         loaded = self.inputs.read(str(self.own))
+        if loaded.assignment is None:  # the node's own input names a release by now
+            return
         stands = rollback is not None and rollback.stands(loaded.sha256, loaded.serial)
         if rollback is not None and stands and rollback.serial == held.serial:
             return

@@ -224,3 +224,12 @@ def test_what_is_taken_says_how_long_its_confirmation_may_take(node: Site) -> No
     rollback = node.ledger.rollback()
     assert rollback is not None
     assert (rollback.app, rollback.user) == (R1, "this node: no connection")
+
+
+def test_an_input_that_names_its_release_by_now_is_left_as_it_is(node: Site) -> None:
+    node.assigning.take(wants())
+    node.ran(R1)
+    node.assigning.take(wants(R2, 2))
+    node.input("web/tags/r2")
+    node.assigning.go_back(wants(R2, 2))
+    assert node.ledger.rollback() is None

@@ -220,14 +220,14 @@ class Confirming:
     async def _look(self, found: Confirmation) -> float | None:
         """Look at the bus, and do what follows; return in how many seconds to look again."""
         reach, fresh = await self._looking.look(found.nonce)
-        found = self._note_reached(found, fresh=fresh)
+        found = self._note_reached(found, fresh=fresh, reached=fresh)
         verdict = self._verdict(found, reach)
         command = self._site.command
         if verdict is Verdict.CUT_OFF and command is not None:
             self._say(f"{found.release}: {_silent(found)}, asking confirm_command")
             connected = await command()
             reach, fresh = await self._looking.look(found.nonce)
-            found = self._note_reached(found, fresh=fresh or connected)
+            found = self._note_reached(found, fresh=fresh, reached=fresh or connected)
             verdict = self._verdict(found, reach)
         if not self._is_open(found):
             return 0.0
@@ -236,13 +236,18 @@ class Confirming:
         self._pause = min(2 * pause, LONGEST_PAUSE)
         return pause
 
-    def _note_reached(self, found: Confirmation, *, fresh: bool) -> Confirmation:
-        """Note that a new connection was answered: durably, and the nonce can be told from now on.
+    def _note_reached(self, found: Confirmation, *, fresh: bool, reached: bool) -> Confirmation:
+        """Note durably that this node is not cut off, and that the nonce can be told from now on.
+
+        Args:
+            found: What waits.
+            fresh: Whether a new connection was answered.
+            reached: The same, or the site's own command says that this node is connected.
 
         Raises:
             StateError: The disk refused.
         """
-        if fresh and not found.reached and self._is_open(found):
+        if reached and not found.reached and self._is_open(found):
             found = replace(found, reached=True)
             self._site.memory.write(found)
         if fresh and not self._fresh:

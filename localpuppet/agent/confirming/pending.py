@@ -81,6 +81,16 @@ class Confirmation:
         mine = (self.serial, self.release, self.by, self.rollout)
         return mine == (assignment.serial, assignment.release, assignment.by, assignment.rollout)
 
+    def concerns(self, *, rolled_back: bool) -> bool:
+        """Return whether a person who looks at the node should see it.
+
+        Args:
+            rolled_back: Whether a rollback is in force.
+        """
+        return self.stage in (*OPEN, Stage.NOT_BACK) or (
+            rolled_back and self.stage is not Stage.CONFIRMED
+        )
+
     def carried(self, now: Instant) -> "Confirmation":
         """Return the same with a count that goes on in the boot of `now`."""
         if self.since.boot == now.boot:

@@ -23,7 +23,7 @@ from localpuppet.requests.confirmation import Stage
 from localpuppet.runs.hold import Hold, rollout_owner
 from localpuppet.runs.holds import Holds
 from localpuppet.runs.records import Records, RunDirectory
-from localpuppet.runs.run import State, Status
+from localpuppet.runs.run import Outcome, State, Status
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.inbox import Inbox
 
@@ -90,11 +90,15 @@ class Retreating:
         return await self._runner.run(Retreat(left=left, because=f"this node: {found.why}"))
 
     def ended(self, found: Confirmation, rollback: Rollback) -> Confirmation | None:
-        """Return how going back ended; `None` as long as no run of it is over."""
+        """Return how going back ended; `None` as long as no run of it is over.
+
+        A run that a reboot interrupted does not count: another one follows.
+        """
         for status in self._records.history():
             if status.id <= found.newest:
                 return None
-            if status.state is State.FINISHED and not status.noop and status.app == rollback.app:
+            over = status.state is State.FINISHED and status.outcome is not Outcome.INTERRUPTED
+            if over and not status.noop and status.app == rollback.app:
                 if status.good:
                     return replace(found, stage=Stage.WENT_BACK)
                 why = f"{found.why}; its run of {rollback.app} {status.outcome}"
@@ -169,7 +173,10 @@ def first_run(records: Records, assignment: Assignment) -> Status | None:
             break
         if status.state is not State.FINISHED or status.noop or status.app != assignment.release:
             continue
-        request = read_json(RunDirectory(records.directory / status.id).request)
+        try:
+            request = read_json(RunDirectory(records.directory / status.id).request)
+        except FileNotFoundError:  # it was pruned meanwhile
+            continue
         assigned = request.get("assignment")
         if isinstance(assigned, dict) and assigned.get("serial") == assignment.serial:
             found = status

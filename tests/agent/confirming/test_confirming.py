@@ -169,6 +169,8 @@ async def test_going_back_that_fails_is_told(by_hand: Node) -> None:
     by_hand.network.answers = by_hand.network.up = False
     by_hand.ran()
     await by_hand.look(WITHIN + 15)
+    by_hand.ran(R1, serial=0, outcome=Outcome.INTERRUPTED)  # by a reboot: another run follows
+    assert await by_hand.look(60) is Stage.GOING_BACK
     by_hand.ran(R1, serial=0, outcome=Outcome.FAILED)
     assert await by_hand.look(5) is Stage.NOT_BACK
     assert "its run of app/tags/r1 failed" in by_hand.rig.log.text
@@ -247,6 +249,7 @@ async def test_a_command_is_asked_before_it_goes_back(tmp_path: Path, *, connect
     assert (len(asked), stage) == (1, Stage.PENDING if connected else Stage.GOING_BACK)
     if connected:
         assert len(node.holds.active()) == 1
+        assert node.confirming.told()["nonce"] == ""  # type: ignore[index]
         await node.look(10 * WITHIN, every=30)
         assert len(asked) == 1
 

@@ -85,3 +85,13 @@ def test_a_field_of_another_type_is_damage(key: str, value: object) -> None:
 def test_others_are_not_told_the_nonce_before_it_can_come_back() -> None:
     assert "nonce" not in FOUND.to_public()
     assert str(replace(FOUND, why="w")) == "app/tags/r2: pending (w)"
+
+
+@pytest.mark.parametrize("rolled_back", [True, False])
+@pytest.mark.parametrize("stage", list(Stage))
+def test_people_see_what_is_open_and_what_led_to_a_rollback(
+    stage: Stage, *, rolled_back: bool
+) -> None:
+    open_ones = (Stage.PENDING, Stage.GOING_BACK, Stage.NOT_BACK)
+    expected = stage in open_ones or (rolled_back and stage in (Stage.WENT_BACK, Stage.LEFT))
+    assert replace(FOUND, stage=stage).concerns(rolled_back=rolled_back) == expected
