@@ -93,6 +93,7 @@ def test_others_may_know_all_but_the_values() -> None:
         "by": "choria=alice",
         "at": HELD.at,
         "rollout": HELD.rollout,
+        "confirm": HELD.confirm,
     }
 
 
