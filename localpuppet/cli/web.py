@@ -1,5 +1,7 @@
 """`localpuppet web`: the fleet in a browser."""
 
+from pathlib import Path
+
 import click
 
 from localpuppet.cli import render
@@ -35,9 +37,17 @@ Needs 'localpuppet[web]'. docs/web.md shows the page.
     is_flag=True,
     help="Have nodes and rollouts do something from the page, in your name.",
 )
+@click.option(
+    "--site",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The site whose plan is shown.  [default: the inventory]",
+)
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 @click.pass_obj
-def web_command(node: NodeWiring, listen: str, actions: bool, opens: bool) -> None:
+def web_command(
+    node: NodeWiring, listen: str, actions: bool, site: Path | None, opens: bool
+) -> None:
     """Show the fleet in a browser, live, until ^C: nodes, runs, holds, facts, who kicks whom.
 
     The page only shows, unless --actions is given: then nodes are asked in your name, and their
@@ -64,4 +74,4 @@ def web_command(node: NodeWiring, listen: str, actions: bool, opens: bool) -> No
             if opens and not open_(link or address):
                 render.say("# no browser was found: open the address by hand", err=True)
 
-        run(serve_page(fleet, log, listen, opened, actions=actions))
+        run(serve_page(fleet, log, listen, opened, actions=actions, site=site))

@@ -21,6 +21,7 @@ from localpuppet.inventory.reading import Found, InventoryReader
 from localpuppet.orchestrator.derived import derive
 from localpuppet.orchestrator.plan import Plan, Selection, make_plan
 from localpuppet.orchestrator.roles.links import Links, links_of
+from localpuppet.orchestrator.site import Site
 
 T = TypeVar("T")
 # Expressions whose answers are remembered until the inventory changes, and for how many seconds.
@@ -68,15 +69,48 @@ class _Linked:
     links: Links
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSite:
+    """A site that somebody wrote down.
+
+    Attributes:
+        name: What messages call it.
+        read: Returns it as it is now.
+    """
+
+    name: str
+    read: Callable[[], Site]
+
+    def plan(self, names: frozenset[str] | None) -> Plan:
+        """Return its plan.
+
+        Args:
+            names: Only these nodes, of those that it has; all for `None`.
+
+        Raises:
+            InvalidInputError: It is refused, has no order, or none of the nodes.
+        """
+        site = self.read()
+        here = {component.node for component in site.components}
+        wanted = () if names is None else tuple(sorted(node for node in here if node in names))
+        if names is not None and not wanted:
+            raise InvalidInputError("no node of the site matches", where=self.name)
+        return make_plan(site, Selection(nodes=wanted), where=self.name)
+
+
 class Inventory:
     """Asks the inventory.
 
     Args:
         view: The entries.
         must_ask: Asks them, or raises; see `inventory.reading.must_ask`.
+        site: What plans are made of; `None` for the inventory itself.
     """
 
-    def __init__(self, view: InventoryReader, must_ask: MustAsk) -> None:
+    def __init__(
+        self, view: InventoryReader, must_ask: MustAsk, *, site: KnownSite | None = None
+    ) -> None:
+        self.site = site
         self._view = view
         self._must_ask = must_ask
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -149,7 +183,7 @@ class Inventory:
             ) from error
 
     async def plan(self, names: frozenset[str] | None) -> tuple[Plan, Sequence[str]]:
-        """Return the order in which nodes run, as the inventory has it, and notes to it.
+        """Return the order in which nodes run, by the site or the inventory, and notes to it.
 
         As it was at most `LINKS_FRESH` seconds ago, as links are: a page asks for its picture, too.
 
@@ -170,6 +204,8 @@ class Inventory:
         return planned
 
     async def _plan(self, names: frozenset[str] | None) -> tuple[Plan, Sequence[str]]:
+        if self.site is not None:
+            return await asyncio.to_thread(self.site.plan, names), ()
         links = await self.links()
         if links.left:
             raise UnavailableError(

@@ -249,8 +249,15 @@ class Pages:
         except LocalpuppetError as error:
             problem = str(error)
         query = asked.url.partition("?")[2]
+        site = self._parts.inventory.site
         return self._showing.page(
-            "plan.html", asked=asked, plan=plan, notes=notes, problem=problem, query=query
+            "plan.html",
+            asked=asked,
+            plan=plan,
+            notes=notes,
+            problem=problem,
+            query=query,
+            site="" if site is None else site.name,
         )
 
     async def plan_picture(self, request: Request) -> Response:

@@ -12,12 +12,15 @@ from localpuppet.wiring.inventory import InventoryWiring
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from localpuppet.bus.key_value import KeyValue
     from localpuppet.formats.names import NodeName, RunId
     from localpuppet.formats.values import Json
     from localpuppet.machine.ports import Log
     from localpuppet.orchestrator.rollout.journal import Journals
     from localpuppet.trust.signing import Verifier
+    from localpuppet.web.asking import KnownSite
     from localpuppet.web.fleet import Fleet
     from localpuppet.web.memory import Memory
     from localpuppet.web.staged import StagedReleases
@@ -36,6 +39,7 @@ async def serve_page(
     opened: Callable[[str, str], None],
     *,
     actions: bool = False,
+    site: "Path | None" = None,
 ) -> None:
     """Serve the page until a signal ends it.
 
@@ -46,9 +50,10 @@ async def serve_page(
         opened: Called with the page's address, and with the link that is good once; empty where
             people come with certificates.
         actions: Whether nodes can be asked to do something, in the signer's name.
+        site: The file of the site whose plan is shown; `None` for the inventory's.
 
     Raises:
-        InvalidInputError: The extra `web` is not installed, or the address is refused.
+        InvalidInputError: The extra `web` is not installed, or the address or the site is refused.
         StateError: The port is taken, or the memory cannot be read.
     """
     check_libraries()
@@ -66,6 +71,7 @@ async def serve_page(
     node = fleet.node
     clock = node.clock
     place = Place.parse(listen)
+    known = None if site is None else _site(node, site)
     make_way = way_in(fleet, log, place, actions=actions)
 
     def now() -> float:
@@ -91,7 +97,7 @@ async def serve_page(
         parts = Parts(
             fleet=rows,
             memory=memory,
-            inventory=Inventory(view, inventory.ask),
+            inventory=Inventory(view, inventory.ask, site=known),
             staged=_staged(node),
             rollouts=Rollouts(journals),
             reports=Reports(_tell(fleet, name, feeding.store)),
@@ -132,6 +138,21 @@ def _rows(memory: "Memory", verifier: "Verifier", now: Callable[[], float]) -> "
         believe=lambda node, token: believe(verifier, node, token),
         now=now,
     )
+
+
+def _site(node: NodeWiring, file: "Path") -> "KnownSite":
+    """Return the site in a file, which is read again when it has changed.
+
+    Raises:
+        InvalidInputError: It is refused.
+    """
+    from localpuppet.machine.renewed import Renewed
+    from localpuppet.orchestrator.site_file import read_site
+    from localpuppet.web.asking import KnownSite
+
+    read = Renewed([file], lambda: read_site(str(file), node.documents))
+    read()
+    return KnownSite(name=str(file), read=read)
 
 
 def _staged(node: NodeWiring) -> "StagedReleases":

@@ -29,7 +29,7 @@ from localpuppet.releases.lock import Pin
 from localpuppet.releases.staged import Staged
 from localpuppet.web.acting import Actor
 from localpuppet.web.app import application
-from localpuppet.web.asking import Inventory, Reports
+from localpuppet.web.asking import Inventory, KnownSite, Reports
 from localpuppet.web.deeds import Deed
 from localpuppet.web.doors.listening import Place, bound
 from localpuppet.web.doors.loopback import LoopbackDoor
@@ -137,6 +137,7 @@ class Site:
     reports: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     staged: list[Staged] = field(default_factory=list)
     differences: dict[str, Difference] = field(default_factory=dict)
+    known: KnownSite | None = None
     logs: dict[str, Mapping[str, Json]] = field(default_factory=dict)
     actor: Actor | None = None
     port: int = 80
@@ -217,7 +218,7 @@ class Site:
         return Parts(
             fleet=self.fleet,
             memory=self.memory,
-            inventory=Inventory(self.view, self.ask),
+            inventory=Inventory(self.view, self.ask, site=self.known),
             staged=PlayedReleases(self),
             rollouts=Rollouts(Journals(self.directory / "rollouts")),
             reports=Reports(self._tell),

@@ -1,12 +1,17 @@
 """The views, as a browser without a script gets them."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from localpuppet.formats.documents import Documents
 from localpuppet.formats.values import Json
+from localpuppet.machine.renewed import Renewed
+from localpuppet.orchestrator.site_file import read_site
+from localpuppet.web.asking import KnownSite
 from localpuppet.web.doors.rules import HEADERS
 from tests.inventory.entries import entry
 from tests.web.site import EVIL, MAX_STALE, Site, listed, run_id, status, text
@@ -128,6 +133,28 @@ def test_the_plan_is_what_the_inventory_comes_to(site: Site, visitor: TestClient
     assert text(visitor, "/plan.svg?q=role%3Dzzz", 400)
     site.clock.advance(MAX_STALE + 1)
     assert "There is no plan" in text(visitor, "/plan?q=role%3Dlb")
+
+
+def test_the_plan_is_that_of_a_site_file_where_one_was_named(site: Site, tmp_path: Path) -> None:
+    file = tmp_path / "site.yaml"
+    shop = {
+        "Db[1]": {"node": "db01", "produces": ["Sql[1]"]},
+        "App[1]": {"node": "lb01", "consumes": ["Sql[1]"]},
+    }
+    file.write_text(json.dumps({"applications": {"Shop[1]": shop}}))
+    read = Renewed([file], lambda: read_site(str(file), Documents(None)))
+    site.known = KnownSite(name=str(file), read=read)
+    with site.visitor() as visitor:
+        page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", text(visitor, "/plan")))
+        assert "Group 1 1 db01" in page
+        assert "Group 2 1 lb01" in page
+        assert f"localpuppet rollout run --site {file}" in page
+        page = text(visitor, "/plan?q=role%3Dlb")
+        assert "lb01" in page
+        assert "db01" not in page
+        assert "no node of the site matches" in text(visitor, "/plan?q=role%3Dweb")
+        file.write_text("applications: {")
+        assert "There is no plan" in text(visitor, "/plan?q=role%3Dlb%20or%20role%3Dweb")
 
 
 def test_hostile_values_are_text_everywhere(site: Site, visitor: TestClient) -> None:
