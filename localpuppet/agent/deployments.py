@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from localpuppet.agent.agent import Agent
+from localpuppet.agent.jobs import Jobs
 from localpuppet.agent.runner import Fate, RunEnd
 from localpuppet.enc.assignment import Assignment
 from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
@@ -77,12 +78,6 @@ class Deployment:
         return json.dumps([self.caller, asked], sort_keys=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    caller: str
-    task: "asyncio.Task[str]"
-
-
 class DeploymentRunner(Protocol):
     """Does deployments; see `agent.fork_runner`."""
 
@@ -120,7 +115,7 @@ class Deployments:
         self._log = log
         self._busy_again = busy_again
         self._one = asyncio.Lock()
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: Jobs[str] = Jobs("deployments", most=MOST, each=EACH)
 
     def ask(self, caller: str, args: Deploy) -> Mapping[str, Json] | str:
         """Begin a deployment, or return where it is: `WORKING`, `DONE`, or why it is refused.
@@ -137,15 +132,8 @@ class Deployments:
             voice = Voice(owner=wanted.owner, epoch=rollout.epoch, speaker=speaker)
             self._inbox.hear_rollout(voice)
         self._check_holds(wanted)
-        job = self._jobs.get(wanted.key)
-        if job is None:
-            self._make_room(caller)
-            self._jobs[wanted.key] = _Job(caller, asyncio.create_task(self._do(wanted)))
-            return WORKING
-        if not job.task.done():
-            return WORKING
-        del self._jobs[wanted.key]
-        return job.task.result() or DONE
+        found = self._jobs.ask(wanted.key, caller, lambda: self._do(wanted))
+        return WORKING if found is None else found or DONE
 
     def _check_holds(self, wanted: Deployment) -> None:
         """Refuse to change the release of a node that a rollout holds, but for that rollout."""
@@ -158,22 +146,6 @@ class Deployments:
         others = [hold for hold in holds if hold.owner != owner and (owner or hold.of_rollout)]
         if others:
             raise OnHoldError(f"on hold: {others[0]}")
-
-    def _make_room(self, caller: str) -> None:
-        for key in [key for key, job in self._jobs.items() if job.task.done()]:
-            if self._is_full(caller):
-                del self._jobs[key]  # nobody asked how it went; asked again, it is done again
-        if self._is_full(caller):
-            raise BusyError(
-                f"{self._count(caller)} deployments of {caller} wait on this node,"
-                f" {len(self._jobs)} in all: no more are taken"
-            )
-
-    def _is_full(self, caller: str) -> bool:
-        return len(self._jobs) >= MOST or self._count(caller) >= EACH
-
-    def _count(self, caller: str) -> int:
-        return sum(job.caller == caller for job in self._jobs.values())
 
     async def _do(self, wanted: Deployment) -> str:
         """Do a deployment; return why that cannot be, if so."""

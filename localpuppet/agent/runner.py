@@ -5,9 +5,11 @@ Implementations: `agent.fork_runner` (a child that does what `localpuppet apply`
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
+
+from localpuppet.formats.values import Json
 
 
 class Fate(StrEnum):
@@ -27,12 +29,14 @@ class RunEnd:
         run: Its id, if it has one.
         outcome: How it ended, in the words of the record.
         reason: One line: why it failed, or did not start.
+        told: What it has to tell besides.
     """
 
     fate: Fate
     run: str | None = None
     outcome: str = ""
     reason: str = ""
+    told: Mapping[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

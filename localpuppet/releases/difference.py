@@ -5,7 +5,7 @@ Pure comparison; where the things come from (files, pins, catalogs) is for other
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from localpuppet.errors import InvalidInputError
@@ -32,6 +32,58 @@ class Difference:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogChanges:
+    """What differs between two catalogs, without values.
+
+    Attributes:
+        added: References of resources that only the second has.
+        removed: Those that only the first has.
+        changed: Those of resources that both have, with the names of the parameters that differ.
+        left_out: How many more there are than were to be told.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    left_out: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many resources differ."""
+        return self.told + self.left_out
+
+    @property
+    def told(self) -> int:
+        """How many of them are named."""
+        return len(self.added) + len(self.removed) + len(self.changed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        changed = {name: list(parameters) for name, parameters in self.changed.items()}
+        return {
+            "added": list(self.added),
+            "removed": list(self.removed),
+            "changed": changed,
+            "left_out": self.left_out,
+        }
+
+    def bounded(self, most: int) -> "CatalogChanges":
+        """Return so much of it as has that many bytes in JSON: what is removed, changed, added."""
+        room, kept = most, set[str]()
+        for name in (*self.removed, *self.changed, *self.added):
+            room -= len(json.dumps([name, *self.changed.get(name, ())])) + 2
+            if room < 0:
+                break
+            kept.add(name)
+        found = CatalogChanges(
+            added=tuple(name for name in self.added if name in kept),
+            removed=tuple(name for name in self.removed if name in kept),
+            changed={name: found for name, found in self.changed.items() if name in kept},
+        )
+        return replace(found, left_out=self.count - found.count)
 
 
 def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Difference:
@@ -99,6 +151,22 @@ def compare_catalogs(
             parts += [f"{parameter}: {change}" for parameter, change in inner.changed.items()]
             changed[name] = "; ".join(parts)
     return Difference(
+        added=tuple(sorted(after.keys() - before.keys())),
+        removed=tuple(sorted(before.keys() - after.keys())),
+        changed=changed,
+    )
+
+
+def catalog_changes(
+    before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
+) -> CatalogChanges:
+    """Return what differs between catalogs, without values; see `compare_catalogs`."""
+    changed = {}
+    for name in sorted(before.keys() & after.keys()):
+        inner = compare(before[name], after[name])
+        if inner:
+            changed[name] = tuple(sorted((*inner.added, *inner.removed, *inner.changed)))
+    return CatalogChanges(
         added=tuple(sorted(after.keys() - before.keys())),
         removed=tuple(sorted(before.keys() - after.keys())),
         changed=changed,

@@ -1,5 +1,6 @@
 """What a person or node asks of another node, signed, and the signed reply.
 
-decides: `confirmation`, `deploy`, `lifetime`, `reply`, `request`, `rollout`.
-acts: `admission`, `client`, `deploying`, `exchange`, `handler`, `messages`.
+decides: `compile`, `confirmation`, `deploy`, `lifetime`, `reply`, `request`, `rollout`.
+acts: `admission`, `client`, `comparing`, `deploying`, `exchange`, `handler`, `messages`,
+    `repeating`.
 """

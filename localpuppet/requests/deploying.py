@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.requests.client import AT_ONCE, Answer
 from localpuppet.requests.deploy import MAX_SERIAL
+from localpuppet.requests.repeating import REPLY, until_over
 from localpuppet.requests.request import StatusRequest
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from localpuppet.requests.client import RequestClient
     from localpuppet.requests.deploy import Deploy
 
-REPLY = 20.0  # seconds for each reply
-FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0  # between asking a node and asking it again
 TOO_OLD = "its localpuppet is too old to take a release by request: update it"
 
 
@@ -35,24 +34,7 @@ async def deployed(
     Raises:
         UnavailableError: The bus cannot be asked.
     """
-    pause = FIRST_PAUSE
-    try:
-        async with asyncio.timeout(patience):
-            while True:
-                answer = await client.ask(node, "deploy", args, patience=min(REPLY, patience))
-                if not working(answer):
-                    return answer
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
-    except TimeoutError:
-        problem = f"was still at it after {patience:g} s: asked again, it goes on from there"
-        return Answer(reply=None, problem=problem)
-
-
-def working(answer: Answer) -> bool:
-    """Return whether a node is to be asked again."""
-    reply = answer.reply
-    return reply is not None and reply.ok and reply.result.get("state") == "working"
+    return await until_over(client, node, "deploy", args, patience=patience)
 
 
 async def next_serials(

@@ -17,6 +17,7 @@ from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.machine.ports import Clock, LineKind, Log
 from localpuppet.requests.admission import Refusal, RequestAdmission
+from localpuppet.requests.compile import Compile
 from localpuppet.requests.deploy import Deed, Deploy
 from localpuppet.requests.messages import answer
 from localpuppet.requests.request import Disable, Enable, OfRun, Request, RunOnce, StatusRequest
@@ -44,6 +45,8 @@ class Actions:
             why it cannot be; may raise.
         confirm: Takes the word of a rollout, a caller's, that what it deployed here is confirmed;
             as `deploy`.
+        compile: Compiles the catalog with another release, in a caller's name; returns where that
+            is, what would change, or why it cannot be; may raise.
         rollout: What a rollout may ask for besides.
     """
 
@@ -57,6 +60,7 @@ class Actions:
     changed: Callable[[], None]
     deploy: Callable[[str, Deploy], Mapping[str, Json] | str]
     confirm: Callable[[str, Deploy], Mapping[str, Json] | str]
+    compile: Callable[[str, Compile], Mapping[str, Json] | str]
     rollout: "RolloutActions"
 
 
@@ -178,6 +182,8 @@ class RequestHandler:
         args = request.args
         if isinstance(args, Deploy):
             return self._deploy(request.caller.caller, args)
+        if isinstance(args, Compile):
+            return self._actions.compile(request.caller.caller, args)
         owner = request.caller.caller
         if isinstance(args, Disable | Enable) and args.rollout is not None:
             self._actions.rollout.hear(owner, args.rollout)

@@ -24,6 +24,7 @@ from localpuppet.formats.times import parse_duration
 from localpuppet.formats.values import Json
 from localpuppet.inventory.awaited import MAX_AWAITED, Awaited
 from localpuppet.puppet.changes import parse_salt
+from localpuppet.requests.compile import Compile
 from localpuppet.requests.deploy import Deploy
 from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.requests.rollout import MAX_HOLD, OfRollout, claimed
@@ -251,8 +252,9 @@ class Nothing:
         return {}
 
 
-Arguments = Deploy | Disable | Enable | RunOnce | OfRun | StatusRequest | Nothing
+Arguments = Compile | Deploy | Disable | Enable | RunOnce | OfRun | StatusRequest | Nothing
 _ARGUMENTS: Mapping[str, type[Arguments]] = {
+    "compile": Compile,
     "deploy": Deploy,
     "disable": Disable,
     "enable": Enable,

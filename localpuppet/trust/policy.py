@@ -26,9 +26,29 @@ from localpuppet.trust.policy_lines import ANY, columns, parse_lines, words
 # What `*` means in a rule: an upgrade that brings actions gives nobody a right.
 ANY_ACTION = ("disable", "enable", "last_run_summary", "runonce", "status", "trigger")
 DEPLOY = "deploy"
-REQUESTS = ("deploy", "disable", "enable", "last_run_summary", "log", "report", "runonce", "status")
+REQUESTS = (
+    "compile",
+    "deploy",
+    "disable",
+    "enable",
+    "last_run_summary",
+    "log",
+    "report",
+    "runonce",
+    "status",
+)
 TAKEOVER = "takeover"
-ACTIONS = (*ANY_ACTION, "forget", "log", "older", "react", "report", TAKEOVER, "values")
+ACTIONS = (
+    *ANY_ACTION,
+    "compile",
+    "forget",
+    "log",
+    "older",
+    "react",
+    "report",
+    TAKEOVER,
+    "values",
+)
 # What a word before a release in a rule, or in a question about rights, looks like.
 DEPLOYS = f"{DEPLOY}:"
 

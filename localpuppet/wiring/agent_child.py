@@ -9,6 +9,7 @@ from localpuppet.agent.deployments import Deployment
 from localpuppet.agent.runner import Fate, Order, RunEnd
 from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
 from localpuppet.formats.names import ReleasePath
+from localpuppet.requests.compile import Compile
 from localpuppet.requests.deploy import Deed
 from localpuppet.runs.observer import Unseen
 from localpuppet.runs.options import RunOptions
@@ -16,6 +17,9 @@ from localpuppet.runs.reason import public_reason
 from localpuppet.runs.run import Status
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.run import RunWiring
+
+# Bytes of what differs between two catalogs; a child has 64 KiB for all that it tells.
+MAX_CHANGES = 40 * 1024
 
 
 class _Begins(Unseen):
@@ -99,6 +103,20 @@ def retreat(root: str, order: Retreat, _begun: Callable[[], None]) -> RunEnd:
     except LocalpuppetError as error:
         return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
     return RunEnd(fate=Fate.OVER)
+
+
+def compile_candidate(root: str, order: Compile, _begun: Callable[[], None]) -> RunEnd:
+    """Compile two catalogs, and tell what differs; see `deploy`.
+
+    Args:
+        root: The root; its settings are read anew.
+        order: With which release.
+    """
+    try:
+        changes = RunWiring(NodeWiring(root)).candidate().changes(order.release)
+    except LocalpuppetError as error:
+        return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
+    return RunEnd(fate=Fate.OVER, told=changes.bounded(MAX_CHANGES).to_dict())
 
 
 def _run(

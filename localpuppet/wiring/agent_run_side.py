@@ -3,12 +3,14 @@
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from localpuppet.agent.admission import SignedAdmission
 from localpuppet.agent.agent import Agent
 from localpuppet.agent.awaited_entries import AwaitedEntries
+from localpuppet.agent.candidates import Candidates
 from localpuppet.agent.command_runner import CommandRunner
 from localpuppet.agent.confirming.confirming import Confirming
 from localpuppet.agent.deployments import Deployments
@@ -39,7 +41,7 @@ from localpuppet.triggers.admission import Admission
 from localpuppet.triggers.cause import CauseKind
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.trust.policy_file import trigger_refusal
-from localpuppet.wiring.agent_child import deploy, run_order, warm
+from localpuppet.wiring.agent_child import compile_candidate, deploy, run_order, warm
 from localpuppet.wiring.confirming import confirming
 from localpuppet.wiring.exports import ExportsWiring
 from localpuppet.wiring.fleet import FleetWiring
@@ -117,9 +119,13 @@ def run_parts(
         holds=holds,
         log=log,
     )
+    asked = _Asked(
+        deployments,
+        Candidates(ForkRunner(partial(compile_candidate, str(node.settings.root))), log=log),
+        confirmation,
+    )
     changes = ToldChanges(node.settings.state, node.records)
-    actions = _actions(agent, describer, steps, deployments, confirmation, changes)
-    desk = _desk(fleet, log, holds, actions)
+    desk = _desk(fleet, log, holds, _actions(agent, describer, steps, asked, changes))
     return RunParts(
         agent=agent,
         runner=runner,
@@ -236,12 +242,20 @@ def _desk(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked for of releases."""
+
+    deployments: Deployments
+    candidates: Candidates
+    confirmation: Confirming
+
+
 def _actions(
     agent: Agent,
     describer: Describer,
     steps: RolloutSteps,
-    deployments: Deployments,
-    confirmation: Confirming,
+    asked: "_Asked",
     changes: ToldChanges,
 ) -> Actions:
     def run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:
@@ -258,8 +272,9 @@ def _actions(
         changes=changes,
         run=run,
         changed=agent.recheck,
-        deploy=deployments.ask,
-        confirm=confirmation.answer,
+        deploy=asked.deployments.ask,
+        confirm=asked.confirmation.answer,
+        compile=asked.candidates.ask,
         rollout=steps,
     )
 

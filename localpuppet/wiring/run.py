@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.ledger import AppliedElsewhere
     from localpuppet.releases.release import Release
     from localpuppet.runs.assigning import Assigning
+    from localpuppet.runs.candidate import Candidate
     from localpuppet.runs.observer import Observer
     from localpuppet.runs.options import RunOptions
     from localpuppet.runs.preparing import NodeInput, RunPreparation
@@ -87,6 +88,21 @@ class RunWiring:
             keep=self._releases.store.kept,
             clock=node.clock,
             confirm=node.fleet_settings.agent.confirm or 0.0,
+        )
+
+    def candidate(self) -> "Candidate":
+        """Return what compares this node's release with another."""
+        from localpuppet.runs.candidate import Candidate
+
+        node = self._node
+        return Candidate(
+            own=node.settings.input,
+            inputs=node.inputs,
+            releases=self._releases.provider(),
+            reader=self._releases.reader(),
+            compiler=self.catalog_compiler(),
+            answer=lambda: self.classifier().answer(None),
+            keep=self._releases.store.kept,
         )
 
     def applied_elsewhere(self, app: "ReleasePath") -> "AppliedElsewhere | None":

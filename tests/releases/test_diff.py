@@ -1,6 +1,6 @@
 """release diff: pins, files and compiled resources."""
 
-from localpuppet.releases.difference import compare_catalogs, resources
+from localpuppet.releases.difference import catalog_changes, compare_catalogs, resources
 from tests.rigs.forge import Forge, klass, release
 from tests.rigs.node import Node
 
@@ -80,3 +80,20 @@ def test_parameters_are_compared_and_secrets_not_shown() -> None:
     assert "content: (sensitive" in changed
     assert "hunter" not in changed
     assert not compare_catalogs(before, before)
+
+
+def test_what_changes_is_told_without_values_and_bounded() -> None:
+    before = {"File[/x]": {"mode": "1", "content": "secret"}, "File[/gone]": {}}
+    after = {"File[/x]": {"mode": "2", "owner": "me"}, "File[/new]": {}, "File[/newer]": {}}
+    found = catalog_changes(before, after)
+    assert found.to_dict() == {
+        "added": ["File[/new]", "File[/newer]"],
+        "removed": ["File[/gone]"],
+        "changed": {"File[/x]": ["content", "mode", "owner"]},
+        "left_out": 0,
+    }
+    assert found.bounded(10_000) == found
+    few = found.bounded(70)
+    assert (few.removed, list(few.changed), few.added) == (found.removed, ["File[/x]"], ())
+    assert (few.left_out, few.count) == (2, 4)
+    assert not catalog_changes(after, after).count

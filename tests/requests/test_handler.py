@@ -104,6 +104,7 @@ class Site:
                 changed=self.change,
                 deploy=self.deploy,
                 confirm=lambda caller, args: {"confirmed": f"{caller} {args.nonce}"},
+                compile=lambda caller, args: {"compiled": f"{caller} {args.release}"},
                 rollout=self.rollout,
             ),
             clock=self.clock,

@@ -50,10 +50,11 @@ def plan_command(node: NodeWiring, /, form: str | None, **given: Any) -> None:  
     collect from each other, ask about each other and kick. Nothing is run.
     """
     with without_collector():
-        _show(read_plan(node, given), form)
+        show(read_plan(node, given), form)
 
 
-def _show(plan: "Plan", form: str | None) -> None:
+def show(plan: "Plan", form: str | None) -> None:
+    """Print a plan in a form; as fits the terminal for `None`."""
     from localpuppet.cli.orchestrator import plan_text
 
     if form == "json":

@@ -9,6 +9,7 @@ VERBS = {
     "approve": "orchestrator.rollout_approve",
     "continue": "orchestrator.rollout_continue",
     "list": "orchestrator.rollout_told",
+    "plan": "orchestrator.rollout_plan",
     "report": "orchestrator.rollout_told",
     "resume": "orchestrator.rollout_run",
     "rollback": "orchestrator.rollout_continue",
@@ -21,6 +22,7 @@ EPILOG = """\b
 Examples:
   localpuppet rollout run --site site.yaml --canary 1 --window 5
   localpuppet rollout run --query role=web --order none --batch 25%
+  localpuppet rollout plan --catalogs --release shop/tags/r7
   localpuppet rollout status --watch
   localpuppet rollout list
   localpuppet rollout report 20261122T110000Z-0a1b --json

@@ -1,0 +1,41 @@
+"""What another release would change on a node, told by the node itself, over real Puppet."""
+
+import json
+
+from tests.rigs.fleet import Fleet
+from tests.scenarios.test_assignments import POLICY, release
+
+SECRET = "sesame-4711"
+BODY = """file { '/nowhere/motd': ensure => file, mode => '0600', content => '%s' }
+  exec { 'x': command => '/bin/%s', refreshonly => true }
+  %s"""
+
+
+def test_a_node_tells_what_another_release_would_change_and_no_value(fleet: Fleet) -> None:
+    """One denies it; nothing is applied, nor given to the node."""
+    a, b, c = fleet.add_one("a"), fleet.add_one("b", puppet=True), fleet.add_one("c")
+    release(b, "r1", BODY % (SECRET, "true", "notify { 'gone': }"))
+    release(b, "r2", BODY % (f"{SECRET}!", "true", "notify { 'new': }"))
+    b.node.write("input.yaml", json.dumps({"app": "app/tags/r1", "classes": {"app": {}}}))
+    b.node.write("policies/puppet.policy", POLICY.replace("\tstatus ", "\tstatus compile "))
+    c.node.write("policies/puppet.policy", POLICY)
+    fleet.start()
+    asked = ("rollout", "plan", "--catalogs", "--order", "none", "--timeout", "60")
+    both = f"{b.name},{c.name}"
+    done = a.run(*asked, "--nodes", both, "--release", "app/tags/r2", "--json")
+    assert done.code == 1
+    first, second = done.json["nodes"]
+    assert first == {
+        "node": str(b.name),
+        "ok": True,
+        "error": "",
+        "added": ["Notify[new]", "Notify[r2 at 80]"],
+        "removed": ["Notify[gone]", "Notify[r1 at 80]"],
+        "changed": {"File[/nowhere/motd]": ["content"]},
+        "left_out": 0,
+    }
+    assert (second["ok"], "denied by policy line 1 (default)" in second["error"]) == (False, True)
+    done = a.run(*asked, "--nodes", str(b.name), "--release", "other/tags/r1")
+    assert (done.code, "other/tags/r1 is of another source" in done.out) == (1, True)
+    assert not list((b.root / "var").glob("diff-*"))
+    assert b.run("status", "--json").json["run"] is None
