@@ -61,6 +61,24 @@ async def test_a_change_or_a_second_makes_another_answer(site: Site) -> None:
     assert await views.ask() == "3"
 
 
+async def test_changes_while_a_view_rests_are_in_one_answer(site: Site) -> None:
+    views = Views(site)
+    first = asyncio.create_task(views.ask())
+    while not views.count:
+        await asyncio.sleep(0)
+    asking = []
+    for _ in range(5):  # while it is being made, and while it rests
+        site.fleet.stir()
+        asking.append(asyncio.create_task(views.ask()))
+        await asyncio.sleep(0)
+        site.clock.advance(0.001)
+        views.go.set()
+    assert await first == "1"
+    assert await asyncio.gather(*asking) == ["2"] * 5
+    site.fleet.stir()
+    assert await views.ask() == "3"
+
+
 async def test_an_error_is_everybodys_and_few_answers_are_kept(site: Site) -> None:
     views = Views(site)
     views.go.set()
