@@ -130,7 +130,9 @@ class Acting:
         name = NodeName.parse(request.path_params["node"])
         row = self._fleet.row(name)
         if row is None:
-            raise NotThereError(f"nothing is known of {name}", hint="nodes lists those that are")
+            raise NotThereError(
+                f"nothing is known of {name}", hint="the list of nodes has those that are there"
+            )
 
         def read(form: Mapping[str, str]) -> tuple[str, Callable[[], Awaitable[str]]]:
             deed = Deed.read(action, name, form)

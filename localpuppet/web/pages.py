@@ -171,7 +171,9 @@ class Pages:
         row = self._parts.fleet.row(name)
         entry = await self._parts.inventory.entry(name)
         if row is None and entry is None:
-            raise NotThereError(f"nothing is known of {name}", hint="nodes lists those that are")
+            raise NotThereError(
+                f"nothing is known of {name}", hint="the list of nodes has those that are there"
+            )
         runs = await asyncio.to_thread(self._parts.memory.runs, name, limit=RUNS + 1, before=before)
         wanted = request.query_params.get("fact", "")[:200]
         before_, after, problem = await self._links(name)
@@ -271,8 +273,12 @@ class Pages:
 
     async def kicks(self, request: Request) -> Response:
         """Show who makes whom run."""
-        found = relations(await self._parts.inventory.links())
-        return self._showing.page("kicks.html", found=found)
+        found, problem = None, ""
+        try:
+            found = relations(await self._parts.inventory.links())
+        except LocalpuppetError as error:
+            problem = str(error)
+        return self._showing.page("kicks.html", found=found, problem=problem)
 
     async def kicks_picture(self, request: Request) -> Response:
         """Send the picture that `localpuppet kicks --svg` prints."""

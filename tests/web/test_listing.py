@@ -32,6 +32,10 @@ def test_what_could_not_be_asked_is_not_empty(site: Site, visitor: TestClient) -
     assert "could not be asked" in text(visitor, "/nodes?q=role%3Dweb")
     assert "could not be asked" in text(visitor, "/nodes.csv?q=role%3Dweb", 503)
     assert len(listed(text(visitor, "/nodes"))) == 5  # what was heard is still there
+    assert "could not be asked" in text(visitor, "/kicks")
+    node = text(visitor, "/nodes/db01")
+    assert "could not be asked" in node
+    assert "make this node run" not in node  # "none" is another answer
 
 
 def test_lists_are_sorted_by_the_server_and_the_same_url_is_a_file(visitor: TestClient) -> None:
