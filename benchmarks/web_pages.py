@@ -4,6 +4,7 @@ Owns: how each asks, as `page.js` and a browser do. Refuses to know: what is mea
 """
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -105,15 +106,18 @@ class OpenPages:
     async def _page(self, path: str) -> None:
         changed = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._listen(changed))
+            group.create_task(self._listen(changed, path))
             group.create_task(self._look(changed, path))
 
-    async def _listen(self, changed: asyncio.Event) -> None:
+    async def _listen(self, changed: asyncio.Event, path: str) -> None:
+        subject = re.match(r"/nodes/([^/?]+)", path)
         async with self._asked("/events") as (reader, _):
             changed.set()  # as after `onopen`
             while line := await reader.readline():
                 if line.startswith(b"data:"):
-                    changed.set()
+                    nodes = json.loads(line[5:])["nodes"]
+                    if subject is None or nodes is None or subject[1] in nodes:
+                        changed.set()
 
     async def _look(self, changed: asyncio.Event, path: str) -> None:
         loop = asyncio.get_running_loop()
