@@ -38,6 +38,7 @@ class Actions:
         report: Returns what a run did, or the newest for `None`; blocks, and may raise.
         log: Returns what Puppet said during it; as `report`.
         changes: Returns what a run with noop would have changed, marked with a salt; as `report`.
+            `None` where a site's own command runs: nobody knows that then.
         run: Asks for a run in somebody's name, with noop or not and only some tags; returns why
             that cannot be, if so.
         changed: Called after a hold began or ended.
@@ -55,7 +56,7 @@ class Actions:
     last_run: Callable[[], Mapping[str, Json]]
     report: Callable[[RunId | None], Mapping[str, Json]]
     log: Callable[[RunId | None], Mapping[str, Json]]
-    changes: Callable[[str, str], Mapping[str, Json]]
+    changes: Callable[[str, str], Mapping[str, Json]] | None
     run: Callable[[str, bool, Sequence[str]], str | None]
     changed: Callable[[], None]
     deploy: Callable[[str, Deploy], Mapping[str, Json] | str]
@@ -159,15 +160,17 @@ class RequestHandler:
 
         The step is what was asked for: where the changes cannot be told, the reply says why.
         """
-        args = request.args
+        args, tell = request.args, self._actions.changes
         if isinstance(done, str) or not isinstance(args, RunOnce) or not args.changes:
             return done
+        if tell is None:
+            return {**done, "changes": {"problem": "a command of the site's own runs here"}}
         step = done.get("step")
         run = step.get("run") if isinstance(step, dict) else None
         if not isinstance(run, str):
             return done
         try:
-            changes = await asyncio.to_thread(self._actions.changes, run, args.changes)
+            changes = await asyncio.to_thread(tell, run, args.changes)
         except LocalpuppetError as error:
             changes = {"problem": str(error)}
         return {**done, "changes": dict(changes)}
@@ -222,7 +225,7 @@ class RequestHandler:
             "denied": denied,
             "durations": self._actions.durations(),
             "awaits_entries": self._actions.rollout.awaits_entries(),  # see `RunOnce.after`
-            "tells_changes": True,  # see `RunOnce.changes`
+            "tells_changes": self._actions.changes is not None,  # see `RunOnce.changes`
         }
 
     def _hold(self, owner: str, args: Disable) -> Hold:

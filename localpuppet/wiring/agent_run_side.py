@@ -124,7 +124,8 @@ def run_parts(
         Candidates(ForkRunner(partial(compile_candidate, str(node.settings.root))), log=log),
         confirmation,
     )
-    changes = ToldChanges(node.settings.state, node.records)
+    ours = node.fleet_settings.agent.run_cmd is None
+    changes = ToldChanges(node.settings.state, node.records) if ours else None
     desk = _desk(fleet, log, holds, _actions(agent, describer, steps, asked, changes))
     return RunParts(
         agent=agent,
@@ -256,7 +257,7 @@ def _actions(
     describer: Describer,
     steps: RolloutSteps,
     asked: "_Asked",
-    changes: ToldChanges,
+    changes: ToldChanges | None,
 ) -> Actions:
     def run(caller: str, noop: bool, puppet_tags: Sequence[str]) -> str | None:
         return agent.request_run(

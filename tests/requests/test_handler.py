@@ -68,7 +68,7 @@ class Rollouts:
 class Site:
     """A desk, and two people before it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, ours: bool = True) -> None:
         self.clock = FakeClock()
         self.log = FakeLog()
         self.alice, self.bob, self.node = person("alice"), person("bob"), person(NODE)
@@ -99,7 +99,7 @@ class Site:
                 last_run=lambda: {"id": "1"},
                 report=self.tell,
                 log=self.tell,
-                changes=self.foresee,
+                changes=self.foresee if ours else None,
                 run=self.run,
                 changed=self.change,
                 deploy=self.deploy,
@@ -310,3 +310,14 @@ async def test_a_step_that_is_over_tells_what_would_change_where_that_is_asked(s
     assert "changes" not in await site.ask("runonce", RunOnce(noop=True, rollout=rollout))
     site.rollout.over = str(GONE)
     assert (await site.ask("runonce", args))["changes"] == {"problem": "is not a run"}
+
+
+async def test_where_a_command_of_the_sites_own_runs_nobody_can_tell_that(tmp_path: Path) -> None:
+    site = Site(tmp_path, ours=False)
+    site.rollout.over = "20261120T140000.000000Z-00aa"
+    rollout = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=1, step=2)
+    args = RunOnce(noop=True, rollout=rollout, changes="5a" * 16)
+    told = await site.ask("runonce", args)
+    assert told["changes"] == {"problem": "a command of the site's own runs here"}
+    told = await site.ask("status", StatusRequest(may=("status",)))
+    assert told["tells_changes"] is False

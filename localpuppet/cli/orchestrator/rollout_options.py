@@ -16,6 +16,7 @@ from localpuppet.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.orchestrator.check import Check
     from localpuppet.orchestrator.rollout.delivery import Delivery
+    from localpuppet.orchestrator.rollout.events import Began
     from localpuppet.orchestrator.rollout.options import RolloutOptions
     from localpuppet.wiring.rollout import RolloutWiring
 
@@ -201,8 +202,8 @@ def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":
 
 def options_of_parent(
     node: NodeWiring, wiring: "RolloutWiring", given: dict[str, Any]
-) -> "tuple[RolloutOptions, RolloutId, frozenset[NodeName]]":
-    """Return how the rollout of `--failed-of` was done, its id, and which nodes did not succeed.
+) -> "tuple[RolloutOptions, Began, frozenset[NodeName]]":
+    """Return how the rollout of `--failed-of` is done again, its beginning, and whom it is for.
 
     Raises:
         InvalidInputError: It is not over, or all of its nodes succeeded.
@@ -225,4 +226,4 @@ def options_of_parent(
     if not nodes:
         raise InvalidInputError("no node failed: nothing is to be done again", where=str(parent))
     options = replace(report.state.began.options, until=_until(node, given["until"]))
-    return options, parent, nodes
+    return options, report.state.began, nodes

@@ -81,6 +81,8 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
     with without_collector():
         found = selected(node, given, nodes)
     approval = _approval(wiring, given["approve"], found.groups, options)
+    if parent is not None and approval is None:
+        approval = parent.approval  # what may change is one of its options
     began = Began(
         id=wiring.new_id(),
         caller=wiring.caller,
@@ -89,7 +91,7 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
         title=found.title,
         # Only who may leave nodes out asks for them, and they are many.
         consumers=found.consumers if options.skip_unready else {},
-        parent=parent,
+        parent=None if parent is None else parent.id,
         salt=_salt(options, approval),
         approval=approval,
         checks=found.checks,
@@ -97,7 +99,7 @@ def run_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # noq
         places=places(node, options.one_at_a_time_by, found.groups),
     )
     if parent is not None:
-        run(_give_back(wiring, parent))
+        run(_give_back(wiring, parent.id))
     return run(_begin(wiring, began, as_json=as_json))
 
 

@@ -237,6 +237,8 @@ def outcome(report: Report) -> str:
     if report.word == PAUSED:
         for turn, found in sorted(report.state.differing.items()):
             lines += changes_text.difference(turn, found)
+        if report.state.differing:
+            lines.append(changes_text.decides(report.state))
     lines += changes_text.digest(report.state)
     lines += _where_to_look(report.state)
     if report.word == PAUSED and report.state.paused is not None:

@@ -40,7 +40,7 @@ AGAIN = 0.5  # how soon the bus is asked again after an outage
 HOLD = "10m"  # how long a hold lasts that is not renewed
 NEEDED = ("disable", "enable", "runonce")
 MAX_DURATIONS = 5
-TOO_OLD = "its localpuppet is too old to tell what it would change"
+UNTOLD = "cannot tell what it would change: its localpuppet is too old, or its agent has a run_cmd"
 LONGEST = 7 * 86400.0  # seconds: no run takes longer
 
 
@@ -92,7 +92,7 @@ class FleetNodes:
         problems = {node: why for node, why in problems.items() if why}
         if self._began.approval is not None:
             untold = [node for node in nodes if node not in problems.keys() | self._tell]
-            problems |= dict.fromkeys(untold, TOO_OLD)
+            problems |= dict.fromkeys(untold, UNTOLD)
         if self._deliveries is not None:
             able = [node for node in nodes if node not in problems]
             problems |= await self._deliveries.unready(able)

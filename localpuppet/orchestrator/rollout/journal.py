@@ -282,15 +282,20 @@ class Journals:
     def states(self) -> Iterator[State]:
         """Yield where each rollout of this machine is, the newest first.
 
+        One whose journal cannot be read is left out: 'rollout list' names it.
+
         Raises:
-            StateError: A journal cannot be read.
+            StateError: The directory cannot be read.
         """
         for rollout in self.ids():
             journal = self.open(rollout)
             try:
-                yield journal.state()
+                state = journal.state()
+            except StateError:
+                continue
             finally:
                 journal.close()
+            yield state
 
     def newest(self, wanted: Callable[[State], bool], *, what: str) -> Journal:
         """Return the journal of the newest rollout of a kind.

@@ -13,7 +13,7 @@ from localpuppet.formats.names import NodeName, SignerName
 from localpuppet.formats.values import Json
 from localpuppet.inventory.presence import announce
 from localpuppet.orchestrator.rollout.events import Ended, Fate, Need, Turn
-from localpuppet.orchestrator.rollout.fleet import FleetNodes
+from localpuppet.orchestrator.rollout.fleet import UNTOLD, FleetNodes
 from localpuppet.puppet.changes import Foreseen
 from localpuppet.requests.client import Answer, RequestClient
 from localpuppet.requests.reply import Reply
@@ -223,9 +223,7 @@ async def test_a_node_looks_before_it_runs(
         verifier=verifier(tmp_path),
         began=approved(began([1], [1], tags=("t",))),
     )
-    assert await nodes.ready([node(1)]) == {
-        node(1): "its localpuppet is too old to tell what it would change"
-    }
+    assert await nodes.ready([node(1)]) == {node(1): UNTOLD}
     asked = await nodes.look(TURN, epoch=2, step=7, after=())
     args = client.asked[-1][1]
     assert isinstance(args, RunOnce)

@@ -224,3 +224,12 @@ def test_ids_sort_by_their_beginnings_also_when_the_clock_is_set_back() -> None:
     assert RolloutId.parse(third) == third
     with pytest.raises(InvalidInputError):
         RolloutId.parse("../../etc/passwd")
+
+
+def test_a_damaged_journal_hides_no_other_rollout(journals: Journals, tmp_path: Path) -> None:
+    journals.begin(began([1]), at=AT).close()
+    (damaged,) = (path for path in tmp_path.rglob("*.sqlite"))
+    newer = replace(began([2]), id=RolloutId("20261122T120000Z-0123"))
+    journals.begin(newer, at=AT).close()
+    damaged.write_bytes(b"not a database" * 100)
+    assert [state.began.id for state in journals.states()] == [newer.id]
