@@ -2,7 +2,7 @@
 
 Owns: permissions, durability, the format's number. Refuses to know: what is in them. Invariants:
 what was committed survives a kill -9 and a power cut; a file that cannot be used is an error, and
-never looks empty.
+never looks empty; who only reads a file of this format writes nothing, and can on a full disk.
 """
 
 import os
@@ -176,11 +176,11 @@ class Database:
             raise state_problem(error, self.path) from error
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        if self._shrinks:
+        version = _version(connection)
+        if self._shrinks and not version:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before anything is in it
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        version = _version(connection)
         if version in self._upgrades:
             version = self._upgrade(connection)
         if version not in (0, self._version):
@@ -191,7 +191,8 @@ class Database:
                 hint=self._damaged if earlier else "update localpuppet",
             )
         connection.executescript(self._tables)
-        connection.execute(f"PRAGMA user_version = {self._version}")
+        if version != self._version:
+            connection.execute(f"PRAGMA user_version = {self._version}")
 
     def _upgrade(self, connection: sqlite3.Connection) -> int:
         """Bring the file to this format, in one transaction; return its number then."""

@@ -55,6 +55,17 @@ def test_what_was_written_is_there_for_the_next_one(
     assert again.run("a", run_id(NOW)) == ended(NOW)
 
 
+def test_who_looks_writes_nothing_and_needs_no_room_on_the_disk(
+    memory: Memory, tmp_path: Path, now: Clock
+) -> None:
+    file = tmp_path / "web" / "fleet.sqlite"
+    memory.write([ROW], [ended(NOW)])
+    memory.close()
+    again = Memory(file, now=now)
+    assert (again.begin(), again.rows(), again.runs("a", limit=9)) == (False, [ROW], [ended(NOW)])
+    assert file.with_name("fleet.sqlite-wal").stat().st_size == 0
+
+
 def test_a_run_is_found_by_its_id_alone(memory: Memory) -> None:
     ends = [ended(NOW - 1, node="c"), ended(NOW, node="a"), ended(NOW - 2, node="b")]
     memory.write([Row(node=name) for name in "abc"], ends)
