@@ -22,7 +22,7 @@ from localpuppet.formats.names import RunId
 from localpuppet.formats.strict_json import loads_again
 from localpuppet.machine.database import DamagedError, Database, EarlierFormatError
 from localpuppet.web import run_table
-from localpuppet.web.dated import day_of, parts_of
+from localpuppet.web.dated import DAY, day_of, parts_of
 from localpuppet.web.ended import HOUR, KEPT, Ended
 from localpuppet.web.kinds import Kind
 from localpuppet.web.row import Row
@@ -214,13 +214,20 @@ class Memory:
             return {fault: (first, last) for fault, first, last in found}
 
     def prune(self) -> bool:
-        """Take away some of what is too old; return whether there may be more.
+        """Take away some of what is too old; return whether there may be more of the same day.
+
+        A day at a time: a clock that is wrong for an hour costs some days, and not all.
 
         Raises:
             StateError: The disk refused.
         """
         oldest = self._now() - KEPT
         with self._database.transaction() as connection:
+            first = run_table.first_day(connection)
+            away = run_table.take_away(connection, until=day_of(oldest), most=self._together)
+            left = run_table.first_day(connection)
+            if left is not None:
+                oldest = min(oldest, left * DAY)
             connection.execute("DELETE FROM hours WHERE hour < ?", (int(oldest // HOUR),))
             connection.execute("DELETE FROM faults WHERE last < ?", (oldest,))
             connection.execute(
@@ -228,8 +235,7 @@ class Memory:
                 " (SELECT fault FROM faults ORDER BY last DESC LIMIT ?)",
                 (MOST_FAULTS,),
             )
-            away = run_table.take_away(connection, until=day_of(oldest), most=self._together)
-        return away > 0 or self._give_back()
+        return (away > 0 and left == first) or self._give_back()
 
     def _give_back(self) -> bool:
         """Give pages of the file that are free for long back; return whether there were any."""

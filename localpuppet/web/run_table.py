@@ -165,6 +165,12 @@ def of_id(connection: Connection, run: RunId, nodes: Iterable[str]) -> Ended | N
     return None
 
 
+def first_day(connection: Connection) -> int | None:
+    """Return the first day of which there are runs; `None` where there are none."""
+    (day,) = connection.execute("SELECT min(day) FROM runs").fetchone()
+    return None if day is None else int(day)
+
+
 def take_away(connection: Connection, *, until: int | None = None, most: int) -> int:
     """Take some of the oldest runs away; return how many.
 
@@ -173,7 +179,7 @@ def take_away(connection: Connection, *, until: int | None = None, most: int) ->
         until: Only those of days before this one; `None` for whatever is there.
         most: At most so many.
     """
-    (day,) = connection.execute("SELECT min(day) FROM runs").fetchone()
+    day = first_day(connection)
     if day is None or (until is not None and day >= until):
         return 0
     beyond = connection.execute(

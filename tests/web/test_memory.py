@@ -94,10 +94,23 @@ def test_what_is_too_old_goes_and_never_comes_back(tmp_path: Path, now: Clock) -
     memory.write([], [*old, ended(NOW, node="b")])
     now.seconds += KEPT + DAY
     memory.write([], [ended(NOW), ended(now.seconds)])
-    assert [memory.prune() for _ in range(3)] == [True, True, False]
+    assert [memory.prune() for _ in range(3)] == [True, False, False]
     assert memory.runs("a", limit=9) == [ended(now.seconds)]
     assert memory.runs("b", limit=9) == []
     assert list(memory.hours(0).values()) == [1]
+
+
+def test_a_clock_that_is_wrong_for_an_hour_does_not_cost_everything(
+    memory: Memory, now: Clock
+) -> None:
+    ends = [replace(ended(NOW - day * DAY), fault=f"{day}") for day in range(20)]
+    memory.write([], ends)
+    now.seconds += 365 * DAY
+    for _ in range(6):
+        assert not memory.prune()
+    now.seconds = NOW
+    assert memory.runs("a", limit=99) == [replace(one, fault="") for one in ends[:14]]
+    assert len(memory.faults()) == len(memory.hours(0)) == 14
 
 
 def test_a_run_of_a_time_to_come_is_not_kept(memory: Memory) -> None:
@@ -163,7 +176,7 @@ def test_a_mistake_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
     memory.write([], [replace(ended(NOW + 1, node="b"), fault="z")])
     memory.prune()
     assert memory.faults() == {"z": (NOW + 1, NOW + 1)}
-    now.seconds += KEPT + 2
+    now.seconds += KEPT + DAY
     memory.prune()
     assert memory.faults() == {}
 
