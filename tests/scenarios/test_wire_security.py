@@ -174,6 +174,22 @@ async def test_leases(wire: Wire) -> None:
         assert await other.give_back(taken)
 
 
+async def test_words_to_a_rollout_are_heard_by_whom_they_are_for(wire: Wire) -> None:
+    """Said on one machine of Alice's, heard and answered on another."""
+    async with store(wire, ALICE) as there, store(wire, ALICE) as here:
+        place = layout.words_of(ALICE, ALICE) + "20261122T110000Z-0a1b/1"
+        async with aclosing(there.watch(layout.words_to(ALICE), parts=True)) as changes:
+            await anext(changes)
+            await here.put(place, b"stop", ttl=60.0)
+            heard = key_value.entries(await anext(changes))
+        assert [(entry.key, entry.value) for entry in heard] == [(place, b"stop")]
+        name = NodeName(ALICE)
+        await exchange.reply(there, b"yes", caller=ALICE, node=name, request="1")
+        answer = await here.get(layout.replies_of(name, ALICE) + "1")
+        assert answer is not None
+        assert answer.value == b"yes"
+
+
 # Who, what, where. Each is possible, and is for the admin; see `test_the_admin_may`.
 REFUSED = [
     # other nodes' presence
@@ -194,6 +210,11 @@ REFUSED = [
     # another sender's name
     (WEB01, "write", f"{TRIGGERS}/{LB01}/{WEB02}"),
     (WEB01, "write", f"{TRIGGERS}/{LB01}/{ALICE}"),
+    # words to another's rollout, or in another's name; its head
+    (WEB01, "write", f"/localpuppet/words/{ALICE}/{WEB01}/x/1"),
+    (WEB01, "write", f"/localpuppet/words/{ALICE}/{ALICE}/x/1"),
+    (WEB01, "watch", f"/localpuppet/words/{ALICE}/"),
+    (WEB01, "write", f"/localpuppet/rollouts/{ALICE}/x"),
     # requests to others, or in another's name, or without being allowed to ask at all
     (WEB01, "read", f"/localpuppet/requests/{WEB02}/{ALICE}/1"),
     (WEB01, "list", f"/localpuppet/requests/{WEB02}/"),
