@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,8 +48,8 @@ class Here:
 
 
 @pytest.fixture
-def here(node: Node) -> Here:
-    return Here(node)
+def here(tmp_path: Path) -> Here:
+    return Here(Node(tmp_path))  # no Puppet is asked for anything
 
 
 def knows(way: Way, name: str, here: Here) -> bool:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from localpuppet.errors import InvalidInputError, StateError
 
 BACKLOG = 128
+# Ports that are tried where any will do: somebody may have one at the other address.
+TRIES = 8
 LOCALHOST = ("127.0.0.1", "::1")
 # What says that nobody can listen there: a machine without IPv6, or without IPv4.
 _NOT_THERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
@@ -79,8 +81,7 @@ def bound(place: Place) -> Iterator[list[socket.socket]]:
     """
     with ExitStack() as opened:
         try:
-            first = _listening(place)
-            sockets = [first, *_beside(place, first)] if place.is_localhost else [first]
+            sockets = _both(place) if place.is_localhost else [_listening(place)]
         except OSError as error:
             raise StateError(
                 f"cannot listen: {error.strerror}",
@@ -90,6 +91,17 @@ def bound(place: Place) -> Iterator[list[socket.socket]]:
         for one in sockets:
             opened.enter_context(one)
         yield sockets
+
+
+def _both(place: Place) -> list[socket.socket]:
+    for left in reversed(range(1 if place.port else TRIES)):
+        first = _listening(place)
+        try:
+            return [first, *_beside(place, first)]
+        except OSError:
+            if not left:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def _beside(place: Place, first: socket.socket) -> list[socket.socket]:

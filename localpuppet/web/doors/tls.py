@@ -69,6 +69,8 @@ class Handshake(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._shake(plain))
 
     async def _shake(self, plain: asyncio.Transport) -> None:
+        if self._gone:
+            return
         try:
             secured = await asyncio.get_running_loop().start_tls(
                 plain,
@@ -86,7 +88,8 @@ class Handshake(asyncio.Protocol):
         except OSError:  # it has gone, or no time is left
             self._let_go(plain)
         except LocalpuppetError as error:
-            self._tls.log.warning(f"nobody can come in: {error}")
+            line = f"nobody can come in: {error}"
+            self._tls.log.warning(line, kind=LineKind.STRANGER)
             self._let_go(plain)
         else:
             self._speak(secured)
