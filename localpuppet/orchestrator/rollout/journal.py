@@ -30,6 +30,7 @@ KEPT_FOR = timedelta(days=90)
 KEPT_AT_MOST = 500
 KEPT_ALWAYS = 20
 _VERSION = 1
+_KNOWN = {str(word): word for word in Word}
 _SUFFIX = ".sqlite"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS events (
@@ -154,7 +155,8 @@ class Journal:
         """Return what was said after a number.
 
         Returns:
-            Numbers that go up, words, who said them, and what they are about.
+            Numbers that go up, words, who said them, and what they are about. What a later version
+            says and this one does not know is left out: it does not end the rollout.
 
         Raises:
             StateError: It cannot be told.
@@ -164,7 +166,11 @@ class Journal:
                 "SELECT number, word, caller FROM words WHERE number > ? ORDER BY number", (after,)
             ).fetchall()
         found = [(number, str(text).partition(" "), str(caller)) for number, text, caller in rows]
-        return [(int(number), Word(one), caller, rest) for number, (one, _, rest), caller in found]
+        return [
+            (int(number), _KNOWN[one], caller, rest)
+            for number, (one, _, rest), caller in found
+            if one in _KNOWN
+        ]
 
     def forget_words(self) -> None:
         """Forget what was said: it was for an earlier process.

@@ -18,6 +18,8 @@ from localpuppet.orchestrator.rollout.heads import HeadKeeper, Heads, KeptHead
 from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.orchestrator.rollout.resuming import TakenUp, head_of, take_up
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.words.saying import look
+from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
@@ -384,3 +386,12 @@ def test_a_slow_process_ends_for_whom_its_policy_lets_take_over_and_for_nobody_e
             await ours.run()
 
     run_simulated(work())
+
+
+async def test_what_a_large_rollout_waits_for_is_said_where_it_is_seen(site: Site) -> None:
+    """Its head has no events: it would be refused for ever, as what nobody has looked at."""
+    await site.heads.write(Head(rollout=ID, epoch=1, events=()), None)
+    for word in (Word.CONTINUE, Word.APPROVE):
+        with pytest.raises(InvalidInputError, match=r"too large for the bus.*machine of alice"):
+            await look(site.heads, ID, word)
+    assert (await look(site.heads, ID, Word.STOP)).head.events == ()

@@ -117,6 +117,8 @@ def test_what_was_said_is_heard_once_and_forgotten_with_the_process(journals: Jo
     assert first == [Word.CONTINUE, "bob", ""]
     assert journal.said(number) == [second]
     assert second[1:] == (Word.APPROVE, "carol", "n01.example.com 0123")
+    journals.open(ID).say("faster", "dave")  # type: ignore[arg-type]
+    assert len(journal.said(0)) == 2, "what a later version says ends no rollout"
     journal.forget_words()
     assert journal.said(0) == []
     journals.open(ID).say(Word.STOP, "bob")

@@ -51,7 +51,15 @@ async def look(
     for _ in range(LOOKS):
         found = await heads.find(rollout)
         events = [event for _, event in found.head.events]
-        if word not in (Word.CONTINUE, Word.APPROVE) or not events or State.of(events).waits:
+        if word not in (Word.CONTINUE, Word.APPROVE):
+            return found
+        if not events:
+            raise InvalidInputError(
+                "has a journal that is too large for the bus: nobody sees here what it waits for",
+                where=str(found.head.rollout),
+                hint=f"say it on the machine of {found.signer} where it goes on, or stop it",
+            )
+        if State.of(events).waits:
             return found
         await asyncio.sleep(pace)
     raise InvalidInputError("does not wait for a word", where=str(found.head.rollout))
