@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.comparing import differences
 from localpuppet.releases.difference import Difference
@@ -28,7 +28,9 @@ from localpuppet.releases.verified import rules_digest
 # Signatures and comparisons that are remembered.
 MOST_SIGNED = 1000
 MOST_COMPARED = 8
-UNTOLD = "cannot be told"
+# What stands behind "signed by" where no name does.
+NOBODY = "nobody whose signature counts"
+UNTOLD = "somebody; it cannot be told here who"
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -107,6 +109,8 @@ class StagedHere:
                     self._signed[key] = ", ".join(found)
                     _forget(self._signed, MOST_SIGNED)
                 return self._signed[key]
+        except IntegrityError:
+            return NOBODY
         except LocalpuppetError:
             return UNTOLD
 

@@ -9,7 +9,7 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.release import Release, resolve
 from localpuppet.releases.staged_records import StagedRecords
-from localpuppet.web.staged import UNTOLD, StagedHere
+from localpuppet.web.staged import NOBODY, UNTOLD, StagedHere
 from tests.rigs.staged import R1, R2, ReleaseSite, url
 
 
@@ -59,8 +59,8 @@ def test_who_signed_is_told_by_the_signers_file_as_it_is_now(signed: Signed) -> 
     first, second = signed.here.all()
     assert signed.here.signed(first) == "alice"
     signed.signers.write_text("bob\n")
-    assert signed.here.signed(first) == UNTOLD
-    assert signed.here.signed(second) == UNTOLD
+    assert signed.here.signed(first) == NOBODY
+    assert signed.here.signed(second) == NOBODY
     signed.signers.write_text("alice carol\n")
     assert signed.here.signed(first) == "alice"
     signed.signers.unlink()
