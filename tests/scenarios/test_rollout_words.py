@@ -44,6 +44,9 @@ def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> No
     code, told = say(bob, "continue", *of)
     assert (code, "denied: this node has no policy" in told) == (2, True)
     shop.operator.node.write("policies/puppet.policy", TAKEOVER)
+    code, told = say(bob, "status", *of)
+    assert (code, "paused: 1 node failed, and none may (1 failed, 2 open)" in told) == (0, True)
+    assert "whether a process goes on is not known" in told
     assert say(bob, "continue", *of) == (0, "goes on\n")
     read_until(process, "bob.example.com on ")
     read_until(process, "paused: 2 nodes failed")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.cli import render
-from localpuppet.errors import StateError
-from localpuppet.formats.names import RolloutId
+from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.formats.times import parse_time
 from localpuppet.wiring.node import NodeWiring
 
@@ -29,22 +29,44 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 Examples:
   localpuppet rollout status
   localpuppet rollout status --watch
+  localpuppet rollout status --of alice
 
 Exit codes: 0 it goes on or waits for a word, or every node succeeded; 1 not every node
-did, or nobody goes on.
+did, or nobody goes on; 69 the bus is away.
 """,
 )
 @_ID
+@click.option(
+    "--of",
+    "owner",
+    metavar="NAME",
+    help="Whose rollout it is: as the bus has it, wherever it goes on.",
+)
 @click.option("--watch", is_flag=True, help="Go on showing it until it is over.")
 @_JSON
 @click.pass_obj
-def status_command(node: NodeWiring, rollout: str | None, watch: bool, as_json: bool) -> int:
-    """Show where the rollout ID is, or the newest of this machine."""
+def status_command(
+    node: NodeWiring, rollout: str | None, owner: str | None, watch: bool, as_json: bool
+) -> int:
+    """Show where the rollout ID is, or the newest of this machine; with --of what the bus knows.
+
+    The bus does not know whether a process still goes on with it: a word that is said tells.
+    """
     from localpuppet.cli.orchestrator.rollout_text import head, how_far, outcome
     from localpuppet.orchestrator.rollout.report import INTERRUPTED
 
-    if watch and as_json:
-        raise click.UsageError("--watch and --json cannot go together")
+    if watch and (as_json or owner is not None):
+        raise click.UsageError("--watch goes with neither --json nor --of")
+    if owner is not None:
+        report = _on_the_bus(node, rollout, owner)
+        if as_json:
+            render.emit_json({"schema": 1, "of_the_bus": True, **report.summary()})
+            return 0
+        render.emit(render.hanging("", head(report.state)))
+        render.emit(render.hanging("", how_far(report.state, goes_on=True)))
+        render.emit(outcome(report))
+        render.say("# as the bus has it: whether a process goes on is not known", err=True)
+        return 0
     journal = _journal(node, rollout)
     if watch:
         _watch(journal)
@@ -144,6 +166,29 @@ def _row(rollout: RolloutId, report: "Report | str") -> tuple[str, str, str]:
         return rollout, coloured(DAMAGED), ""
     counts = ", ".join(f"{number} {word}" for word, number in report.counts().items())
     return rollout, coloured(report.word), counts
+
+
+def _on_the_bus(node: NodeWiring, rollout: str | None, owner: str) -> "Report":
+    """Return what the head of a rollout tells.
+
+    Raises:
+        InvalidInputError: There is none, or it is over, or too large for the bus.
+        UnavailableError: The bus cannot be asked.
+        IntegrityError: What is there is not to be believed.
+    """
+    from localpuppet.orchestrator.rollout.report import Report
+    from localpuppet.wiring.rollout import RolloutWiring
+    from localpuppet.wiring.run_async import run
+
+    wanted = None if rollout is None else RolloutId.parse(rollout)
+    head = run(RolloutWiring(node).head(wanted, SignerName.parse(owner)))
+    if not head.events:
+        raise InvalidInputError(
+            "has a journal that is too large for the bus",
+            where=str(head.rollout),
+            hint="look at it where it goes on",
+        )
+    return Report.of(head.events, taken=True)
 
 
 def _journals(node: NodeWiring) -> "Journals":
