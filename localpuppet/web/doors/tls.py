@@ -53,14 +53,14 @@ class Handshake(asyncio.Protocol):
         self._inner: asyncio.Protocol | None = None
         self._early = b""
         self._gone = False
+        self._one: str | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake, or let go whoever is one too many."""
         plain = cast("asyncio.Transport", transport)
         plain.pause_reading()
-        peer = plain.get_extra_info(
-            "peername"
-        )  # of a connection that has gone already there is none
+        peer = plain.get_extra_info("peername")  # none where it has gone already
         self._one = self._tls.crowd.enter(peer[0]) if peer else None
         if self._one is None:
             plain.abort()
