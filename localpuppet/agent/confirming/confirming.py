@@ -12,6 +12,7 @@ reboot at any point leads to the same; nothing here ends the agent, but a disk t
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from localpuppet.agent.agent import Agent
@@ -104,20 +105,26 @@ class Confirming:
 
     async def keep(self, leave: asyncio.Event) -> None:
         """See to what is to be confirmed until `leave` is set."""
+        keeping = asyncio.create_task(self._keep())
         leaving = asyncio.create_task(leave.wait())
+        try:
+            await asyncio.wait([leaving, keeping], return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done():
+                await keeping
+        finally:
+            # What a look is in the middle of is done again by the next agent.
+            keeping.cancel()
+            leaving.cancel()
+
+    async def _keep(self) -> None:
         changed = self._agent.subscribe()
         await self._looking.new_connection()  # names are resolved as long as that can be done
-        try:
-            while not leaving.done():
-                changed.clear()
-                pause = await self.step()
-                change = asyncio.create_task(changed.wait())
-                await asyncio.wait(
-                    [leaving, change], timeout=pause, return_when=asyncio.FIRST_COMPLETED
-                )
-                change.cancel()
-        finally:
-            leaving.cancel()
+        while True:
+            changed.clear()
+            pause = await self.step()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await changed.wait()
 
     async def step(self) -> float | None:
         """Do what is to be done now; return in how many seconds to look again, `None` for never."""

@@ -1,5 +1,6 @@
 """A deployed release on a node whose bus a test plays: files, holds, records and inbox are real."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -301,3 +302,35 @@ async def test_a_disk_that_refuses_is_said_once_and_ends_nothing(by_hand: Node) 
         assert await by_hand.confirming.step() == 30.0
     assert by_hand.rig.log.text.count("the confirmation of a release") == 1
     assert by_hand.confirming.told() is None
+
+
+async def test_an_agent_that_ends_does_not_wait_for_a_look(by_hand: Node) -> None:
+    by_hand.ran()
+    leave, looking = asyncio.Event(), asyncio.Event()
+
+    async def hangs() -> bool:
+        looking.set()
+        return await asyncio.Event().wait()
+
+    by_hand.network.look = hangs  # type: ignore[method-assign]
+    by_hand.agent_starts()
+    keeping = asyncio.create_task(by_hand.confirming.keep(leave))
+    async with asyncio.timeout(60):
+        await looking.wait()
+        leave.set()
+        await keeping
+
+
+async def test_it_looks_when_something_has_changed_and_again_and_again(by_hand: Node) -> None:
+    leave = asyncio.Event()
+    keeping = asyncio.create_task(by_hand.confirming.keep(leave))
+    async with asyncio.timeout(60):
+        while not by_hand.network.looked:
+            await asyncio.sleep(0)
+        by_hand.ran()
+        by_hand.rig.agent.recheck()
+        while "app/tags/r2: confirmed" not in by_hand.rig.log.text:
+            await by_hand.tell()
+            await asyncio.sleep(0)
+        leave.set()
+        await keeping
