@@ -117,10 +117,11 @@ def say(
 
     Raises:
         InvalidInputError: There is none, or the word is refused.
-        UnavailableError: Nobody elsewhere answered.
+        UnavailableError: Nobody answered.
     """
     from localpuppet.errors import InvalidInputError
-    from localpuppet.orchestrator.rollout.words.word import Said, refusal
+    from localpuppet.orchestrator.rollout.words.saying_here import say_here
+    from localpuppet.orchestrator.rollout.words.word import Said, Word, refusal
     from localpuppet.wiring.fleet import machine_name
     from localpuppet.wiring.run_async import run
 
@@ -131,8 +132,11 @@ def say(
     state = journal.state()
     text = about(state)
     said = Said(word=word, caller=wiring.caller, machine=machine_name(), about=text)
-    if problem := refusal(said, state):
+    if word is not Word.STOP:
+        run(say_here(journal, said))
+    elif problem := refusal(said, state):
         raise InvalidInputError(problem, where=str(state.began.id))
-    journal.say(word, wiring.caller, text)
+    else:  # heard as soon as the nodes are held, and nobody is to wait for that
+        journal.say(word, wiring.caller)
     journal.close()
     return state.began.id
