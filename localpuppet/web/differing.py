@@ -92,6 +92,8 @@ class Differing:
         self._staged = staged
         self._fleet = fleet
         self._showing = showing
+        # Trees are read one after the other, and who waits for that keeps no thread from others.
+        self._turn = asyncio.Semaphore()
 
     async def page(self, request: Request) -> Response:
         """Show how two releases differ, or which can be compared."""
@@ -130,7 +132,8 @@ class Differing:
     async def _rows(self, asked: AskedDifference) -> Sequence[ChangeRow]:
         if asked.before is None or asked.after is None:
             return ()
-        found = await asyncio.to_thread(self._staged.differences, asked.before, asked.after)
+        async with self._turn:
+            found = await asyncio.to_thread(self._staged.differences, asked.before, asked.after)
         return changes(found)
 
     def _about(self, known: Sequence[Staged]) -> Sequence[ReleaseRow]:

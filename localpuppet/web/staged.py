@@ -4,9 +4,11 @@ Owns: what of that is remembered between two looks. Refuses to know: HTML; how s
 verified, and how trees are read.
 
 - A signature is judged by its source's signers file as it is now, and again when that has changed.
-- Nothing is fetched: what this machine does not have of a tag, it cannot tell.
+- Nothing is fetched: what this machine does not have of a tag, it cannot tell. Nor can it where the
+  tag has been moved since: who signed what it is now did not sign what is staged.
 """
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +19,7 @@ from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.comparing import differences
 from localpuppet.releases.difference import Difference
 from localpuppet.releases.git.repository import Repository
+from localpuppet.releases.lock import Pin
 from localpuppet.releases.release import Release
 from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.source import Source
@@ -29,6 +32,8 @@ from localpuppet.releases.verified import rules_digest
 MOST_SIGNED = 1000
 MOST_COMPARED = 8
 # What stands behind "signed by" where no name does.
+# Seconds after which it is looked again whether it can be told who signed.
+AGAIN = 60.0
 NOBODY = "nobody whose signature counts"
 UNTOLD = "somebody; it cannot be told here who"
 
@@ -70,6 +75,7 @@ class StagedHere:
         repository: Git; asked for what is in its mirrors.
         sources: The site's sources by name.
         reader: Reads locks.
+        monotonic: Seconds that only go forward.
     """
 
     def __init__(
@@ -80,15 +86,17 @@ class StagedHere:
         repository: Repository,
         sources: Mapping[str, Source],
         reader: ReleaseFiles,
+        monotonic: Callable[[], float],
     ) -> None:
         self._records = records
         self._resolve = resolve
         self._repository = repository
         self._sources = sources
         self._reader = reader
+        self._monotonic = monotonic
         # One at a time: whoever looks has them read whole trees, and start git.
         self._turn = threading.Lock()
-        self._signed: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._signed: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
         self._compared: OrderedDict[tuple[str, str], Mapping[str, Difference]] = OrderedDict()
 
     def all(self) -> Sequence[Staged]:
@@ -102,13 +110,22 @@ class StagedHere:
             return ""
         try:
             key = (f"{staged.app} {staged.pin.tag_object}", rules_digest(source))
-            with self._turn:
-                if key not in self._signed:
-                    pin = staged.pin
-                    found = signed_by(self._repository, source, url=pin.url, tag=pin.tag)
-                    self._signed[key] = ", ".join(found)
-                    _forget(self._signed, MOST_SIGNED)
-                return self._signed[key]
+        except LocalpuppetError:
+            return UNTOLD
+        with self._turn:
+            found, until = self._signed.get(key, (UNTOLD, 0.0))
+            if until <= self._monotonic():
+                found = self._signers(source, staged.pin)
+                until = self._monotonic() + AGAIN if found == UNTOLD else math.inf
+                self._signed[key] = found, until
+                _forget(self._signed, MOST_SIGNED)
+            return found
+
+    def _signers(self, source: Source, pin: Pin) -> str:
+        try:
+            if self._repository.tag(pin.url, pin.tag).id != pin.tag_object:
+                return UNTOLD
+            return ", ".join(signed_by(self._repository, source, url=pin.url, tag=pin.tag))
         except IntegrityError:
             return NOBODY
         except LocalpuppetError:

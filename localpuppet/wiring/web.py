@@ -168,6 +168,7 @@ def _staged(node: NodeWiring) -> "StagedReleases":
         repository=wiring.git(),
         sources=node.settings.sources,
         reader=wiring.files,
+        monotonic=node.clock.monotonic,
     )
 
 

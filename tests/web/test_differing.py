@@ -1,13 +1,19 @@
 """What differs between two releases, as a view and as files."""
 
+import asyncio
 import json
 import re
+import threading
 
 import pytest
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
+from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.difference import Difference
-from tests.web.site import DIFFERENCE, EVIL, Site, staged, text
+from localpuppet.web.differing import Differing
+from localpuppet.web.showing import Showing
+from tests.web.site import DIFFERENCE, EVIL, PlayedReleases, Site, staged, text
 
 
 @pytest.fixture
@@ -74,3 +80,32 @@ def test_a_url_is_understood_whole_or_refused(visitor: TestClient, query: str) -
 
 def test_without_a_release_the_view_says_so(site: Site, visitor: TestClient) -> None:
     assert "No release is staged on this machine." in text(visitor, "/releases/difference")
+
+
+def test_who_waits_for_a_difference_keeps_no_thread_from_others(
+    two: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once: list[int] = []
+    begun, going_on = threading.Event(), threading.Event()
+
+    def slow(releases: PlayedReleases, *_: ReleasePath) -> dict[str, Difference]:
+        at_once.append(1)
+        begun.set()
+        assert going_on.wait(60)
+        return {}
+
+    async def main() -> None:
+        parts = two.parts(asyncio.Event(), two.way())
+        monkeypatch.setattr(PlayedReleases, "differences", slow)
+        views = Differing(parts.staged, two.fleet, Showing(two.fleet, two.clock))
+        request = Request(
+            {"type": "http", "query_string": DIFFERENCE.partition("?")[2].encode(), "headers": []}
+        )
+        many = [asyncio.create_task(views.page(request)) for _ in range(3)]
+        await asyncio.to_thread(begun.wait, 60)
+        together = len(at_once)
+        going_on.set()
+        assert together == 1
+        assert [answer.status_code for answer in await asyncio.gather(*many)] == [200] * 3
+
+    asyncio.run(main())

@@ -7,6 +7,7 @@ import pytest
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.git.signer import Signer
 from localpuppet.releases.release import Release, resolve
 from localpuppet.releases.staged_records import StagedRecords
 from localpuppet.web.staged import NOBODY, UNTOLD, StagedHere
@@ -36,6 +37,7 @@ class Signed:
             repository=site.repository,
             sources=site.sources,
             reader=site.release_files,
+            monotonic=site.clock.monotonic,
         )
 
     def resolve(self, app: ReleasePath) -> Release:
@@ -65,6 +67,31 @@ def test_who_signed_is_told_by_the_signers_file_as_it_is_now(signed: Signed) -> 
     assert signed.here.signed(first) == "alice"
     signed.signers.unlink()
     assert signed.here.signed(first) == UNTOLD
+
+
+def test_a_tag_that_was_moved_does_not_say_who_signed_what_is_staged(signed: Signed) -> None:
+    site, first = signed.site, signed.here.all()[0]
+    site.servers.publish(url("web"), "r1", {"a": b"b"}, signer="bob")
+    site.repository.fetch([(url("web"), "r1")], refresh=True)
+    assert site.repository.verify_signature(url("web"), "r1", signers=signed.signers).name == "bob"
+    assert signed.here.signed(first) == UNTOLD
+
+
+def test_whoever_looks_again_has_no_signature_judged_again(
+    signed: Signed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = []
+    verify = signed.site.repository.verify_signature
+
+    def counted(url: str, tag: str, *, signers: Path) -> Signer:
+        judged.append(tag)
+        return verify(url, tag, signers=signers)
+
+    monkeypatch.setattr(signed.site.repository, "verify_signature", counted)
+    signed.signers.write_text("bob\n")
+    first = signed.here.all()[0]
+    assert [signed.here.signed(first) for _ in range(3)] == [NOBODY] * 3
+    assert len(judged) == 1
 
 
 def test_all_who_signed_are_told_where_several_have_to(signed: Signed) -> None:
