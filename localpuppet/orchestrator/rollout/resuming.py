@@ -7,8 +7,9 @@ Owns: which of the two counts. Refuses to know: how the rollout then goes on (`e
 Invariant: whoever has claimed an epoch goes on alone: another process of this machine is kept away
 by the journal's lock, one elsewhere by the head's revision, and nodes hear the newest epoch only.
 Who takes another's rollout over asks the nodes first: where one of them refuses, nothing changes.
-What is to be done its caller says: of what somebody else says who took it over only counts what
-became of it.
+What others write over the head keeps its caller from nothing where the journal is: the nodes say
+then whether somebody else goes on. What is to be done its caller says: of what somebody else says
+who took it over only counts what became of it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,6 +23,10 @@ from localpuppet.orchestrator.rollout.heads import Heads, KeptHead
 from localpuppet.orchestrator.rollout.journal import Journal, Journals, of, resumable
 from localpuppet.orchestrator.rollout.state import State
 
+# Where the head is not to be believed, epochs that are passed over: as often as a rollout may have
+# been resumed elsewhere unseen. Nodes hear the newest.
+BLIND = 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenUp:
@@ -30,7 +35,7 @@ class TakenUp:
     Attributes:
         journal: Its journal, taken; whoever has this closes it.
         epoch: The epoch that begins now.
-        revision: That of the head which says so; `None` where the bus does not let us say.
+        revision: That of the head which says so; `None` where we do not say.
     """
 
     journal: Journal
@@ -59,21 +64,17 @@ async def take_up(
         BusyError: Another process goes on with it, here or elsewhere.
         InvalidInputError: There is none, or it is over, another's, or known elsewhere only; or it
             cannot be taken over.
-        IntegrityError: The head on the bus is not the caller's, or of somebody who took it over and
-            says that something else is to be done.
+        IntegrityError: The head on the bus is not the caller's, and there is no journal here; or it
+            is of somebody who took it over and says that something else is to be done.
         UnavailableError: The bus cannot be asked.
         StateError: The journal cannot be read or written.
     """
     caller = heads.owner.caller
     wanted = rollout or _newest_here(journals, caller) or await _newest_there(heads)
-    found = None
+    found, blind = None, 0
     if wanted is not None:
-        try:
-            found = await heads.read(wanted)
-        except RefusedError as error:
-            if problem is not None:
-                raise
-            note(f"warning: whether it was resumed elsewhere is not known: {error}")
+        without = problem is None and wanted in journals.ids()
+        found, blind = await _read(heads, wanted, own=problem is None, without=without, note=note)
     if wanted is None or (found is None and wanted not in journals.ids()):
         raise InvalidInputError(
             f"neither this machine nor the bus knows rollout {wanted}"
@@ -89,14 +90,15 @@ async def take_up(
     journal.take()
     try:
         revision = None if found is None else found.revision
-        epoch = _epoch(journal, caller) if here else 0
+        epoch = (_epoch(journal, caller) if here else 0) + blind
         if found is not None:
             newer = _newer_of(journal, found, here=epoch, heads=heads)
             epoch = max(newer, found.head.epoch)
         resumable(journal, caller)
         claimed = Head(rollout=wanted, epoch=epoch + 1, events=tuple(journal.events()))
         try:
-            revision = await heads.write(claimed, revision)
+            if not blind:
+                revision = await heads.write(claimed, revision)
         except RefusedError:
             if problem is not None:
                 raise
@@ -105,6 +107,32 @@ async def take_up(
     except LocalpuppetError:
         journal.close()
         raise
+
+
+async def _read(
+    heads: Heads, rollout: RolloutId, *, own: bool, without: bool, note: Callable[[str], None]
+) -> tuple[KeptHead | None, int]:
+    """Return the head of a rollout as far as it is known, and how many epochs are passed over.
+
+    Args:
+        heads: Where.
+        rollout: Which.
+        own: Whether it can be our own that goes on where the bus does not let us read.
+        without: Whether it can go on where somebody else wrote there.
+        note: Takes what a person should read.
+    """
+    try:
+        return await heads.read(rollout), 0
+    except RefusedError as error:
+        if not own:
+            raise
+        note(f"warning: whether it was resumed elsewhere is not known: {error}")
+        return None, 0
+    except (IntegrityError, InvalidInputError) as error:
+        if not without:
+            raise
+        note(f"warning: it goes on by the journal here, as its head is not to be believed: {error}")
+        return None, BLIND
 
 
 def head_of(journal: Journal) -> Head:
