@@ -33,12 +33,18 @@ GRACE = 2
 
 
 class _Impatient(H11Protocol):
-    """HTTP with an end to waiting for the head of a request, which uvicorn has only after one."""
+    """HTTP with an end to connections that are too many, and to waiting for the head of a request.
+
+    uvicorn only answers those which are too many, and has the latter only after a request.
+    """
 
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
+        if len(self.connections) > MOST:
+            self.transport.abort()  # it would have a descriptor of a process that needs some more
+            return
         secured = transport.get_extra_info("ssl_object")
         if secured is not None:
             self.app_state = {**self.app_state, CERTIFICATE: secured.getpeercert(binary_form=True)}
@@ -119,7 +125,6 @@ async def serve(
         h11_max_incomplete_event_size=MAX_HEAD,
         http=secured or _Impatient,
         lifespan="off",
-        limit_concurrency=MOST,
         log_config=None,
         log_level="error",
         proxy_headers=False,

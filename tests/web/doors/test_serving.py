@@ -1,6 +1,7 @@
 """Who connects, and does not ask."""
 
 import socket
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,21 @@ def test_who_begins_a_second_request_and_does_not_end_it_is_let_go(
             answer += caller.recv(4096)
         caller.sendall(b"GET")
         assert caller.recv(1) == b""
+
+
+def test_who_is_one_too_many_is_let_go_and_who_is_there_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "MOST", 2)
+    site = Site(tmp_path)
+    with Served(site), ExitStack() as opened:
+        address = "127.0.0.1", site.port
+        there = [opened.enter_context(socket.create_connection(address, 20)) for _ in range(2)]
+        more = opened.enter_context(socket.create_connection(address, 20))
+        with suppress(ConnectionResetError):
+            assert more.recv(1) == b""
+        there[0].sendall(f"GET /bus HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n\r\n".encode())
+        assert there[0].recv(4096).startswith(b"HTTP/1.1 403 ")
 
 
 def test_a_form_that_does_not_come_is_not_waited_for(
