@@ -6,10 +6,12 @@ thread. Refuses to know: what is in a package.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import time as clock
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, StateError
@@ -19,7 +21,11 @@ from localpuppet.releases.packages.naming import PREFIX
 
 MAX_PACKAGE = 8 * 1024**3
 # How apt brings a package that came to its repositories just now. It removes nothing for it.
+# `install` waits for the lock itself; `update` fails at once while another one is on, and a machine
+# has one at its boot and twice a day.
 APT_NAME = "apt"
+APT_LOCKED = b"Could not get lock"
+APT_TRIES, APT_AGAIN = 30, 2.0  # seconds
 APT: tuple[tuple[str, ...], ...] = (
     ("apt-get", "--quiet", "update"),
     (
@@ -36,14 +42,22 @@ class SystemPackageTools:
     Args:
         env: The environment to take PATH and TMPDIR from.
         timeout: Seconds for one command.
+        sleep: Waits for some seconds.
     """
 
-    def __init__(self, *, env: Mapping[str, str], timeout: float) -> None:
+    def __init__(
+        self,
+        *,
+        env: Mapping[str, str],
+        timeout: float,
+        sleep: Callable[[float], None] = clock.sleep,
+    ) -> None:
         kept = {name: env[name] for name in ("TMPDIR",) if name in env}
         # dpkg wants ldconfig and start-stop-daemon, that are not on every user's PATH.
         path = f"{env.get('PATH', '')}:{_SYSTEM}".lstrip(":")
         self._env = {**kept, "PATH": path, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
         self._timeout = timeout
+        self._sleep = sleep
 
     def build_deb(self, tree: Path, control: str, target: Path, *, time: int) -> None:
         """Build a Debian package; see `releases.packages.ports.PackageTools`.
@@ -135,11 +149,12 @@ class SystemPackageTools:
         Raises:
             StateError: The package manager is not there, or failed.
         """
-        commands = APT if manager == APT_NAME else (tuple(manager),)
-        for program, *words in commands[:-1]:
-            self._run(program, words)
-        program, *words = commands[-1]
-        self._run(program, [*words, name])
+        command, last = tuple(manager), name
+        if manager == APT_NAME:
+            update, command = APT
+            self._run(update[0], update[1:], tries=APT_TRIES)
+            last = _only(name)
+        self._run(command[0], [*command[1:], last])
 
     def _run(
         self,
@@ -148,16 +163,32 @@ class SystemPackageTools:
         *,
         time: int | None = None,
         env: Mapping[str, str] | None = None,
+        tries: int = 1,
     ) -> str:
         epoch = {} if time is None else {"SOURCE_DATE_EPOCH": str(time)}
         found = shutil.which(program, path=self._env["PATH"])
         if found is None:
             package = {"rpmbuild": "rpm or rpm-build", "dpkg-deb": "dpkg"}.get(program, program)
             raise StateError(f"{program} is not installed", hint=f"install the package {package}")
+        variables = {**self._env, **epoch, **(env or {})}
+        done = self._ended(program, [found, *arguments], variables)
+        for _ in range(tries - 1):
+            if done.returncode == 0 or APT_LOCKED not in done.stderr:
+                break
+            self._sleep(APT_AGAIN)
+            done = self._ended(program, [found, *arguments], variables)
+        if done.returncode != 0:
+            said = last_words(done.stderr, most=300)
+            raise StateError(f"failed: {said or f'exit code {done.returncode}'}", where=program)
+        return done.stdout.decode("utf-8", "replace")
+
+    def _ended(
+        self, program: str, command: Sequence[str], env: Mapping[str, str]
+    ) -> "subprocess.CompletedProcess[bytes]":
         try:
-            done = subprocess.run(
-                [found, *arguments],
-                env={**self._env, **epoch, **(env or {})},
+            return subprocess.run(
+                command,
+                env=env,
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -167,7 +198,13 @@ class SystemPackageTools:
             )
         except subprocess.TimeoutExpired as error:
             raise StateError(f"did not end within {self._timeout:g} s", where=program) from error
-        if done.returncode != 0:
-            said = last_words(done.stderr, most=300)
-            raise StateError(f"failed: {said or f'exit code {done.returncode}'}", where=program)
-        return done.stdout.decode("utf-8", "replace")
+
+
+def _only(name: str) -> str:
+    """Return a package's name so that apt-get takes it for nothing else.
+
+    It takes a name that it does not know for an expression that other names may match, and `+` or
+    `-` at its end for what is to be done.
+    """
+    exact = re.sub(r"[.+]", r"[\g<0>]", name)
+    return f"^{exact}$"

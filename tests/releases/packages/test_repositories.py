@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.errors import StateError
+from localpuppet.releases.packages.tools import APT_AGAIN, APT_TRIES, SystemPackageTools
 from tests.rigs.node import Node
 from tests.rigs.packages import Scratch, build, run, without_git
 
@@ -107,3 +109,36 @@ def test_another_package_manager_gets_the_name_as_its_last_word(
     bare.settings(**settings, install_packages=[str(script)])
     done = bare.run("stage", "--no-parse", PATH=without_git(bare))
     assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("name", ["localpuppet-release-web-r.", "localpuppet-release-web-r1+"])
+def test_apt_takes_a_name_that_it_does_not_know_for_no_other(
+    name: str, site: Node, bare: Node, scratch: Scratch, repository: Repository
+) -> None:
+    """As an expression `…-v1.2` means `…-v1.20` and `…-v1.2.1`, too: apt-get would install all."""
+    repository.offer(build(site, "deb", site.root / "out"))
+    tools = SystemPackageTools(env={"PATH": without_git(bare)}, timeout=60)
+    with pytest.raises(StateError, match="Unable to locate package"):
+        tools.install_by_name(name, "apt")
+    assert not scratch.packages.exists()
+
+
+def test_apt_that_is_busy_with_its_lists_is_waited_for(node: Node) -> None:
+    busy = "echo 'E: Could not get lock /var/lib/apt/lists/lock.' >&2; exit 100"
+    script = f'case "$*" in *update) test -e {node.root}/free || {{ {busy}; }};; esac'
+    node.write("bin/apt-get", f"#!/bin/sh\n{script}\n", 0o755)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            (node.root / "free").touch()
+
+    tools = SystemPackageTools(env={"PATH": str(node.root / "bin")}, timeout=60, sleep=sleep)
+    tools.install_by_name("localpuppet-release-web-r1", "apt")
+    assert slept == [APT_AGAIN] * 3
+
+    (node.root / "free").unlink()
+    with pytest.raises(StateError, match="Could not get lock"):
+        tools.install_by_name("localpuppet-release-web-r1", "apt")
+    assert len(slept) == 3 + APT_TRIES - 1
