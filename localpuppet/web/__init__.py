@@ -4,8 +4,8 @@ It is given ports and plain values, as the agent is, and does not know where set
 Templates and what browsers load stand in `templates/` and `static/`.
 
 decides: `dated`, `deeds`, `ended`, `facts_tree`, `kinds`, `problems`, `report`, `row`.
-acts: `acting`, `app`, `asking`, `differing`, `entering`, `feeding`, `fleet`, `listing`, `live`,
-    `pages`, `pictures`, `rollouts`, `showing`, `staged`, `together`.
+acts: `acting`, `app`, `asking`, `differing`, `elsewhere`, `entering`, `feeding`, `fleet`,
+    `listing`, `live`, `pages`, `pictures`, `rollouts`, `showing`, `staged`, `together`.
 touches the world: `memory`, `run_table`.
 inner rooms: `doors`, `lists`.
 """

@@ -22,6 +22,7 @@ from starlette.responses import Response
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import NodeName, RolloutId
 from localpuppet.machine.ports import LineKind, Log
+from localpuppet.orchestrator.rollout.report import ELSEWHERE, Report
 from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.web.deeds import (
     Action,
@@ -165,11 +166,14 @@ class Acting:
                 subject=f"rollout {rollout}",
                 back=f"/rollouts/{rollout}",
                 will=rollout_consequences(course, report),
-                read=lambda _: (str(course), lambda: self._course(rollout, course)),
+                read=lambda _: (str(course), lambda: self._course(report, course)),
             ),
         )
 
-    async def _course(self, rollout: RolloutId, course: Course) -> str:
+    async def _course(self, report: Report, course: Course) -> str:
+        rollout = report.state.began.id
+        if report.word == ELSEWHERE:
+            raise InvalidInputError("went on on another machine", where=str(rollout))
         if course is Course.RESUME:
             return await self._actor.resume(rollout)
         return await self._actor.say(rollout, Word(course))

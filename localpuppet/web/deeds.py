@@ -15,7 +15,7 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_duration
-from localpuppet.orchestrator.rollout.report import PAUSED, RUNNING, Report
+from localpuppet.orchestrator.rollout.report import ELSEWHERE, PAUSED, RUNNING, Report
 from localpuppet.web.row import SILENT, Row
 
 
@@ -183,6 +183,8 @@ _COURSE_WILL = {
 
 def courses(report: Report) -> tuple[Course, ...]:
     """Return what a rollout can be made to do where it is."""
+    if report.word == ELSEWHERE:
+        return ()
     if report.word in (RUNNING, PAUSED):
         return Course.CONTINUE, Course.STOP
     resumable = report.state.over is None or report.state.resumable
@@ -196,6 +198,9 @@ def rollout_consequences(course: Course, report: Report) -> tuple[str, ...]:
         course: What it is to do.
         report: What is known of it.
     """
+    if report.word == ELSEWHERE:
+        words = f"'localpuppet rollout {course} {report.state.began.id}'"
+        return (f"Nothing from here: it went on on another machine. {words} reaches it.",)
     found = [_COURSE_WILL[course]]
     goes_on = report.word in (RUNNING, PAUSED)
     if course is Course.RESUME:

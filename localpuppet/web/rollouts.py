@@ -1,11 +1,14 @@
-"""The rollouts of this machine, read from their journals.
+"""The rollouts of this machine, read from their journals, and those that went on on another.
 
-Owns: what of journals is remembered between two looks, and noticing that one has changed. Refuses
-to know: what events mean, who goes on with a rollout.
+Owns: what of journals is remembered between two looks, noticing that one has changed, and which
+counts where the bus knows of the same rollout. Refuses to know: what events mean, who goes on with
+a rollout.
 
 Invariants:
 
 - A journal that cannot be read is a row that says so, and hides no other.
+- Of a journal and a head on the bus the one of the newer epoch counts: who resumed a rollout
+  elsewhere has overtaken whoever is here.
 - Whether a process goes on with a rollout is asked only for somebody who looks: to ask is to have
   the journal's lock for a moment.
 """
@@ -13,12 +16,15 @@ Invariants:
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from localpuppet.errors import LocalpuppetError
+from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId
+from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.orchestrator.rollout.journal import Journal, Journals
-from localpuppet.orchestrator.rollout.report import Report
+from localpuppet.orchestrator.rollout.report import ELSEWHERE, Report
+from localpuppet.web.elsewhere import Elsewhere, report_of
 from localpuppet.web.lists.rollouts import DAMAGED, RolloutRow
 
 # Seconds between two looks whether a journal has changed.
@@ -34,10 +40,12 @@ class Rollouts:
 
     Args:
         journals: Their journals.
+        elsewhere: Those that went on on other machines.
     """
 
-    def __init__(self, journals: Journals) -> None:
+    def __init__(self, journals: Journals, elsewhere: Elsewhere) -> None:
         self._journals = journals
+        self._elsewhere = elsewhere
         self._known: dict[RolloutId, tuple[_Stamp, RolloutRow]] = {}
 
     def rows(self) -> list[RolloutRow]:
@@ -46,18 +54,33 @@ class Rollouts:
         Raises:
             StateError: It cannot be told which there are.
         """
-        ids = self._journals.ids()[:MOST]
+        here, heads = set(self._journals.ids()), self._elsewhere.heads
+        ids = sorted(here.union(heads), reverse=True)[:MOST]
         self._known = {one: known for one, known in self._known.items() if one in ids}
-        return [self._row(one) for one in ids]
+        rows = {one: self._row(one) for one in ids if one in here}
+        return [_overtaken(rows.get(one), heads[one]) if one in heads else rows[one] for one in ids]
 
     def report(self, rollout: RolloutId) -> Report:
         """Return what is known of a rollout.
 
         Raises:
-            InvalidInputError: There is none of this id.
+            InvalidInputError: There is none of this id, or how far it is only another machine
+                knows.
             StateError: Its journal cannot be read.
         """
-        return _report(self._journals.open(rollout))
+        head = self._elsewhere.heads.get(rollout)
+        if head is None:
+            return _report(self._journals.open(rollout))
+        mine = None
+        if rollout in self._journals.ids():
+            mine = _report(self._journals.open(rollout))
+            if mine.state.epoch >= head.epoch:
+                return mine
+        if (theirs := report_of(head)) is not None:
+            return theirs
+        if mine is None:
+            raise InvalidInputError(_told(head), where=str(rollout))
+        return replace(mine, word=ELSEWHERE)
 
     def stamps(self) -> Mapping[RolloutId, _Stamp]:
         """Return when which journal was written: the same as long as nothing has happened.
@@ -99,6 +122,24 @@ class Rollouts:
             return RolloutRow(id=str(rollout), state=DAMAGED, why=str(error))
         self._known[rollout] = stamp, row
         return row
+
+
+def _overtaken(mine: RolloutRow | None, head: Head) -> RolloutRow:
+    """Return the row of a rollout that the bus knows of, and maybe a journal here."""
+    if mine is not None and mine.epoch >= head.epoch:
+        return mine
+    if (theirs := report_of(head)) is not None:
+        mine = RolloutRow.of(theirs)
+    row = mine or RolloutRow(id=str(head.rollout), state=ELSEWHERE)
+    return replace(row, state=ELSEWHERE, why=_told(head))
+
+
+def _told(head: Head) -> str:
+    """Return what a head that counts tells of a rollout, one line."""
+    if head.over:
+        return "it went on on another machine, and is over"
+    at = f", last heard of at {head.events[-1][0]}" if head.events else ""
+    return f"it goes on on another machine, if a process is there{at}"
 
 
 def _stamp(journal: Journal) -> _Stamp:

@@ -132,7 +132,7 @@ class RolloutWiring:
             IntegrityError: Its head on the bus is not to be believed.
         """
         async with self.fleet.connected() as kv:
-            heads = self._heads(kv, owner)
+            heads = self.heads(kv, owner)
             own = heads.owner == self.fleet.signer.name
             taken = await take_up(
                 rollout,
@@ -178,7 +178,7 @@ class RolloutWiring:
     async def head(self, rollout: RolloutId | None, owner: SignerName) -> Head:
         """Return what the bus has of somebody's rollout that can go on; see `say`."""
         async with self.fleet.connected() as kv:
-            return (await self._heads(kv, owner).find(rollout)).head
+            return (await self.heads(kv, owner).find(rollout)).head
 
     async def say(
         self,
@@ -205,7 +205,7 @@ class RolloutWiring:
             IntegrityError: What the bus has of the rollout is not to be believed.
         """
         async with self.fleet.connected() as kv:
-            heads = self._heads(kv, owner)
+            heads = self.heads(kv, owner)
             found = await look(heads, rollout, word)
             speaker = Speaker(
                 kv,
@@ -229,7 +229,7 @@ class RolloutWiring:
         owner = SignerName.parse_caller(state.began.caller)
         async with self.fleet.connected() as kv:
             with suppress(RefusedError, IntegrityError, InvalidInputError):
-                found = await self._heads(kv, owner).read(state.began.id)
+                found = await self.heads(kv, owner).read(state.began.id)
                 return found is not None and found.head.epoch > state.epoch
         return False
 
@@ -247,7 +247,8 @@ class RolloutWiring:
         problems = await nodes.ready(left)
         return "" if can_do_without(state, problems) else why_not_ready(state, problems)
 
-    def _heads(self, kv: "KeyValue", owner: SignerName | None = None) -> Heads:
+    def heads(self, kv: "KeyValue", owner: SignerName | None = None) -> Heads:
+        """Return the heads of somebody's rollouts on a bus; of our own for `None`."""
         return Heads(
             kv,
             signer=self.fleet.signer,
@@ -301,7 +302,7 @@ class RolloutWiring:
             began=state.began,
         )
         keeper = HeadKeeper(
-            self._heads(kv, SignerName.parse_caller(state.began.caller)),
+            self.heads(kv, SignerName.parse_caller(state.began.caller)),
             state.began.id,
             current=lambda: head_of(journal),
             revision=revision,

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from localpuppet.bus.key_value import KeyValue
     from localpuppet.formats.names import NodeName, RunId
     from localpuppet.formats.values import Json
+    from localpuppet.inventory.view import View
     from localpuppet.machine.ports import Log
     from localpuppet.orchestrator.rollout.journal import Journals
     from localpuppet.trust.signing import Verifier
     from localpuppet.web.asking import KnownSite
+    from localpuppet.web.elsewhere import Elsewhere
+    from localpuppet.web.feeding import Feed
     from localpuppet.web.fleet import Fleet
     from localpuppet.web.memory import Memory
     from localpuppet.web.staged import StagedReleases
@@ -61,7 +64,7 @@ async def serve_page(
     from localpuppet.web.asking import Inventory, Reports
     from localpuppet.web.doors.listening import Place, bound
     from localpuppet.web.doors.serving import serve
-    from localpuppet.web.feeding import Feed, Feeding
+    from localpuppet.web.feeding import Feeding
     from localpuppet.web.live import Live
     from localpuppet.web.pages import Parts
     from localpuppet.web.rollouts import Rollouts
@@ -82,16 +85,9 @@ async def serve_page(
     rows = _rows(memory, verifier, now)
     inventory = InventoryWiring(node, fleet=fleet)
     view = inventory.view()
-    feed = Feed(
-        connect=fleet.connect,
-        view=view,
-        follow=lambda store, leave: inventory.follower(store, log).follow(leave),
-        agent_is_there=inventory.agent_is_there,
-        log=log,
-    )
-    journals = _journals(node)
+    journals, elsewhere = _rollouts(node)
     leave = asyncio.Event()
-    feeding = Feeding(rows, memory, feed)
+    feeding = Feeding(rows, memory, _feed(fleet, inventory, view, log))
     with bound(place) as listening:
         way = make_way(listening[0].getsockname()[1])
         parts = Parts(
@@ -99,7 +95,7 @@ async def serve_page(
             memory=memory,
             inventory=Inventory(view, inventory.ask, site=known),
             staged=_staged(node),
-            rollouts=Rollouts(journals),
+            rollouts=Rollouts(journals, elsewhere),
             reports=Reports(_tell(fleet, name, feeding.store)),
             live=Live(rows, leave),
             door=way.door,
@@ -112,10 +108,24 @@ async def serve_page(
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(parts.rollouts.watch(rows.stir, leave))
+                group.create_task(elsewhere.follow(feeding.store, rows.stir, leave))
                 group.create_task(feeding.run(leave))
                 group.create_task(serve(application(parts), listening, leave, tls=way.tls))
         finally:
             view.close()
+
+
+def _feed(fleet: FleetWiring, inventory: InventoryWiring, view: "View", log: "Log") -> "Feed":
+    """Return what the page's rows are fed from."""
+    from localpuppet.web.feeding import Feed
+
+    return Feed(
+        connect=fleet.connect,
+        view=view,
+        follow=lambda store, leave: inventory.follower(store, log).follow(leave),
+        agent_is_there=inventory.agent_is_there,
+        log=log,
+    )
 
 
 def _memory(node: NodeWiring, now: Callable[[], float], log: "Log") -> "Memory":
@@ -172,11 +182,13 @@ def _staged(node: NodeWiring) -> "StagedReleases":
     )
 
 
-def _journals(node: NodeWiring) -> "Journals":
-    """Return the journals of the rollouts of this machine."""
+def _rollouts(node: NodeWiring) -> "tuple[Journals, Elsewhere]":
+    """Return the journals of the rollouts of this machine, and those that went on on others."""
+    from localpuppet.web.elsewhere import Elsewhere
     from localpuppet.wiring.rollout import RolloutWiring
 
-    return RolloutWiring(node).journals
+    wiring = RolloutWiring(node)
+    return wiring.journals, Elsewhere(wiring.heads)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from localpuppet.bus.key_value import Entry, Gone, Listing, Put
+from localpuppet.bus.key_value import Entry, Gone, KeyValue, Listing, Put
 from localpuppet.bus.layout import PRESENCE
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import NodeName, ReleasePath, RolloutId, RunId
@@ -21,6 +21,7 @@ from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import Found, InventoryReader, must_ask
+from localpuppet.orchestrator.rollout.heads import Heads
 from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.releases.difference import Difference
@@ -35,6 +36,7 @@ from localpuppet.web.doors.listening import Place, bound
 from localpuppet.web.doors.loopback import LoopbackDoor
 from localpuppet.web.doors.serving import serve
 from localpuppet.web.doors.sessions import Sessions
+from localpuppet.web.elsewhere import Elsewhere
 from localpuppet.web.fleet import Fleet
 from localpuppet.web.live import Live
 from localpuppet.web.memory import Memory
@@ -79,6 +81,10 @@ def status(node: str, at: float, **more: Any) -> dict[str, Any]:
         "last": last,
         **more,
     }
+
+
+def nobodys_heads(kv: KeyValue) -> Heads:
+    raise AssertionError(f"this page does not follow rollouts on {kv}")
 
 
 class PlayedActor:
@@ -148,6 +154,7 @@ class Site:
         self.memory = Memory(self.directory / "web" / "fleet.sqlite", now=self.now)
         self.fleet = Fleet([], as_of=None, believe=lambda _, token: json.loads(token), now=self.now)
         self.asked: list[str] = []
+        self.elsewhere = Elsewhere(nobodys_heads)
         self.log = FakeLog()
 
     def now(self) -> float:
@@ -220,7 +227,7 @@ class Site:
             memory=self.memory,
             inventory=Inventory(self.view, self.ask, site=self.known),
             staged=PlayedReleases(self),
-            rollouts=Rollouts(Journals(self.directory / "rollouts")),
+            rollouts=Rollouts(Journals(self.directory / "rollouts"), self.elsewhere),
             reports=Reports(self._tell),
             live=Live(self.fleet, leave),
             door=way.door,

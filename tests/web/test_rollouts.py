@@ -24,7 +24,7 @@ async def test_a_change_of_a_journal_is_told(
     monkeypatch.setattr(module, "LOOK", 0.01)
     journals = Journals(tmp_path)
     leave, told = asyncio.Event(), asyncio.Event()
-    rollouts = Rollouts(journals)
+    rollouts = Rollouts(journals, Site(tmp_path).elsewhere)
     watching = asyncio.create_task(rollouts.watch(told.set, leave))
     async with asyncio.timeout(20):
         await told.wait()

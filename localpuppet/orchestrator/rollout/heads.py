@@ -11,7 +11,7 @@ is away delays heads and stops nothing.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.trust.signing import MessageKind
 
 if TYPE_CHECKING:
-    from localpuppet.bus.key_value import Entry, KeyValue
+    from localpuppet.bus.key_value import Change, Entry, KeyValue
     from localpuppet.trust.signing import Signer, Verifier
 
 # As long as nodes remember the turns of a rollout, in seconds.
@@ -85,8 +85,21 @@ class Heads:
                 another rollout.
             InvalidInputError: What is there is not a head.
         """
-        entry = await self._kv.get(self._key(rollout))
+        entry = await self._kv.get(self.key(rollout))
         return None if entry is None else self._verified(entry, rollout)
+
+    def watch(self) -> "AsyncGenerator[Change, None]":
+        """Follow the heads, without an end; see `KeyValue.watch`."""
+        return self._kv.watch(layout.rollouts_of(self.owner))
+
+    def believed(self, entry: "Entry") -> KeptHead:
+        """Return the head in an entry of the bus; see `read`."""
+        rollout = RolloutId.parse(entry.key.removeprefix(layout.rollouts_of(self.owner)))
+        return self._verified(entry, rollout)
+
+    def key(self, rollout: RolloutId) -> str:
+        """Return where the head of a rollout is."""
+        return layout.rollouts_of(self.owner) + rollout
 
     def _verified(self, entry: "Entry", rollout: RolloutId) -> KeptHead:
         signed = self._verifier.verify(entry.value, MessageKind.ROLLOUT)
@@ -131,13 +144,12 @@ class Heads:
         Raises:
             UnavailableError: The bus cannot be asked.
         """
-        prefix = layout.rollouts_of(self.owner)
-        listing = await self._kv.list(prefix)
+        listing = await self._kv.list(layout.rollouts_of(self.owner))
         for entry in sorted(listing.entries, key=lambda entry: entry.key, reverse=True):
             with suppress(IntegrityError, InvalidInputError):
-                rollout = RolloutId.parse(entry.key.removeprefix(prefix))
-                if not self._verified(entry, rollout).head.over:
-                    return rollout
+                head = self.believed(entry).head
+                if not head.over:
+                    return head.rollout
         return None
 
     async def write(self, head: Head, revision: int | None) -> int:
@@ -148,7 +160,7 @@ class Heads:
             BusyError: Somebody else has written one.
         """
         token = self._signer.sign(head.to_payload(), MessageKind.ROLLOUT)
-        key = self._key(head.rollout)
+        key = self.key(head.rollout)
         ttl = OVER_TTL if head.over else TTL
         if revision is None:
             written = await self._kv.add_if_new(key, token, ttl=ttl)
@@ -157,9 +169,6 @@ class Heads:
         if written is None:
             raise BusyError(f"somebody else goes on with rollout {head.rollout}")
         return written
-
-    def _key(self, rollout: RolloutId) -> str:
-        return layout.rollouts_of(self.owner) + rollout
 
 
 class HeadKeeper:

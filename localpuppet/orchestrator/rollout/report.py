@@ -29,6 +29,7 @@ from localpuppet.puppet.changes import Change
 RUNNING = "running"
 PAUSED = "paused"
 INTERRUPTED = "interrupted"
+ELSEWHERE = "elsewhere"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,8 @@ class Report:
 
     Attributes:
         state: Where it is.
-        word: In one word: `RUNNING`, `PAUSED`, `INTERRUPTED` (no process goes on with it), or why
+        word: In one word: `RUNNING`, `PAUSED`, `INTERRUPTED` (no process goes on with it),
+            `ELSEWHERE` (it went on on another machine; whether a process does is not known), or why
             it is over.
         began: When it began, ISO 8601.
         ended: When it was over; `None` before that.

@@ -35,6 +35,7 @@ class RolloutRow:
         ended: When it was over; `None` before that.
         noop: Whether it changes nothing.
         counts: How many nodes ended how.
+        epoch: How often it was begun or resumed; 0 where that cannot be read.
     """
 
     id: str
@@ -46,6 +47,7 @@ class RolloutRow:
     ended: float | None = None
     noop: bool = False
     counts: tuple[tuple[str, int], ...] = ()
+    epoch: int = 0
 
     @classmethod
     def of(cls, report: Report) -> "RolloutRow":
@@ -61,6 +63,7 @@ class RolloutRow:
             ended=_seconds(told["ended"]),
             noop=bool(told["noop"]),
             counts=tuple(told["counts"].items()),
+            epoch=report.state.epoch,
         )
 
     @property
