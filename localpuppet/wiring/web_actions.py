@@ -113,6 +113,13 @@ class SigningActor:
                 said = errors.read(MAX_SAID).decode("utf-8", "replace").splitlines()
         finally:
             journal.close()
+        if not begins and process.poll() is None:
+            raise LocalpuppetError(
+                f"a process was started that has not gone on with it in {BEGINS:.0f} s, and still"
+                " may",
+                where=str(rollout),
+                hint=f"localpuppet rollout status {rollout}",
+            )
         if not begins:
             why = said[-1].removeprefix("localpuppet: error: ") if said else "it did not begin"
             raise LocalpuppetError(why, hint=f"localpuppet rollout resume {rollout}")

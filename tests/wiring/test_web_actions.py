@@ -1,0 +1,56 @@
+"""What the page has done, where the other side is slow."""
+
+from pathlib import Path
+
+import pytest
+
+from localpuppet.bus.key_value import KeyValue
+from localpuppet.errors import LocalpuppetError
+from localpuppet.formats.names import RolloutId
+from localpuppet.orchestrator.rollout.events import Began
+from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.options import RolloutOptions
+from localpuppet.wiring import web_actions
+from localpuppet.wiring.fleet import FleetWiring
+from localpuppet.wiring.node import NodeWiring
+from localpuppet.wiring.web_actions import SigningActor
+from tests.rigs.node import Node
+
+ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
+
+
+async def no_bus() -> KeyValue:
+    raise AssertionError("a rollout is resumed by another process")
+
+
+async def resumed(directory: Path) -> str:
+    """Have a rollout resumed; return why it was not."""
+    fleet = FleetWiring(NodeWiring(str(Node(directory).root)))
+    journals = Journals(directory / "rollouts")
+    actor = SigningActor(fleet, no_bus, journals)
+    began = Began(id=ROLLOUT, caller=actor.name, groups=(), options=RolloutOptions(), title="")
+    journals.begin(began, at="2026-11-22T11:00:00Z").close()
+    with pytest.raises(LocalpuppetError) as refused:
+        await actor.resume(ROLLOUT)
+    return str(refused.value)
+
+
+async def test_of_a_process_that_is_slow_it_is_not_said_that_it_did_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "gate"
+    waits = f"while ! test -e {gate}; do sleep 0.05; done; echo error >&2"
+    monkeypatch.setattr(web_actions, "own_words", lambda: ["/bin/sh", "-c", waits])
+    monkeypatch.setattr(web_actions, "BEGINS", 0.1)
+    try:
+        assert "has not gone on with it in 0 s, and still may" in await resumed(tmp_path)
+    finally:
+        gate.touch()
+
+
+async def test_a_process_that_ends_at_once_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = "echo localpuppet: error: no bus here >&2; exit 3"
+    monkeypatch.setattr(web_actions, "own_words", lambda: ["/bin/sh", "-c", fails])
+    assert (await resumed(tmp_path)).startswith("no bus here")
