@@ -68,6 +68,7 @@ def plain(lines: Iterable[str]) -> list[str]:
         text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "TIME", text)
         text = re.sub(r"\b\d\d:\d\d:\d\d\b", "TIME", text)
         text = re.sub(r"\b(\d+[hm] )*\d+(\.\d+)?( s|s|ms|m|h| seconds)\b", "SPAN", text)
+        text = re.sub(r"\b(by choria=\S+ on) \S+", r"\1 MACHINE", text)
         text = re.sub(r"revision \d+", "revision N", text)
         text = re.sub(r"Puppet \d+\.\d+\.\d+", "Puppet", text)
         text = re.sub(r"\b(catalog for|on node) \S+", r"\1 NODE", text)

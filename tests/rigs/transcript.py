@@ -11,6 +11,7 @@ section goes into the first fence, and so on: a page with more of one than of th
 
 import re
 import sys
+from difflib import unified_diff
 from itertools import zip_longest
 from pathlib import Path
 
@@ -43,11 +44,14 @@ def pasted(page: str, printed: str) -> str:
     return _FENCE.sub(lambda fence: fence[1] + next(following) + fence[3], page)
 
 
-def differences(page: str, printed: str) -> list[tuple[list[str], list[str]]]:
-    """Return what the page shows and what was printed where these are not alike, as `plain` is."""
+def differences(page: str, printed: str) -> list[str]:
+    """Return what the page shows (-) and what was printed (+) where `plain` leaves them unlike."""
     both = zip_longest(fences(page), sections(printed), fillvalue="")
-    found = [(plain(shown.splitlines()), plain(said.splitlines())) for shown, said in both]
-    return [(shown, said) for shown, said in found if shown != said]
+    return [
+        line
+        for shown, said in both
+        for line in unified_diff(plain(shown.splitlines()), plain(said.splitlines()), lineterm="")
+    ]
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ def printed(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 def test_the_page_is_what_the_example_prints(printed: tuple[str, Path]) -> None:
     out, directory = printed
-    assert differences(PAGE.read_text("utf-8"), out.replace(str(directory), "/tmp/shop")) == []
+    found = differences(PAGE.read_text("utf-8"), out.replace(str(directory), "/tmp/shop"))
+    assert not found, "\n".join(found)
     picture = (REPOSITORY / "docs" / "images" / "walkthrough-plan.svg").read_text("utf-8")
     assert (directory / "plan.svg").read_text("utf-8") == picture
 
@@ -57,10 +58,10 @@ def test_the_page_is_what_the_example_prints(printed: tuple[str, Path]) -> None:
 def test_a_page_that_shows_something_else_is_found_out() -> None:
     page = "text\n```console\nold\n```\nmore\n```console\n$ b (1.5s)  \n```\n"
     printed = "\n== One ==\n\n$ a\n\n== Two ==\n\n$ b (12s)\n\n\n"
-    assert differences(page, printed) == [(["old"], ["$ a"])]
+    assert differences(page, printed)[3:] == ["-old", "+$ a"]
     new = pasted(page, printed)
     assert fences(new) == ["$ a\n", "$ b (12s)\n"]
     assert differences(new, printed) == []
-    assert differences(new, printed + "== Three ==\n$ c\n") == [([], ["$ c"])]
+    assert differences(new, printed + "== Three ==\n$ c\n")[3:] == ["+$ c"]
     with pytest.raises(ValueError, match="1 sections for 2 fences"):
         pasted(page, "== One ==\n$ a\n")
