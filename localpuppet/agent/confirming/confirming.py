@@ -38,6 +38,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 AGAIN = 30.0  # seconds until what the disk refused is tried again
 BUSY_AGAIN = 2.0  # seconds until what found the store locked is
 _OLD_CONNECTION = "an old connection to the bus goes on, and no new one is answered"
+_ANOTHER = "the release that the node is to run was given anew"
 _UNSERVED = "the bus does not serve, and this node is not cut off"
 DONE: Mapping[str, Json] = {"state": "confirmed"}
 
@@ -130,6 +131,8 @@ class Confirming:
         """Do what is to be done now; return in how many seconds to look again, `None` for never."""
         try:
             found = self._current()
+            if found is not None and found.stage is Stage.NOT_BACK:
+                self._see_whether_back(found)
             if found is None or found.stage not in OPEN:
                 return None
             if found.stage is Stage.GOING_BACK:
@@ -188,9 +191,14 @@ class Confirming:
     def _current(self) -> Confirmation | None:
         """Return the confirmation of what is in force; it begins when a run of that is over."""
         held, assignment = self._site.memory.read(), self._site.assigned()
+        if held is not None and (assignment is None or not held.is_of(assignment)):
+            # Nothing waits for it any more: neither a hold of ours, nor an alarm.
+            if held.stage in (*OPEN, Stage.NOT_BACK):
+                self._settle(replace(held, stage=Stage.LEFT, why=_ANOTHER))
+            held = None
         if assignment is None or not assignment.confirm:
             return None
-        if held is not None and held.is_of(assignment):
+        if held is not None:
             return self._carried(held, assignment)
         run = first_run(self._site.records, assignment)
         if run is None:
@@ -344,6 +352,15 @@ class Confirming:
             self._retreating.ask_for_run(found)
             self._asked = now
         return LONGEST_PAUSE
+
+    def _see_whether_back(self, found: Confirmation) -> None:
+        """Note that a later run of the older release was good after all."""
+        rollback = self._site.rollback()
+        if rollback is None or rollback.serial != found.serial:
+            return
+        ended = self._retreating.ended(found, rollback)
+        if ended is not None and ended.stage is Stage.WENT_BACK:
+            self._settle(ended)
 
     def _settle(self, found: Confirmation) -> Confirmation:
         """Write down how it ended, and tell."""

@@ -176,6 +176,9 @@ async def test_going_back_that_fails_is_told(by_hand: Node) -> None:
     assert await by_hand.look(5) is Stage.NOT_BACK
     assert "its run of app/tags/r1 failed" in by_hand.rig.log.text
     assert by_hand.late[-1]
+    by_hand.ran(R1, serial=0)  # half an hour later
+    assert await by_hand.look(5) is Stage.WENT_BACK
+    assert not by_hand.late[-1]
 
 
 async def test_where_there_is_nothing_to_go_back_to_it_says_so(by_hand: Node) -> None:
@@ -284,6 +287,21 @@ async def test_what_somebody_decides_meanwhile_counts(rolled: Node) -> None:
     rolled.assignment = replace(rolled.assignment, serial=4, by=ALICE)
     rolled.ran(serial=4)
     assert await rolled.look(5) is Stage.PENDING
+
+
+@pytest.mark.parametrize("confirm", [WITHIN, 0.0])
+async def test_another_release_waits_for_no_hold_of_the_one_before(
+    by_hand: Node, confirm: float
+) -> None:
+    by_hand.network.up = False
+    by_hand.ran()
+    await by_hand.look(WITHIN + 30)
+    assert (len(by_hand.holds.active()), by_hand.late) == (1, [True])
+    assert by_hand.assignment is not None
+    newest = by_hand.recorded.records.ids()[0]
+    by_hand.assignment = replace(by_hand.assignment, serial=4, after=newest, confirm=confirm)
+    assert await by_hand.look(5) is Stage.LEFT
+    assert (by_hand.holds.active(), by_hand.late) == ([], [True, False])
 
 
 async def test_where_nobody_waits_for_it_nothing_is_looked_at(by_hand: Node) -> None:
