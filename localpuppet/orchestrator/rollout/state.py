@@ -51,6 +51,7 @@ class State:
     def __init__(self, began: Began) -> None:
         self.began = began
         self.epoch = 1
+        self._nodes = frozenset(node for group in began.groups for node in group)
         self.skipped: dict[NodeName, str] = {}
         self.durations: dict[NodeName, tuple[float, ...]] = {}  # of its last good runs
         self.usual: dict[NodeName, float] = {}  # the median of these
@@ -84,7 +85,7 @@ class State:
         """Return the state that these events come to.
 
         Raises:
-            StateError: The first of them does not begin a rollout.
+            StateError: The first of them does not begin a rollout, or see `take`.
         """
         iterator = iter(events)
         first = next(iterator, None)
@@ -101,7 +102,7 @@ class State:
     @property
     def nodes(self) -> tuple[NodeName, ...]:
         """The nodes that were selected, sorted."""
-        return tuple(sorted({node for group in self.began.groups for node in group}))
+        return tuple(sorted(self._nodes))
 
     @property
     def running(self) -> list[Turn]:
@@ -187,7 +188,14 @@ class State:
         return self.over is None or self.over.ending is Ending.STOPPED
 
     def take(self, event: Event) -> None:
-        """Take an event that is in the journal."""
+        """Take an event that is in the journal.
+
+        Raises:
+            StateError: It is of a run that this rollout does not have; heads come from others.
+        """
+        for turn in _turns(event):
+            if turn.node not in self._nodes or not 1 <= turn.step <= self.step_back:
+                raise StateError(f"tells of a run that it does not have: {turn.step} {turn.node}")
         if isinstance(event, Resumed):
             self._take_resumed(event)
         elif isinstance(event, Skipped):
@@ -273,6 +281,8 @@ class State:
         self.checked.add(event.turn)
         self._unchecked.discard(event.turn)
         if event.problem:
+            if event.turn not in self.ends:
+                raise StateError(f"tells of checks of {event.turn.node} before the end of its run")
             end = replace(self.ends[event.turn], fate=Fate.FAILED, reason=event.problem)
             self.ends[event.turn] = end
             self.failed.setdefault(event.turn.node, end)
@@ -327,3 +337,10 @@ class State:
         if end.fate is Fate.NOT_REACHED:
             return None
         return Fate.ROLLED_BACK if end.fate is Fate.SUCCEEDED else Fate.ROLLBACK_FAILED
+
+
+def _turns(event: Event) -> Sequence[Turn]:
+    """Return the turns that an event is about."""
+    if isinstance(event, Started | Withdrawn):
+        return event.turns
+    return (event.turn,) if isinstance(event, Ended | Checked | Looked | Approved) else ()

@@ -5,14 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.errors import IntegrityError, InvalidInputError
-from localpuppet.orchestrator.rollout.events import Resumed
+from localpuppet.errors import IntegrityError, InvalidInputError, StateError
+from localpuppet.orchestrator.rollout.events import (
+    Checked,
+    Ended,
+    Event,
+    Fate,
+    Resumed,
+    Started,
+    Turn,
+)
 from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.orchestrator.rollout.resuming import BLIND
 from localpuppet.orchestrator.rollout.words.saying import look
 from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.trust.signing import MessageKind
-from tests.orchestrator.rollout.simulated import ID
+from tests.orchestrator.rollout.simulated import ID, node
 from tests.orchestrator.rollout.test_heads import AT, FIRST, KEY, STARTED, Site, head
 
 
@@ -65,3 +73,24 @@ async def test_what_a_large_rollout_waits_for_is_said_where_it_is_seen(site: Sit
         with pytest.raises(InvalidInputError, match=r"too large for the bus.*machine of alice"):
             await look(site.heads, ID, word)
     assert (await look(site.heads, ID, Word.STOP)).head.events == ()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        Checked(turn=Turn(1, node(1)), problem="x"),
+        Ended(turn=Turn(7, node(1)), fate=Fate.FAILED),
+        Started(turns=(Turn(0, node(1)),)),
+        Started(turns=(Turn(1, node(9)),)),
+    ],
+)
+async def test_a_head_that_tells_of_what_the_rollout_does_not_have_spoils_no_journal(
+    site: Site, forged: Event
+) -> None:
+    """Each later command of that machine would have ended with a stack trace."""
+    site.begin(STARTED)
+    site.may = {"bob"}
+    await site.heads_of(site.bob).write(head(Resumed(epoch=2), forged, epoch=2), None)
+    with pytest.raises(StateError, match="tells of"):
+        await site.take_up(site.here)
+    assert site.here.open(ID).state().started == {Turn(1, node(1))}

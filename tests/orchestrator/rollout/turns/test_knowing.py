@@ -45,7 +45,8 @@ def test_a_turn_waits_for_the_producers_that_ran_and_for_nobody_else() -> None:
 
 def test_of_many_producers_those_that_ended_last_are_awaited() -> None:
     makers = tuple(node(number) for number in range(MAX_AWAITED + 5))
-    state = State(replace(FIRST, needs=(Need(producers=makers, consumers=(node(3),)),)))
+    needs = (Need(producers=makers, consumers=(node(3),)),)
+    state = State(replace(FIRST, groups=(makers, (node(3), node(500))), needs=needs))
     for maker in reversed(makers):
         turn = Turn(1, maker)
         end = Ended(turn=turn, fate=Fate.SUCCEEDED, outcome="changed", entry=entry_of(turn))
