@@ -7,7 +7,8 @@ Invariants:
 
 - Nothing is done for a GET, and nothing without a token that a confirmation of the same session,
   for the same deed, has given: each is good once, for ten minutes.
-- Each deed is a line of the log with who, what, where and what came of it, refused ones too.
+- Each deed is a line of the log with who, what, where and what came of it, refused ones too,
+  and those that the end of the page cuts off.
 """
 
 import asyncio
@@ -44,6 +45,8 @@ MAX_FIELDS = 8
 PATIENCE = 10.0
 # Deeds that go on together.
 AT_ONCE = 4
+# Of a deed that the end of the page, or an error of ours, has cut off.
+UNKNOWN = "what came of it is not known"
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -189,14 +192,15 @@ class Acting:
             asked, act = proposal.read(form)
         except InvalidInputError as error:
             return self._confirm(request, proposal, problem=str(error), code=400)
-        came, refused = "", ""
+        came, refused = "", UNKNOWN
         try:
             async with self._slots:
-                came = await act()
+                came, refused = await act(), ""
         except LocalpuppetError as error:
             refused = str(error)
-        line = f"{self._actor.name}: {proposal.subject}: {asked}: {refused or came}"
-        self._log.info(line, kind=LineKind.REQUEST)
+        finally:
+            line = f"{self._actor.name}: {proposal.subject}: {asked}: {refused or came}"
+            self._log.info(line, kind=LineKind.REQUEST)
         code, here = 409 if refused else 200, request.url.path
         return self._showing.page(
             "acted.html", code=code, proposal=proposal, here=here, came=came, refused=refused

@@ -1,7 +1,9 @@
 """Having nodes do something: confirmed once, on a page of ours, and in the log."""
 
+import asyncio
 import re
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.events import Began
 from localpuppet.orchestrator.rollout.journal import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
+from localpuppet.web.deeds import Deed
 from localpuppet.web.doors.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens
 from tests.doubles.ports import FakeClock
 from tests.web.site import EVIL, NAME, PlayedActor, Site, text
@@ -93,6 +96,25 @@ def test_a_refusal_is_shown_and_in_the_log(
     assert "web01: the policy denies noop" in page
     assert "<script>alert" not in page
     assert "policy denies" in site.log.lines[0][1]
+
+
+@pytest.mark.parametrize("cut", [asyncio.CancelledError, RuntimeError])
+def test_a_deed_that_is_cut_off_is_in_the_log(
+    site: Site,
+    visitor: TestClient,
+    actor: PlayedActor,
+    monkeypatch: pytest.MonkeyPatch,
+    cut: type[BaseException],
+) -> None:
+    async def act(_: Deed) -> str:
+        raise cut
+
+    given = token(visitor)
+    monkeypatch.setattr(actor, "act", act)
+    with pytest.raises((cut, CancelledError)):
+        sent(visitor, token=given)
+    line = ("info", "choria=alice: web01: noop: what came of it is not known")
+    assert site.log.lines == [line]
 
 
 def test_a_hold_has_a_reason_or_is_not_asked_for(visitor: TestClient, actor: PlayedActor) -> None:
