@@ -348,6 +348,9 @@ class Execution:
             left = await self._nodes.release(list(left), epoch=self.state.epoch)
             if not left:
                 break
+        if self.state.began.options.investigate is not None:
+            # They may have heard that they stay held, and not have been heard: `give_back` asks.
+            kept += tuple(node for node in left if node in self.state.failed)
         over = Over(ending=ending, why=why, left=dict(left), kept=kept)
         self._note(over)
         return over

@@ -113,6 +113,7 @@ class SimulatedNodes:
         seconds: How long each node's run takes; 1 for others.
         bad: The nodes whose runs fail.
         silent: The nodes that answer nothing.
+        deaf_to_ends: Those that answer nothing when they are to stay held, or are let go.
         unready: The nodes that are not ready, with the reason.
         staged: The nodes that were to have the release, each time, and in which epoch.
         staging: How long that takes.
@@ -130,6 +131,7 @@ class SimulatedNodes:
     seconds: dict[NodeName, float] = field(default_factory=dict)
     bad: set[NodeName] = field(default_factory=set)
     silent: set[NodeName] = field(default_factory=set)
+    deaf_to_ends: set[NodeName] = field(default_factory=set)
     unready: dict[NodeName, str] = field(default_factory=dict)
     held: set[NodeName] = field(default_factory=set)
     staged: list[tuple[set[NodeName], int]] = field(default_factory=list)
@@ -172,12 +174,14 @@ class SimulatedNodes:
         self.epoch = max(epoch, self.epoch)
         self.holds += 1
         self.held |= set(nodes) - self.silent
-        return {one: "did not answer" for one in nodes if one in self.silent}
+        deaf = self.silent if seconds is None else self.silent | self.deaf_to_ends
+        return {one: "did not answer" for one in nodes if one in deaf}
 
     async def release(self, nodes: Collection[NodeName], *, epoch: int) -> Problems:
         self._live()
-        self.held -= set(nodes) - self.silent
-        return {one: "did not answer" for one in nodes if one in self.silent}
+        deaf = self.silent | self.deaf_to_ends
+        self.held -= set(nodes) - deaf
+        return {one: "did not answer" for one in nodes if one in deaf}
 
     async def stage(self, nodes: Collection[NodeName], *, epoch: int) -> Staging:
         self._live()

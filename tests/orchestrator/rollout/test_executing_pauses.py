@@ -141,6 +141,23 @@ def test_pauses_that_were_asked_for() -> None:
     run_simulated(work())
 
 
+def test_what_failed_and_may_be_held_for_long_can_be_given_back() -> None:
+    """It was asked to stay held for hours, and its answer was lost; so was that to letting go."""
+
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
+        nodes.deaf_to_ends = {node(1)}
+        rollout = new(began([1, 2], [3], investigate=7200.0), nodes, notes)
+        over = await rollout.run(resume=False)
+        assert (over.kept, over.left) == ((node(1),), {node(1): "did not answer"})
+        assert nodes.held == {node(1)}
+        nodes.deaf_to_ends = set()
+        over = await execution(State.of(notes.events), nodes, notes).give_back()
+        assert (over.kept, over.left, nodes.held) == ((), {}, set())
+
+    run_simulated(work())
+
+
 def test_what_failed_is_kept_and_given_back_later() -> None:
     async def work() -> None:
         notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
