@@ -99,6 +99,8 @@ def report_of(head: Head) -> Report | None:
 
 def _believed(heads: Heads, entry: Entry) -> Head | None:
     try:
-        return heads.believed(entry).head
+        head = heads.believed(entry).head
+        report_of(head)  # whoever took the rollout over may have told what cannot have happened
+        return head
     except LocalpuppetError:
         return None

@@ -146,6 +146,15 @@ async def test_what_others_write_there_is_passed_over_and_outages_change_nothing
                 await bus.heard()
 
 
+async def test_a_head_that_cannot_be_true_hides_no_rollout(bus: Bus) -> None:
+    bus.begin()
+    lie = head(Started(turns=(Turn(1, node(9)),)), Resumed(epoch=2), epoch=2)
+    await bus.heads(bus.alice).write(lie, None)
+    async with bus.followed():
+        assert [row.state for row in bus.rollouts.rows()] == ["interrupted"]
+        assert bus.rollouts.report(ID).word == "interrupted"
+
+
 async def test_nothing_is_done_to_it_from_here(tmp_path: Path) -> None:
     site, bus = Site(tmp_path / "site"), Bus(tmp_path)
     actor = PlayedActor()
