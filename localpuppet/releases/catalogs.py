@@ -28,6 +28,10 @@ from localpuppet.releases.release import Release
 MAX_CATALOG = 256 * 1024 * 1024
 
 
+class CompilationError(InvalidInputError):
+    """Puppet refuses to compile; the message has Puppet's words, and these may hold values."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """Facts of a machine that is not this one.
@@ -83,7 +87,8 @@ class CatalogCompiler:
             facts: Of another machine; `None` for this node's.
 
         Raises:
-            InvalidInputError: It does not compile, or not in time.
+            CompilationError: It does not compile.
+            InvalidInputError: It did not compile in time.
             PuppetMissingError: There is no Puppet.
             StateError: Puppet cannot be started, or the disk refused.
         """
@@ -158,7 +163,7 @@ def _resources(output: Output, *, where: str) -> dict[str, dict[str, str]]:
     if output.ended.code != 0:
         errors = error_lines(output.stderr)
         problem = joined(errors[0] if errors else f"Puppet exited {output.ended.code}")[:300]
-        raise InvalidInputError(f"the catalog does not compile: {problem}", where=where)
+        raise CompilationError(f"the catalog does not compile: {problem}", where=where)
     text = output.stdout.decode("utf-8", "replace")
     try:
         return resources(loads(text[text.index("{") :]))

@@ -3,7 +3,7 @@
 Owns: which input and which releases are compiled. Refuses to know: who asks, how Puppet compiles.
 
 Invariants: nothing is applied, and nothing of the input or its assignment changes; what is returned
-holds no value.
+or raised holds no value.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,13 @@ from localpuppet.enc.input import InputReader
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.flock import Flock
-from localpuppet.releases.catalogs import CatalogCompiler
+from localpuppet.releases.catalogs import CatalogCompiler, CompilationError
 from localpuppet.releases.comparing import only_in_other
 from localpuppet.releases.difference import CatalogChanges, catalog_changes
 from localpuppet.releases.provider import ReleaseProvider
 from localpuppet.releases.reading import InterfaceReader
+
+_WHY = "on the node 'localpuppet release diff BEFORE AFTER --catalog INPUT' says why"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,12 @@ class Candidate:
             for one, own, other in zip(pair, interfaces, reversed(interfaces), strict=True):
                 document = node_document(read, one.enc, answer=self.answer())
                 document, _ = only_in_other(document, own, other)
-                catalogs.append(self.compiler.compile(one, document))
+                try:
+                    catalogs.append(self.compiler.compile(one, document))
+                except CompilationError as error:
+                    raise InvalidInputError(
+                        "the catalog does not compile", where=one.app, hint=_WHY
+                    ) from error
             return catalog_changes(*catalogs)
         finally:
             kept.release()

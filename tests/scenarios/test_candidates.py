@@ -16,6 +16,7 @@ def test_a_node_tells_what_another_release_would_change_and_no_value(fleet: Flee
     a, b, c = fleet.add_one("a"), fleet.add_one("b", puppet=True), fleet.add_one("c")
     release(b, "r1", BODY % (SECRET, "true", "notify { 'gone': }"))
     release(b, "r2", BODY % (f"{SECRET}!", "true", "notify { 'new': }"))
+    release(b, "r3", BODY % (SECRET, "true", f"fail('{SECRET}')"))
     b.node.write("input.yaml", json.dumps({"app": "app/tags/r1", "classes": {"app": {}}}))
     b.node.write("policies/puppet.policy", POLICY.replace("\tstatus ", "\tstatus compile "))
     c.node.write("policies/puppet.policy", POLICY)
@@ -35,6 +36,9 @@ def test_a_node_tells_what_another_release_would_change_and_no_value(fleet: Flee
         "left_out": 0,
     }
     assert (second["ok"], "denied by policy line 1 (default)" in second["error"]) == (False, True)
+    done = a.run(*asked, "--nodes", str(b.name), "--release", "app/tags/r3")
+    assert (done.code, "app/tags/r3: the catalog does not compile" in done.out) == (1, True)
+    assert SECRET not in done.out + done.err
     done = a.run(*asked, "--nodes", str(b.name), "--release", "other/tags/r1")
     assert (done.code, "other/tags/r1 is of another source" in done.out) == (1, True)
     assert not list((b.root / "var").glob("diff-*"))
