@@ -34,6 +34,7 @@ class RevocationLists:
     def __init__(self, path: Path, lists: "Sequence[CertificateRevocationList]") -> None:
         self._path = path
         self._lists = [(entry, _is_complete(entry)) for entry in lists]
+        self._signed: dict[Certificate, list[tuple[CertificateRevocationList, bool]]] = {}
 
     @classmethod
     def read(cls, path: Path) -> "RevocationLists":
@@ -71,12 +72,7 @@ class RevocationLists:
             IntegrityError: The certificate is revoked.
             NotInForceError: There is no complete list in force.
         """
-        key = issuer.public_key()
-        own = [
-            (entry, complete)
-            for entry, complete in self._lists
-            if entry.issuer == issuer.subject and entry.is_signature_valid(key)  # type: ignore[arg-type]
-        ]
+        own = self._signed_by(issuer)
         for entry, _ in own:
             found = entry.get_revoked_certificate_by_serial_number(certificate.serial_number)
             if found is not None and not _is_taken_back(found):
@@ -94,6 +90,20 @@ class RevocationLists:
                 where=str(self._path),
                 hint="fetch the CA's new one",
             )
+
+    def _signed_by(self, issuer: "Certificate") -> "list[tuple[CertificateRevocationList, bool]]":
+        """Return the lists of a CA, and whether each is complete.
+
+        A signature over a long list takes milliseconds; it is verified once.
+        """
+        if issuer not in self._signed:
+            key = issuer.public_key()
+            self._signed[issuer] = [
+                (entry, complete)
+                for entry, complete in self._lists
+                if entry.issuer == issuer.subject and entry.is_signature_valid(key)  # type: ignore[arg-type]
+            ]
+        return self._signed[issuer]
 
 
 def _blocks(path: Path) -> list[bytes]:

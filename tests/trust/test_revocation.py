@@ -1,14 +1,16 @@
 """Which revocation lists count: complete ones, of the issuer, in force."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 
-from localpuppet.errors import IntegrityError, InvalidInputError
+from localpuppet.errors import IntegrityError, InvalidInputError, NotInForceError
 from localpuppet.trust.authority import Authority
+from localpuppet.trust.revocation import RevocationLists
 from tests.doubles.certificates import DAY, NOW, Ca, Extensions, Issued, named, write
 
 HOUR = timedelta(hours=1)
@@ -129,6 +131,39 @@ def test_a_ca_that_may_not_sign_lists(tmp_path: Path) -> None:
     found = Authority(write(tmp_path / "ca.pem", ca.text), write(tmp_path / "crl.pem", ca.revoke()))
     with pytest.raises(IntegrityError, match="no complete revocation list"):
         found.identify(ca.issue("alice").der, now=NOW)
+
+
+class Counted:
+    """A list that counts how often its signature is verified."""
+
+    def __init__(self, text: bytes) -> None:
+        self.verified = 0
+        self._list = x509.load_pem_x509_crl(text)
+
+    def is_signature_valid(self, key: Any) -> bool:
+        self.verified += 1
+        return self._list.is_signature_valid(key)
+
+    def __iter__(self) -> Iterator[x509.RevokedCertificate]:
+        return iter(self._list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._list, name)
+
+
+def test_the_signature_of_a_list_is_verified_once_for_each_ca_of_its_name(ca: Ca) -> None:
+    good, bad = ca.issue("alice").certificate, ca.issue("eve").certificate
+    counted = Counted(ca.revoke(bad))
+    lists = RevocationLists(Path("crl.pem"), [counted])  # type: ignore[list-item]
+    for _ in range(3):
+        lists.check(good, ca.certificate, "alice", NOW)
+        with pytest.raises(IntegrityError, match="eve is revoked"):
+            lists.check(bad, ca.certificate, "eve", NOW)
+    assert counted.verified == 1
+    other = Ca(ca.name)
+    with pytest.raises(NotInForceError, match="no revocation list"):
+        lists.check(good, other.certificate, "alice", NOW)
+    assert counted.verified == 2
 
 
 def test_many_lists_of_many_cas(tmp_path: Path) -> None:
