@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from localpuppet.bus.key_value import RefusedError
 from localpuppet.errors import (
+    BusyError,
     IntegrityError,
     InvalidInputError,
     LocalpuppetError,
@@ -103,7 +104,7 @@ class RolloutWiring:
             try:
                 told(began)
                 async with self._execution(kv, journal, told) as (execution, keeper):
-                    await self._carry_out(execution.run(resume=False), keeper)
+                    await self._carry_out(execution, execution.run(resume=False), keeper)
             finally:
                 journal.close()
         return journal
@@ -149,7 +150,7 @@ class RolloutWiring:
                 revision = taken.revision
                 async with self._execution(kv, journal, told, revision) as (execution, keeper):
                     by = Resumed(epoch=taken.epoch, caller=self.caller, machine=machine_name())
-                    await self._carry_out(execution.run(resume=True, by=by), keeper)
+                    await self._carry_out(execution, execution.run(resume=True, by=by), keeper)
             finally:
                 journal.close()
         return journal
@@ -161,7 +162,8 @@ class RolloutWiring:
             try:
                 resumable(journal, journal.state().began.caller)
                 async with self._execution(kv, journal, told) as (execution, keeper):
-                    await self._carry_out(execution.give_up(f"stopped by {self.caller}"), keeper)
+                    work = execution.give_up(f"stopped by {self.caller}")
+                    await self._carry_out(execution, work, keeper)
             finally:
                 journal.close()
 
@@ -171,7 +173,7 @@ class RolloutWiring:
             journal.take()
             try:
                 async with self._execution(kv, journal, told) as (execution, keeper):
-                    await self._carry_out(execution.give_back(), keeper)
+                    await self._carry_out(execution, execution.give_back(), keeper)
             finally:
                 journal.close()
 
@@ -267,12 +269,16 @@ class RolloutWiring:
     def _note(self, text: str) -> None:
         self._node.observe("").note(text)
 
-    async def _carry_out(self, work: Coroutine[Any, Any, Over], keeper: HeadKeeper) -> None:
+    async def _carry_out(
+        self, execution: Execution, work: Coroutine[Any, Any, Over], keeper: HeadKeeper
+    ) -> None:
         """Do the work of a rollout, with its head kept on the bus, until another has its epoch."""
         working, keeping = asyncio.create_task(work), asyncio.create_task(keeper.run())
         try:
             await asyncio.wait([working, keeping], return_when=asyncio.FIRST_COMPLETED)
             if keeping.done() and keeping.exception() is not None:
+                if isinstance(keeping.exception(), BusyError):
+                    execution.hand_over()
                 working.cancel()
                 await asyncio.wait([working])
                 await keeping

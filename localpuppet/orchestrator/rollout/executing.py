@@ -6,7 +6,8 @@ Owns: the order of these steps, deadlines, and that holds are renewed and given 
 know: what is to be done next (`deciding`), how nodes are reached (`nodes`), files.
 
 Invariants: an event is in the journal before anything is done because of it; whatever ends this
-work but a kill gives the nodes back; after a kill, `run` with the journal's state goes on.
+work but a kill, or who goes on with it elsewhere, gives the nodes back; after a kill, `run` with
+the journal's state goes on.
 """
 
 import asyncio
@@ -86,6 +87,10 @@ class Execution:
     def stop(self, why: str) -> None:
         """Have no more nodes started; those that run end, and are checked."""
         self._heard.put_nowait(Stopped(ending=Ending.STOPPED, why=why))
+
+    def hand_over(self) -> None:
+        """Leave the nodes as they are when this is cancelled: somebody else goes on with them."""
+        self._holding = False
 
     def interrupt(self, why: str) -> None:
         """Stop, as `stop` does; the second time do not wait for what is on."""

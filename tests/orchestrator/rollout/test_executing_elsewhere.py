@@ -18,6 +18,7 @@ from tests.orchestrator.rollout.simulated import (
     carry_out,
     execution,
     killed,
+    new,
     node,
     words,
 )
@@ -70,3 +71,22 @@ def nodes_of(name: str) -> SimulatedNodes:
     rollback = name == "rollback"
     first: Began = FIRSTS[name]
     return SimulatedNodes(bad={node(3)} if rollback else set(), back=len(first.groups) + 1)
+
+
+@pytest.mark.parametrize("handed_over", [True, False])
+def test_who_is_overtaken_leaves_the_nodes_to_who_goes_on(handed_over: bool) -> None:
+    """Let go of, they would run for others until the next one holds them: up to 20 s."""
+
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes(seconds={node(1): 60.0})
+        rollout = new(FIRSTS["groups"], nodes, notes)
+        running = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(10)
+        if handed_over:
+            rollout.hand_over()
+        running.cancel()
+        await asyncio.wait([running])
+        held = {node(1), node(2), node(3), node(4)}
+        assert nodes.held == (held if handed_over else set())
+
+    run_simulated(work())
