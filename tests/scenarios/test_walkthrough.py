@@ -34,7 +34,8 @@ def printed(tmp_path: Path) -> Iterator[tuple[str, Path]]:
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
-            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"},
+            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+            | {"LOCALPUPPET_TRACEBACK": "1"},
         )
     try:
         out, _ = process.communicate(timeout=PATIENCE)
@@ -50,7 +51,8 @@ def printed(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 def test_the_page_is_what_the_example_prints(printed: tuple[str, Path]) -> None:
     out, directory = printed
     found = differences(PAGE.read_text("utf-8"), out.replace(str(directory), "/tmp/shop"))
-    assert not found, "\n".join(found)
+    logs = "".join(log.read_text() for log in directory.glob("*.log"))
+    assert not found, "\n".join([*found, logs])
     picture = (REPOSITORY / "docs" / "images" / "walkthrough-plan.svg").read_text("utf-8")
     assert (directory / "plan.svg").read_text("utf-8") == picture
 
