@@ -306,9 +306,7 @@ class Confirming:
             back = replace(found, stage=Stage.GOING_BACK, why=_silent(found), newest=newest)
             self._site.memory.write(back)
             self._say(f"{back.release}: {back.why}; going back")
-            self._site.late(True)
-            self._retreating.let_go(back)
-            self._agent.recheck()
+            self._begin_to_go_back(back)
         elif verdict is Verdict.UNHEARD:
             self._wait(found, f"the bus answers, and rollout {found.rollout} says nothing")
         elif verdict is Verdict.UNSERVED:
@@ -324,9 +322,16 @@ class Confirming:
             self._site.late(True)
             self._agent.recheck()
 
+    def _begin_to_go_back(self, found: Confirmation) -> None:
+        """Have our own hold not be in the way of the run that is to follow, and tell."""
+        self._site.late(True)
+        self._retreating.let_go(found)
+        self._agent.recheck()
+
     async def _go_back(self, found: Confirmation) -> float | None:
         """Go on with going back; return in how many seconds to look again."""
         if self._in_force != found.nonce:
+            self._begin_to_go_back(found)  # an agent that was killed may not have come to it
             assignment = self._site.assigned()
             if assignment is None:
                 return None

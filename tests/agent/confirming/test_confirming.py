@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.agent.confirming.confirming import DONE
-from localpuppet.agent.confirming.retreating import Retreat
+from localpuppet.agent.confirming.retreating import Retreat, Retreating
 from localpuppet.agent.runner import Fate, RunEnd
 from localpuppet.formats.names import RolloutId
 from localpuppet.requests.confirmation import Stage
@@ -221,6 +221,27 @@ async def test_it_is_pending_over_a_kill_and_a_reboot(by_hand: Node, boot: str) 
     by_hand.agent_starts(boot)
     await by_hand.look(5)
     assert len(by_hand.retreats) == 2  # which comes to the same
+
+
+async def test_its_own_hold_is_not_in_its_way_after_a_kill(
+    by_hand: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand.network.answers = False
+    by_hand.ran()
+    await by_hand.look(WITHIN + 15)  # an old connection goes on: it waits, held
+    by_hand.network.up = False
+
+    def killed(*_: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Retreating, "let_go", killed)
+        with pytest.raises(SystemExit):
+            await by_hand.look(60)
+    assert len(by_hand.holds.active()) == 1
+    by_hand.agent_starts()
+    assert await by_hand.look(5) is Stage.GOING_BACK
+    assert by_hand.holds.active() == []
 
 
 @pytest.mark.parametrize("boot", ["a", "b"])
