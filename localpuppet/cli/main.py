@@ -4,6 +4,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -151,6 +152,19 @@ def _report_unexpected(error: Exception) -> int:
         hint = " (run as root?)" if isinstance(error, PermissionError) else ""
         render.fail(f"{place}{error.strerror or error}{hint}")
         return 1
-    kind = type(error).__name__
-    render.fail(f"bug in localpuppet: {kind}: {error} (LOCALPUPPET_TRACEBACK=1 shows more)")
+    what = f"{type(error).__name__}: {error}{_place(error)}"
+    render.fail(f"bug in localpuppet: {what} (LOCALPUPPET_TRACEBACK=1 shows more)")
     return 70
+
+
+def _place(error: Exception) -> str:
+    """Return the innermost place of ours in which an error came up: it may never come again."""
+    import traceback
+
+    top = Path(__file__).parents[2]
+    ours = [
+        f", at {Path(frame.filename).relative_to(top)}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(top / "localpuppet")
+    ]
+    return ours[-1] if ours else ""
