@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import Self
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
@@ -19,17 +20,12 @@ from localpuppet.orchestrator.rollout.report import ELSEWHERE, PAUSED, RUNNING, 
 from localpuppet.web.row import SILENT, Row
 
 
-class Action(StrEnum):
-    """What a node can be asked for, as it stands in a URL."""
-
-    TRIGGER = "trigger"
-    NOOP = "noop"
-    HOLD = "hold"
-    ENABLE = "enable"
+class _Word(StrEnum):
+    """What can be asked for, as it stands in a URL."""
 
     @classmethod
-    def parse(cls, text: str) -> "Action":
-        """Return the action.
+    def parse(cls, text: str) -> Self:
+        """Return it.
 
         Raises:
             InvalidInputError: The text is not one.
@@ -42,15 +38,18 @@ class Action(StrEnum):
     @property
     def label(self) -> str:
         """Return what a button says."""
-        return _TITLES[self]
+        return _LABELS[self]
 
 
-_TITLES = {
-    Action.TRIGGER: "Trigger a run",
-    Action.NOOP: "Noop run",
-    Action.HOLD: "Put on hold",
-    Action.ENABLE: "End my hold",
-}
+class Action(_Word):
+    """What a node can be asked for, as it stands in a URL."""
+
+    TRIGGER = "trigger"
+    NOOP = "noop"
+    HOLD = "hold"
+    ENABLE = "enable"
+
+
 _WILL = {
     Action.TRIGGER: (
         "It is sent a trigger in your name: a run that starts after it follows, and changes what"
@@ -138,32 +137,19 @@ def consequences(action: Action, row: Row) -> tuple[str, ...]:
     return tuple(found)
 
 
-class Course(StrEnum):
+class Course(_Word):
     """What a person may have a rollout do, as it stands in a URL."""
 
     CONTINUE = "continue"
     STOP = "stop"
     RESUME = "resume"
 
-    @classmethod
-    def parse(cls, text: str) -> "Course":
-        """Return the course.
 
-        Raises:
-            InvalidInputError: The text is not one.
-        """
-        try:
-            return cls(text)
-        except ValueError as error:
-            raise InvalidInputError(f"is not one of {', '.join(cls)}", where="action") from error
-
-    @property
-    def label(self) -> str:
-        """Return what a button says."""
-        return _COURSES[self]
-
-
-_COURSES = {
+_LABELS: Mapping[_Word, str] = {
+    Action.TRIGGER: "Trigger a run",
+    Action.NOOP: "Noop run",
+    Action.HOLD: "Put on hold",
+    Action.ENABLE: "End my hold",
     Course.CONTINUE: "Continue the rollout",
     Course.STOP: "Stop the rollout",
     Course.RESUME: "Resume the rollout",

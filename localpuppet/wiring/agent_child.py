@@ -72,21 +72,18 @@ def deploy(root: str, order: Deployment, _begun: Callable[[], None]) -> RunEnd:
         root: The root; its settings are read anew.
         order: What is to be done.
     """
-    node = NodeWiring(root)
-    assignment = order.assignment
-    try:
-        assigning = RunWiring(node).assigning()
-        if order.args.deed is Deed.STAGE:
+    assignment, deed = order.assignment, order.args.deed
+
+    def take() -> None:
+        assigning = RunWiring(NodeWiring(root)).assigning()
+        if deed is Deed.STAGE:
             assigning.stage(assignment)
-        elif order.args.deed is Deed.APPLY:
+        elif deed is Deed.APPLY:
             assigning.take(assignment)
         else:
             assigning.go_back(assignment)
-    except BusyError as error:
-        return RunEnd(fate=Fate.BUSY, reason=str(error))
-    except LocalpuppetError as error:
-        return RunEnd(fate=Fate.IMPOSSIBLE, reason=str(error))
-    return RunEnd(fate=Fate.OVER)
+
+    return _done(take)
 
 
 def retreat(root: str, order: Retreat, _begun: Callable[[], None]) -> RunEnd:
@@ -96,8 +93,14 @@ def retreat(root: str, order: Retreat, _begun: Callable[[], None]) -> RunEnd:
         root: The root; its settings are read anew.
         order: What is left.
     """
+    left, by = order.left, order.because
+    return _done(lambda: RunWiring(NodeWiring(root)).assigning().go_back(left, by=by))
+
+
+def _done(work: Callable[[], None]) -> RunEnd:
+    """Do something that is done or not, and return how that went."""
     try:
-        RunWiring(NodeWiring(root)).assigning().go_back(order.left, by=order.because)
+        work()
     except BusyError as error:
         return RunEnd(fate=Fate.BUSY, reason=str(error))
     except LocalpuppetError as error:
