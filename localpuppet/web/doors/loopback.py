@@ -13,19 +13,15 @@ from collections.abc import Callable
 from itertools import islice
 
 from localpuppet.web.doors.rules import (
-    BURST,
     METHODS,
     NO_METHOD,
     NO_ORIGIN,
-    RATE,
     STATIC,
-    STRANGERS_BURST,
-    STRANGERS_RATE,
     TOO_MANY,
     Bucket,
     Refusal,
+    Threshold,
     Visitor,
-    stray,
 )
 from localpuppet.web.doors.sessions import Sessions, Tokens
 
@@ -76,8 +72,7 @@ class LoopbackDoor:
         self.tokens = Tokens(monotonic)
         self._acts = acts
         self._deeds = Bucket(DEEDS_RATE, DEEDS_BURST, monotonic)
-        self._known = Bucket(RATE, BURST, monotonic)
-        self._strangers = Bucket(STRANGERS_RATE, STRANGERS_BURST, monotonic)
+        self._threshold = Threshold(self.hosts, "http", monotonic)
 
     @property
     def url(self) -> str:
@@ -110,11 +105,9 @@ class LoopbackDoor:
             visitor: Who asks.
         """
         headers, known = visitor.headers, self.knows(visitor)
-        if not (self._known if known else self._strangers).take():
-            return TOO_MANY
-        strays = stray(headers, hosts=self.hosts, scheme="http")
-        if strays is not None:
-            return strays
+        refused = self._threshold.refusal(headers, known=known)
+        if refused is not None:
+            return refused
         if method == "POST" and self._acts and ACT.fullmatch(path):
             if "origin" not in headers:
                 return NO_ORIGIN

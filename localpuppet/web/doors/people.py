@@ -16,18 +16,12 @@ from collections.abc import Callable, Collection
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import SignerName
 from localpuppet.web.doors.rules import (
-    BURST,
     METHODS,
     NO_METHOD,
-    RATE,
     STATIC,
-    STRANGERS_BURST,
-    STRANGERS_RATE,
-    TOO_MANY,
-    Bucket,
     Refusal,
+    Threshold,
     Visitor,
-    stray,
 )
 
 HTTPS = 443
@@ -60,8 +54,7 @@ class PeopleDoor:
             self.hosts = (*shown, *self.hosts)
         self._people = people
         self._holder = holder
-        self._known = Bucket(RATE, BURST, monotonic)
-        self._strangers = Bucket(STRANGERS_RATE, STRANGERS_BURST, monotonic)
+        self._threshold = Threshold(self.hosts, "https", monotonic)
 
     @property
     def url(self) -> str:
@@ -81,11 +74,9 @@ class PeopleDoor:
             visitor: Who asks.
         """
         why = self._why_not(visitor.certificate)
-        if not (self._known if why is None else self._strangers).take():
-            return TOO_MANY
-        strays = stray(visitor.headers, hosts=self.hosts, scheme="https")
-        if strays is not None:
-            return strays
+        refused = self._threshold.refusal(visitor.headers, known=why is None)
+        if refused is not None:
+            return refused
         if method not in METHODS:
             return NO_METHOD
         return None if path.startswith(STATIC) else why

@@ -134,7 +134,34 @@ class Bucket:
         return True
 
 
-def stray(headers: Mapping[str, str], *, hosts: Collection[str], scheme: str) -> Refusal | None:
+class Threshold:
+    """What every door asks first: whether there are too many, and whether we are meant.
+
+    Args:
+        hosts: Those that we listen on, with their ports.
+        scheme: Of our addresses: `http`, `https`.
+        monotonic: Seconds that only go forward.
+    """
+
+    def __init__(self, hosts: Collection[str], scheme: str, monotonic: Callable[[], float]) -> None:
+        self._hosts = hosts
+        self._scheme = scheme
+        self._known = Bucket(RATE, BURST, monotonic)
+        self._strangers = Bucket(STRANGERS_RATE, STRANGERS_BURST, monotonic)
+
+    def refusal(self, headers: Mapping[str, str], *, known: bool) -> Refusal | None:
+        """Return why a request does not come in, whatever it is about; `None` where it may.
+
+        Args:
+            headers: By name in lower case.
+            known: Whether it is of somebody who may look.
+        """
+        if not (self._known if known else self._strangers).take():
+            return TOO_MANY
+        return _stray(headers, hosts=self._hosts, scheme=self._scheme)
+
+
+def _stray(headers: Mapping[str, str], *, hosts: Collection[str], scheme: str) -> Refusal | None:
     """Return why a request was not meant for this page, or comes from another one.
 
     Args:
