@@ -16,17 +16,23 @@ from typing import TYPE_CHECKING
 from localpuppet.formats.values import Json
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate
 from localpuppet.orchestrator.rollout.nodes import Asked
-from localpuppet.orchestrator.rollout.replies import MAX_REASON, line, mapping, problem_of
+from localpuppet.orchestrator.rollout.replies import (
+    MAX_REASON,
+    PATIENCE,
+    line,
+    mapping,
+    problem_of,
+)
 from localpuppet.requests.confirmation import ConfirmationTold, Stage, confirmation_told
 from localpuppet.requests.deploy import Deed, Deploy
 from localpuppet.requests.request import StatusRequest
 from localpuppet.requests.rollout import OfRollout
 
 if TYPE_CHECKING:
+    from localpuppet.formats.names import NodeName
     from localpuppet.orchestrator.rollout.delivery import Delivery
-    from localpuppet.requests.client import Answer, RequestClient
+    from localpuppet.requests.client import RequestClient
 
-PATIENCE = 20.0  # for a reply
 # Seconds between looks at a node that is about to tell its nonce; then its turn is asked about.
 PAUSES = (0.1, 0.2, 0.4, 0.8)
 # How often a turn is asked about anew that ended on a node which begins no confirmation.
@@ -63,14 +69,14 @@ class Confirmations:
         """
         problem = _OWED
         for pause in PAUSES:
-            answer = await self._ask(end, "status", StatusRequest())
-            if answer.reply is None or not answer.ok:
-                return Asked(heard=False, problem=problem_of(answer))
-            told = confirmation_told(answer.reply.result, serial=serial, rollout=self._began.id)
+            status = await status_of(self._client, end.turn.node)
+            if isinstance(status, Asked):
+                return status
+            told = confirmation_told(status, serial=serial, rollout=self._began.id)
             if told is None or told.stage is Stage.CONFIRMED:
                 return Asked(heard=True, end=end)
             if told.stage in _LEFT:
-                return _left(end, told, answer.reply.result)
+                return _left(end, told, status)
             if told.nonce:
                 args = Deploy(
                     release=self._delivery.release,
@@ -79,7 +85,7 @@ class Confirmations:
                     rollout=rollout,
                     nonce=told.nonce,
                 )
-                answer = await self._ask(end, "deploy", args)
+                answer = await self._client.ask(end.turn.node, "deploy", args, patience=PATIENCE)
                 if answer.ok:
                     return Asked(heard=True, end=end)
                 problem = problem_of(answer)
@@ -90,13 +96,22 @@ class Confirmations:
             return Asked(heard=True, end=end)
         return Asked(heard=False, problem=f"its release is not confirmed: {problem}")
 
-    async def _ask(self, end: Ended, action: str, args: StatusRequest | Deploy) -> "Answer":
-        return await self._client.ask(end.turn.node, action, args, patience=PATIENCE)
-
     def _is_tired_of(self, end: Ended) -> bool:
         """Return whether a node had its time to begin: its run is not on its records, it seems."""
         asked = self._owed[end.turn.node] = self._owed.get(end.turn.node, 0) + 1
         return asked >= PATIENT
+
+
+async def status_of(client: "RequestClient", node: "NodeName") -> Mapping[str, Json] | Asked:
+    """Return how a node says that it is, or that it did not say so.
+
+    Raises:
+        UnavailableError: The bus cannot be asked.
+    """
+    answer = await client.ask(node, "status", StatusRequest(), patience=PATIENCE)
+    if answer.reply is None or not answer.ok:
+        return Asked(heard=False, problem=problem_of(answer))
+    return answer.reply.result
 
 
 def _left(end: Ended, told: ConfirmationTold, status: Mapping[str, Json]) -> Asked:

@@ -8,16 +8,15 @@ that it went back to; its agreement to go back is not enough.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import UnavailableError
-from localpuppet.formats.values import Json
-from localpuppet.orchestrator.rollout.confirmations import Confirmations
+from localpuppet.orchestrator.rollout.confirmations import Confirmations, status_of
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
 from localpuppet.orchestrator.rollout.nodes import Asked, Staging
-from localpuppet.orchestrator.rollout.replies import line, mapping, problem_of
+from localpuppet.orchestrator.rollout.replies import PATIENCE, line, mapping, problem_of
 from localpuppet.requests.client import AT_ONCE
 from localpuppet.requests.deploy import Deed
 from localpuppet.requests.deploying import Told, assignment_told, deployed, next_serials
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from localpuppet.orchestrator.rollout.delivery import Delivery
     from localpuppet.requests.client import Answer, RequestClient
 
-PATIENCE = 20.0  # for a reply
 TRIES = 3  # how often a node that does not answer is asked to have the release
 AGAIN = 2.0  # seconds between them
 
@@ -140,7 +138,7 @@ class Deliveries:
 
     async def _came_back(self, end: Ended) -> Asked:
         """Return the end of a way back as the node's own word confirms it."""
-        status = await self._status(end.turn.node)
+        status = await status_of(self._client, end.turn.node)
         if isinstance(status, Asked):
             return status
         back, last = mapping(status.get("rollback")), mapping(status.get("last"))
@@ -155,18 +153,12 @@ class Deliveries:
 
     async def _told(self, turn: Turn, serial: int) -> Asked | None:
         """Return that a node never had the release, if it says so; asked after it was to leave."""
-        status = await self._status(turn.node)
+        status = await status_of(self._client, turn.node)
         if isinstance(status, Asked):
             return status
         if assignment_told(status) == Told(serial=serial, rollout=self._began.id):
             return None
         return Asked(heard=True, end=Ended(turn=turn, fate=Fate.NOT_REACHED))
-
-    async def _status(self, node: "NodeName") -> Mapping[str, Json] | Asked:
-        answer = await self._client.ask(node, "status", StatusRequest(), patience=PATIENCE)
-        if answer.reply is None or not answer.ok:
-            return Asked(heard=False, problem=problem_of(answer))
-        return answer.reply.result
 
     async def _ask(self, node: "NodeName", deed: Deed, epoch: int, serial: int) -> "Answer":
         rollout = claim_of(self._began, self._client, epoch=epoch)

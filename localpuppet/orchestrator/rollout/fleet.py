@@ -18,7 +18,7 @@ from localpuppet.inventory.presence import believe
 from localpuppet.orchestrator.rollout.deliveries import Deliveries, claim_of
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
-from localpuppet.orchestrator.rollout.replies import MAX_REASON, line, problem_of
+from localpuppet.orchestrator.rollout.replies import MAX_REASON, PATIENCE, line, mapping, problem_of
 from localpuppet.puppet.changes import Foreseen
 from localpuppet.requests.client import AT_ONCE
 from localpuppet.requests.request import Disable, Enable, RunOnce, StatusRequest
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from localpuppet.requests.request import Arguments
     from localpuppet.trust.signing import Verifier
 
-PATIENCE = 20.0  # for a reply
 AGAIN = 0.5  # how soon the bus is asked again after an outage
 HOLD = "10m"  # how long a hold lasts that is not renewed
 NEEDED = ("disable", "enable", "runonce")
@@ -246,7 +245,7 @@ class FleetNodes:
 
 def _end(turn: Turn, step: Json) -> Ended | None:
     """Return how a turn ended, by what its node tells of the step; `None` where it is not over."""
-    told: Mapping[str, Json] = step if isinstance(step, dict) else {}
+    told = mapping(step)
     if told.get("state") != StepState.OVER:
         return None
     outcome, run = line(told.get("outcome")), told.get("run")
@@ -275,7 +274,7 @@ def _can(answer: "Answer", what: str) -> bool:
 
 def _foreseen(told: Json) -> tuple[Foreseen | None, str]:
     """Return what a node says that would change; and why it does not say that."""
-    raw: Mapping[str, Json] = told if isinstance(told, dict) else {}
+    raw = mapping(told)
     if "problem" in raw:
         return None, line(raw["problem"])
     try:

@@ -9,6 +9,7 @@ from localpuppet.formats.values import Json
 if TYPE_CHECKING:
     from localpuppet.requests.client import Answer
 
+PATIENCE = 20.0  # seconds for a reply
 MAX_REASON = 300
 
 
