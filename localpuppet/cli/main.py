@@ -123,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # the last resort of the program, so that no traceback is shown
         if os.environ.get("LOCALPUPPET_TRACEBACK"):
             raise
-        return _report_unexpected(error)
+        return report_unexpected(error)
     return result if isinstance(result, int) else 0
 
 
@@ -141,7 +141,7 @@ def _report_usage(error: click.ClickException) -> int:
     return error.exit_code
 
 
-def _report_unexpected(error: Exception) -> int:
+def report_unexpected(error: Exception) -> int:
     """Explain what no part of the program foresaw: a machine that refuses, or a bug of ours."""
     if isinstance(error, BrokenPipeError):
         render.drop_stream(sys.stdout)  # the reader has gone: that is its right
@@ -158,7 +158,10 @@ def _report_unexpected(error: Exception) -> int:
 
 
 def _place(error: Exception) -> str:
-    """Return the innermost place of ours in which an error came up: it may never come again."""
+    """Return the innermost place of ours in which an error came up: it may never come again.
+
+    It is `, at FILE:LINE`, or empty where none of ours was on the way.
+    """
     import traceback
 
     top = Path(__file__).parents[2]

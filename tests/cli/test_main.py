@@ -1,23 +1,24 @@
 """The last resort of the program: what nobody foresaw is one line, and says where it came up."""
 
 import re
-from pathlib import Path
 
 import pytest
 
-from localpuppet.cli.main import main
-from localpuppet.wiring.node import NodeWiring
+from localpuppet.cli.main import report_unexpected
+from localpuppet.orchestrator.rollout.options import RolloutOptions
 
 
-def test_a_bug_of_ours_is_one_line_with_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(node: NodeWiring) -> None:
-        raise KeyError(type(node).__name__)
-
-    monkeypatch.delenv("LOCALPUPPET_TRACEBACK", raising=False)
-    monkeypatch.setattr(NodeWiring, "settings", property(broken))
-    assert main(["--root", str(tmp_path), "status"]) == 70
+def test_a_bug_of_ours_is_one_line_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        RolloutOptions.from_dict({})  # a bug would be not to expect that
+    except KeyError as error:
+        code = report_unexpected(error)
     (line,) = capsys.readouterr().err.splitlines()
-    place = r"KeyError: 'NodeWiring', at localpuppet/\w+/\w+\.py:\d+ \(LOCALPUPPET_TRACEBACK=1"
-    assert re.search(place, line), line
+    place = r"KeyError: '\w+', at localpuppet/orchestrator/rollout/options\.py:\d+"
+    assert code == 70
+    assert re.search(rf"{place} \(LOCALPUPPET_TRACEBACK=1", line), line
+
+
+def test_what_came_up_elsewhere_has_no_place_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report_unexpected(KeyError("app02")) == 70
+    assert "KeyError: 'app02' (LOCALPUPPET_TRACEBACK=1" in capsys.readouterr().err
