@@ -1,5 +1,7 @@
 """JSON values: their type, the names of their kinds, and breadcrumbs of places in them."""
 
+from collections.abc import Mapping
+
 type_names = {
     dict: "mapping",
     list: "list",
@@ -17,3 +19,8 @@ def at(where: str, key: "str | int") -> str:
     if isinstance(key, int):
         return f"{where}[{key}]"
     return f"{where}.{key}" if where else key
+
+
+def mapping_of(value: object) -> Mapping[str, Json]:
+    """Return a value where a mapping is expected; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from localpuppet.formats.text import one_line
-from localpuppet.formats.values import Json
+from localpuppet.formats.values import Json, mapping_of
 
 MAX_WHY = 300
 
@@ -50,7 +50,7 @@ def confirmation_told(
         serial: Of the assignment.
         rollout: Who assigned it.
     """
-    assignment, told = _mapping(status.get("assignment")), _mapping(status.get("confirmation"))
+    assignment, told = mapping_of(status.get("assignment")), mapping_of(status.get("confirmation"))
     mine = (serial, rollout)
     asked = (assignment.get("serial"), assignment.get("rollout")) == mine
     if not asked or not assignment.get("confirm"):
@@ -67,7 +67,3 @@ def confirmation_told(
 def _text(told: Mapping[str, Json], key: str) -> str:
     value = told.get(key)
     return one_line(value)[:MAX_WHY] if isinstance(value, str) else ""
-
-
-def _mapping(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, dict) else {}

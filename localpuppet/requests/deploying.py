@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from localpuppet.formats.values import mapping_of
 from localpuppet.requests.client import AT_ONCE, Answer
 from localpuppet.requests.deploy import MAX_SERIAL
 from localpuppet.requests.repeating import REPLY, until_over
@@ -114,8 +115,7 @@ def assignment_told(status: "Mapping[str, Json]") -> Told | None:
     """Return what a node tells of its assignment; `None` where it knows no assignments."""
     if "assignment" not in status:
         return None
-    assignment = status["assignment"]
-    told = assignment if isinstance(assignment, dict) else {}
+    told = mapping_of(status["assignment"])
     serial, rollout = told.get("serial"), told.get("rollout")
     return Told(
         serial=max(serial, 0) if isinstance(serial, int) and not isinstance(serial, bool) else 0,

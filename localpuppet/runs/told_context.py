@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.text import one_line
-from localpuppet.formats.values import Json
+from localpuppet.formats.values import Json, mapping_of
 from localpuppet.runs.log_end import weight
 from localpuppet.runs.query_record import RecordedQuery, read_queries
 from localpuppet.runs.records import RunDirectory
@@ -39,16 +39,18 @@ def told_context(run: RunDirectory) -> dict[str, Json]:
         StateError: The record is damaged, or cannot be read.
     """
     request = _read(run.request)
-    causes = _mapping(request.get("causes"))
+    causes = mapping_of(request.get("causes"))
     listed = causes.get("causes")
-    spelt = [_cause(one) for one in listed if isinstance(one, dict)] if listed else []
+    spelt = (
+        [_cause(one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    )
     collected = _read(run.collected).get("collected", [])
     taken = [_collected(one) for one in collected if isinstance(one, dict)]
     return {
         "origin": {
             "input": _place(_text(request.get("input"))),
             "sha256": _text(request.get("input_sha256")),
-            "by": _text(_mapping(request.get("assignment")).get("by")),
+            "by": _text(mapping_of(request.get("assignment")).get("by")),
         },
         "causes": fitting(spelt),
         "cause_count": causes.get("count", len(spelt)),
@@ -62,10 +64,6 @@ def _read(path: Path) -> Mapping[str, Any]:
         return read_json(path)
     except FileNotFoundError:
         return {}
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:  # noqa: ANN401 - of a file
-    return value if isinstance(value, dict) else {}
 
 
 def _place(text: str) -> str:

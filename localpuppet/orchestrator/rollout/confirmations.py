@@ -13,14 +13,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from localpuppet.formats.values import Json
+from localpuppet.formats.values import Json, mapping_of
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate
 from localpuppet.orchestrator.rollout.nodes import Asked
 from localpuppet.orchestrator.rollout.replies import (
     MAX_REASON,
     PATIENCE,
     line,
-    mapping,
     problem_of,
 )
 from localpuppet.requests.confirmation import ConfirmationTold, Stage, confirmation_told
@@ -120,7 +119,7 @@ def _left(end: Ended, told: ConfirmationTold, status: Mapping[str, Json]) -> Ask
         return _ended(end, Fate.FAILED, f"was taken from the release: {told.why}")
     if told.stage is Stage.NOT_BACK:
         return _ended(end, Fate.ROLLBACK_FAILED, f"could not go back by itself: {told.why}")
-    back, last = mapping(status.get("rollback")), mapping(status.get("last"))
+    back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last"))
     if not back or last.get("app") != back.get("app") or last.get("run") == end.run:
         return Asked(heard=False, problem="says that it went back, and not that a run did so")
     return _ended(

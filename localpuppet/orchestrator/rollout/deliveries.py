@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import UnavailableError
+from localpuppet.formats.values import mapping_of
 from localpuppet.orchestrator.rollout.confirmations import Confirmations, status_of
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
 from localpuppet.orchestrator.rollout.nodes import Asked, Staging
-from localpuppet.orchestrator.rollout.replies import PATIENCE, line, mapping, problem_of
+from localpuppet.orchestrator.rollout.replies import PATIENCE, line, problem_of
 from localpuppet.requests.client import AT_ONCE
 from localpuppet.requests.deploy import Deed
 from localpuppet.requests.deploying import Told, assignment_told, deployed, next_serials
@@ -141,7 +142,7 @@ class Deliveries:
         status = await status_of(self._client, end.turn.node)
         if isinstance(status, Asked):
             return status
-        back, last = mapping(status.get("rollback")), mapping(status.get("last"))
+        back, last = mapping_of(status.get("rollback")), mapping_of(status.get("last"))
         if last.get("run") == end.run and back and last.get("app") == back.get("app"):
             return Asked(heard=True, end=replace(end, reason=""))
         app = line(str(last.get("app") or "nothing"))
@@ -175,6 +176,6 @@ def claim_of(began: Began, client: "RequestClient", *, epoch: int, step: int = 0
 def _denied(answer: "Answer") -> str:
     if answer.reply is None or not answer.ok:
         return problem_of(answer)
-    for why in mapping(answer.reply.result.get("denied")).values():
+    for why in mapping_of(answer.reply.result.get("denied")).values():
         return line(str(why))
     return ""

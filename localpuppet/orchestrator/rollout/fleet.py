@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from localpuppet.bus import key_value, layout
 from localpuppet.errors import InvalidInputError, UnavailableError
-from localpuppet.formats.values import Json
+from localpuppet.formats.values import Json, mapping_of
 from localpuppet.inventory.awaited import Awaited
 from localpuppet.inventory.presence import believe
 from localpuppet.orchestrator.rollout.deliveries import Deliveries, claim_of
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
-from localpuppet.orchestrator.rollout.replies import MAX_REASON, PATIENCE, line, mapping, problem_of
+from localpuppet.orchestrator.rollout.replies import MAX_REASON, PATIENCE, line, problem_of
 from localpuppet.puppet.changes import Foreseen
 from localpuppet.requests.client import AT_ONCE
 from localpuppet.requests.request import Disable, Enable, RunOnce, StatusRequest
@@ -245,7 +245,7 @@ class FleetNodes:
 
 def _end(turn: Turn, step: Json) -> Ended | None:
     """Return how a turn ended, by what its node tells of the step; `None` where it is not over."""
-    told = mapping(step)
+    told = mapping_of(step)
     if told.get("state") != StepState.OVER:
         return None
     outcome, run = line(told.get("outcome")), told.get("run")
@@ -274,7 +274,7 @@ def _can(answer: "Answer", what: str) -> bool:
 
 def _foreseen(told: Json) -> tuple[Foreseen | None, str]:
     """Return what a node says that would change; and why it does not say that."""
-    raw = mapping(told)
+    raw = mapping_of(told)
     if "problem" in raw:
         return None, line(raw["problem"])
     try:

@@ -1,6 +1,5 @@
-"""What nodes reply, as it can be shown and relied upon: lines of a length, mappings, reasons."""
+"""What nodes reply, as it can be shown and relied upon: lines of a length, reasons."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from localpuppet.formats.text import one_line
@@ -16,11 +15,6 @@ MAX_REASON = 300
 def line(value: Json) -> str:
     """Return what a node says as a line that can be shown; empty for what is not a text."""
     return one_line(value if isinstance(value, str) else "")[:MAX_REASON]
-
-
-def mapping(value: Json) -> Mapping[str, Json]:
-    """Return what a node says where a mapping is expected; an empty one for anything else."""
-    return value if isinstance(value, dict) else {}
 
 
 def problem_of(answer: "Answer") -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from localpuppet.formats.values import mapping_of
+
 DATADIR = "data"
 NAME = "hiera.yaml"
 _INTERPOLATION = re.compile(r"%\{[^}]*\}")
@@ -65,15 +67,15 @@ def parse_hierarchy(raw: object) -> Hierarchy:
     Args:
         raw: The file, as YAML has it.
     """
-    said = raw if isinstance(raw, dict) else {}
+    said = mapping_of(raw)
     if said.get("version") != 5:
         notes = ("is not of version 5: Puppet 8 does not read it",)
         return Hierarchy(levels=(), notes=notes)
-    defaults = _mapping(said.get("defaults"))
+    defaults = mapping_of(said.get("defaults"))
     levels: list[Level] = []
     notes_: list[str] = []
     for number, body in enumerate(_sequence(said.get("hierarchy", [{"path": "common.yaml"}])), 1):
-        level = _mapping(body)
+        level = mapping_of(body)
         name = str(level.get("name", f"level {number}"))
         own = any(key in level for key in _BACKENDS)
         datadir = str(level.get("datadir", "" if own and "uri" in level else _datadir(defaults)))
@@ -106,10 +108,6 @@ def _paths(level: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _pattern(path: str) -> str:
     return _INTERPOLATION.sub("*", path).replace("[", "[[]").replace("**/", "*")
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _sequence(value: object) -> Sequence[Any]:
