@@ -9,6 +9,8 @@ know: roles, pictures.
 - A question is answered once, however many nodes ask it: links are as many as questions.
 - A trigger is seen, not declared: it stands in the chains that led to a node's last run. It counts
   where no kick and no query explains it.
+- Each question is answered from the inventory as it is at that moment. A node that is in an answer
+  and was not there when the entries were read is left out: whoever looks next finds it.
 - What another node wrote and nobody understands is a note, and stops nothing.
 """
 
@@ -134,7 +136,8 @@ def links_of(reader: InventoryReader, enough: Callable[[], bool] = lambda: False
             shown = f"{by} {one_line(text)[:MAX_SHOWN]!r}"
             notes.append(f"{shown} of {shown_names(sorted(asking))} is not understood: {error}")
             continue
-        starts, ends = (asking, answer) if by is By.KICK else (answer, asking)
+        there = answer & said.nodes.keys()
+        starts, ends = (asking, there) if by is By.KICK else (there, asking)
         link = Link(by=by, starts=frozenset(starts), ends=frozenset(ends), text=text)
         if not link.is_empty:
             found.append(link)

@@ -1,5 +1,6 @@
 """Who makes whom run, from entries: links, roles and cycles."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from localpuppet.exports.search import Search, as_query
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import AskedQuery, ExportsSummary, InventoryEntry
 from localpuppet.inventory.query.functions import Question
+from localpuppet.inventory.reading import Equal
 from localpuppet.orchestrator.roles.closing import asks_the_same, closed_cycles
 from localpuppet.orchestrator.roles.links import By, links_of
 from localpuppet.orchestrator.roles.readers import WithEntry
@@ -245,6 +247,42 @@ def test_a_node_hears_of_the_cycles_that_it_closes_and_of_no_other() -> None:
         assert closed_cycles(holds, now, now) == []
     assert asks_the_same(now, now)
     assert not asks_the_same(now, web)
+
+
+class Joined(MemoryInventory):
+    """An inventory to which a node comes once its entries have been read.
+
+    Args:
+        before: The entries, sorted by the node's name.
+        comes: What the node says, whose name is the last.
+    """
+
+    def __init__(self, *before: InventoryEntry, comes: InventoryEntry) -> None:
+        super().__init__(before)
+        self._comes = comes
+
+    def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
+        yield from super().entries(equal)
+        if self._comes not in self.listed:
+            self.listed.append(self._comes)
+
+
+@pytest.mark.parametrize(
+    "lb",
+    [node("lb", "haproxy", asks=(asks("web"),)), node("lb", "haproxy", kicks=(role("web"),))],
+    ids=["asks", "kicks"],
+)
+def test_a_node_that_comes_while_questions_are_answered_is_linked_at_the_next_look(
+    lb: InventoryEntry,
+) -> None:
+    comes = node("web02", "web", kicks=(role("haproxy"),), asks=(asks("haproxy"),))
+    for others in [(), (node("web01", "web"),)]:
+        fleet = Joined(lb, *others, comes=comes)
+        found = relations(links_of(fleet))
+        # A kick that finds nobody but whoever has just come is not lost.
+        assert [one.name for one in found.roles] == (["haproxy", "web"] if others else [])
+        assert not found.cycles
+        assert shown(relations(links_of(fleet))) == ["haproxy -> web -> haproxy"]
 
 
 def test_one_question_of_another_does_not_take_longer_than_there_is_time() -> None:
