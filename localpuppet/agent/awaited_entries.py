@@ -20,12 +20,8 @@ from localpuppet.triggers.cause import Cause
 class Exports(Protocol):
     """What this node holds of others' exports."""
 
-    def digests(self) -> Mapping[str, str]:
-        """Return the nodes of which something is held, each with its digest."""
-        ...
-
-    def not_taken(self) -> set[tuple[str, str]]:
-        """Return nodes and digests of exports that came and do not count."""
+    def missing(self, wanted: Mapping[NodeName, str]) -> set[NodeName]:
+        """Return the nodes whose exports, of these digests, have not come here."""
         ...
 
 
@@ -66,13 +62,15 @@ class AwaitedEntries:
             return f"any node: {error}"  # the agent makes it anew from the bus
 
     def _lacking(self, cause: Cause) -> str:
-        moments, coming = self._view.moments(), self._coming()
+        standing = self._view.standing([one.node for one in cause.after])
+        exports = {node: one.exports for node, one in standing.items() if one.exports is not None}
+        coming = self._exports.missing(exports)
         seen = {
-            one.node: self._seen(one, moments[one.node])
+            one.node: self._seen(one, at)
             for one in cause.after
-            if one.node in moments and one.node not in coming
+            if (at := standing[one.node].at) is not None and one.node not in coming
         }
-        refused = {one.node: one.reason for one in self._view.refused()}
+        refused = {node: one.refused for node, one in standing.items() if one.refused}
         return lacking(cause.after, seen, refused)
 
     def _seen(self, awaited: Awaited, at: float) -> Seen:
@@ -84,12 +82,3 @@ class AwaitedEntries:
             before = Seen(digest="" if entry is None else entry.digest, at=at)
             self._known[awaited.node] = before
         return before
-
-    def _coming(self) -> set[str]:
-        """Return the nodes whose exports an entry names, and that are not here yet."""
-        held, refused = self._exports.digests(), self._exports.not_taken()
-        return {
-            node
-            for node, digest in self._view.exporters().items()
-            if held.get(node) != digest and (node, digest) not in refused
-        }

@@ -15,12 +15,13 @@ Invariants:
 
 import json
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.exports.resource import ExportedResource, Offer
+from localpuppet.formats.names import NodeName
 from localpuppet.formats.strict_json import loads_again
 from localpuppet.machine.database import DamagedError, Database
 
@@ -219,15 +220,27 @@ class HeldExports:
                 for node, digest, reason, tries in rows
             }
 
-    def not_taken(self) -> set[tuple[str, str]]:
-        """Return nodes and digests of exports that came and do not count.
+    def missing(self, wanted: Mapping[NodeName, str]) -> set[NodeName]:
+        """Return the nodes whose exports have not come here; nothing of other nodes is read.
+
+        Those that came and do not count have come.
+
+        Args:
+            wanted: Nodes, each with the digest of its exports.
 
         Raises:
-            StateError: They cannot be read.
+            StateError: It cannot be told.
         """
         with self._database.snapshot() as connection:
-            rows = connection.execute("SELECT node, digest FROM refused WHERE tries > 0")
-            return set(rows.fetchall())
+            come = (
+                "SELECT 1 FROM nodes WHERE node = ?1 AND digest = ?2 UNION ALL"
+                " SELECT 1 FROM refused WHERE node = ?1 AND digest = ?2 AND tries > 0"
+            )
+            return {
+                node
+                for node, digest in wanted.items()
+                if connection.execute(come, (node, digest)).fetchone() is None
+            }
 
     def find(
         self, *, node: str | None = None, kind: str | None = None, tag: str | None = None

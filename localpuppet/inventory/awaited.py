@@ -74,7 +74,7 @@ class Seen:
 
 
 def lacking(
-    awaited: tuple[Awaited, ...], seen: Mapping[NodeName, Seen], refused: Mapping[str, str]
+    awaited: tuple[Awaited, ...], seen: Mapping[NodeName, Seen], refused: Mapping[NodeName, str]
 ) -> str:
     """Return which awaited entries a view does not have, one line; empty where it has all.
 

@@ -3,8 +3,10 @@
 Owns: the table `briefs`, and how a hint narrows what is read. Refuses to know: which entries count.
 """
 
+import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
@@ -15,7 +17,7 @@ from localpuppet.formats.strict_json import loads_again
 from localpuppet.formats.values import Json
 from localpuppet.inventory.brief import Brief, read_roles
 from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.index import NODE, PATHS, ROLE, SERVER, word
+from localpuppet.inventory.index import EXPORTS, NODE, PATHS, ROLE, SERVER, word
 from localpuppet.inventory.reading import Equal
 from localpuppet.inventory.written import Written
 from localpuppet.machine.database import DamagedError
@@ -31,6 +33,21 @@ CREATE TABLE IF NOT EXISTS briefs (
 """
 # For a view that has no such table: the entries that it has.
 FILL = "INSERT INTO briefs SELECT node, at, NULL, NULL, NULL, NULL FROM entries"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a node stands in the view, without its entry.
+
+    Attributes:
+        at: The moment of its entry: seconds since 1970, UTC; `None` where it has none.
+        exports: The digest of what its entry says that it exports; `None` for nothing.
+        refused: Why its newest entry on the bus does not count; empty where that one counts.
+    """
+
+    at: float | None
+    exports: str | None
+    refused: str
 
 
 class Unpacking:
@@ -160,6 +177,23 @@ def nodes(
     )
     for row in connection.execute(asked, values):
         yield StoredNode(row, connection, unpacking)
+
+
+def standing(
+    connection: sqlite3.Connection, nodes: Collection[NodeName]
+) -> dict[NodeName, Standing]:
+    """Return how nodes stand in the view."""
+    asked = connection.execute(
+        "SELECT asked.value, entries.at, word, reason FROM json_each(?) AS asked"
+        " LEFT JOIN entries ON entries.node = asked.value"
+        " LEFT JOIN words ON words.node = asked.value AND words.path = ?"
+        " LEFT JOIN refused ON refused.node = asked.value",
+        (json.dumps(list(nodes)), EXPORTS),
+    )
+    return {
+        NodeName(node): Standing(at=at, exports=exports, refused=reason or "")
+        for node, at, exports, reason in asked
+    }
 
 
 def keep(

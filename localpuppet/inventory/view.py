@@ -15,7 +15,7 @@ Invariants:
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from localpuppet.inventory.brief import KnownNode
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.index import EXPORTS
 from localpuppet.inventory.reading import Equal, Exported, ExportsReader
-from localpuppet.inventory.stored import narrowed
+from localpuppet.inventory.stored import Standing, narrowed
 from localpuppet.inventory.tombstone import Tombstone
 from localpuppet.machine.database import Database
 
@@ -150,14 +150,14 @@ class View:
             newer = "SELECT node FROM entries WHERE ?1 IS NULL OR revision > ?1"
             return {node for (node,) in connection.execute(newer, (revision,))}
 
-    def moments(self) -> dict[str, float]:
-        """Return the nodes that have an entry, each with its moment.
+    def standing(self, nodes: Collection[NodeName]) -> dict[NodeName, Standing]:
+        """Return how nodes stand here, all at one moment; nothing of other nodes is read.
 
         Raises:
-            StateError: They cannot be read.
+            StateError: It cannot be read.
         """
         with self._database.snapshot() as connection:
-            return dict(connection.execute("SELECT node, at FROM entries").fetchall())
+            return stored.standing(connection, nodes)
 
     def exporters(self) -> dict[str, str]:
         """Return the nodes that export something, each with the digest that its entry names.

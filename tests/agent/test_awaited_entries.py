@@ -1,5 +1,6 @@
 """What a step that waits is compared with: a real view, and what is held of exports."""
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -75,6 +76,23 @@ def test_an_entry_is_missing_until_it_or_a_newer_one_is_in_the_view(
 def test_one_that_says_the_same_will_do(view: View, held: HeldExports) -> None:
     take(view, replace(NEW, at=100.0))
     assert awaited_of(view, held).lacking(waiting(NEW)) == ""
+
+
+def test_an_entry_that_is_too_old_is_unpacked_once(
+    view: View, held: HeldExports, tmp_path: Path
+) -> None:
+    take(view, entry(NAME, at=100.0, roles=("old",)))
+    entries, step = awaited_of(view, held), waiting(NEW)
+    assert entries.lacking(step) == NAME
+    with closing(sqlite3.connect(tmp_path / "view.sqlite")) as connection, connection:
+        connection.execute("UPDATE entries SET token = x'00'")
+    assert entries.lacking(step) == NAME
+    assert "damaged" in awaited_of(view, held).lacking(step)
+
+
+def test_it_is_told_why_an_entry_does_not_count(view: View, held: HeldExports) -> None:
+    view.distrust(NAME, "its key was revoked")
+    assert awaited_of(view, held).lacking(waiting(NEW)) == f"{NAME} (its key was revoked)"
 
 
 def test_what_an_entry_exports_is_waited_for_too(view: View, held: HeldExports) -> None:

@@ -8,10 +8,11 @@ import pytest
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.exports.held import HeldExports, NodeExports, RefusedExports
+from localpuppet.formats.names import NodeName
 from localpuppet.machine.database import DamagedError
 from tests.exports.offers import resource
 
-A, B, C = "a.example.com", "b.example.com", "c.example.com"
+A, B, C = (NodeName(f"{one}.example.com") for one in "abc")
 
 
 @pytest.fixture
@@ -57,6 +58,14 @@ def test_what_is_refused_changes_nothing_but_a_line(held: HeldExports) -> None:
     assert held.refused()[A].tries == 1
     held.hold(A, "3", [])
     assert held.refused() == {}
+
+
+def test_what_is_held_or_refused_has_come(held: HeldExports) -> None:
+    held.hold(A, "1", [resource("Host", "x")])
+    held.refuse(B, "2", "rubbish", tried=True)
+    held.refuse(C, "3", "the bus is away", tried=False)
+    assert held.missing({A: "1", B: "2"}) == set()
+    assert held.missing({A: "2", B: "1", C: "3"}) == {A, B, C}
 
 
 def test_there_is_room_for_so_much(tmp_path: Path) -> None:
