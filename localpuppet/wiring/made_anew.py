@@ -1,15 +1,17 @@
 """What a node that was made anew can know of itself: its own last entry, as the bus has it.
 
-    python -m localpuppet.wiring.made_anew ROOT
+    python -m localpuppet.wiring.made_anew ROOT SECONDS
 
-is a process of its own that looks at what the agent of a node holds. A run is a child of the
-agent's, and SQLite cannot open a file in a child of a process that has it open.
+is a process of its own that looks at what the agent of a node holds, and waits so long for that
+agent to read the bus. A run is a child of the agent's, and SQLite cannot open a file in a child
+of a process that has it open.
 """
 
 import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,8 +29,16 @@ if TYPE_CHECKING:
 
 # Seconds that the first run of a node waits for what the bus knows of the node.
 ASKING = 10.0
+# The same, where its agent has just started, and is still about to read the bus.
+READING = 20.0
+# Seconds between looks whether the agent has.
+LOOK = 0.2
 # Bytes that the process tells.
 MAX_TOLD = 64 * 1024
+
+
+class NotReadError(UnavailableError):
+    """The agent has not read the bus yet."""
 
 
 class MadeAnew:
@@ -36,10 +46,12 @@ class MadeAnew:
 
     Args:
         node: The parts of the node.
+        reading: Seconds that the first run waits for an agent that has not read the bus yet.
     """
 
-    def __init__(self, node: NodeWiring) -> None:
+    def __init__(self, node: NodeWiring, *, reading: float = READING) -> None:
         self._node = node
+        self._reading = reading
         self._fleet = FleetWiring(node)
         self._inventory = InventoryWiring(node, fleet=self._fleet)
 
@@ -58,7 +70,7 @@ class MadeAnew:
             return None
         try:
             there = self._inventory.agent_is_there()
-            said = self._agents() if there else _applied(run(self._asked_entry()))
+            said = self._agents(note) if there else _applied(run(self._asked_entry()))
         except LocalpuppetError as error:
             note(
                 f"no release of {source} was applied here yet, and what this node said on the bus"
@@ -73,44 +85,68 @@ class MadeAnew:
         )
         return said
 
-    def _agents(self) -> AppliedElsewhere | None:
-        """Return what the agent holds of this node, as a process of its own reads it.
+    def _agents(self, note: Callable[[str], None]) -> AppliedElsewhere | None:
+        """Return what the agent holds of this node.
+
+        An agent that has just started may begin its first run before it has read the bus: that run
+        waits for it, and does not go back because it was early.
 
         Raises:
             UnavailableError: The agent does not hold what is on the bus, or nobody can tell.
         """
-        node = self._node
+        try:
+            return self._told(0.0)
+        except NotReadError:
+            wait = f"{self._reading:g} s"
+            note(f"the agent has not read the bus yet: the run waits for it, {wait} at the most")
+            return self._told(self._reading)
+
+    def _told(self, patience: float) -> AppliedElsewhere | None:
+        """Return what a process of its own reads; see `_agents`.
+
+        Raises:
+            NotReadError: The agent has not read the bus within `patience` seconds.
+            UnavailableError: The agent does not hold what is on the bus, or nobody can tell.
+        """
+        node, most = self._node, ASKING + patience
         done = node.processes.capture(
-            [sys.executable, "-m", __name__, str(node.settings.root)],
+            [sys.executable, "-m", __name__, str(node.settings.root), str(patience)],
             env={**node.environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            timeout=ASKING,
+            timeout=most,
             limit=MAX_TOLD,
         )
         if done is None:
-            raise UnavailableError(f"was not read within {ASKING:g} s", where="inventory")
+            raise UnavailableError(f"was not read within {most:g} s", where="inventory")
         try:
             told = loads(done.stdout)
             if told is None:
                 return None
-            if "problem" not in told:
+            if "app" in told:
                 app = ReleasePath.parse(told["app"], where="inventory entry: release")
                 return AppliedElsewhere(app=app, tagged_at=told["at"])
-            problem = str(told["problem"])
-        except (ValueError, KeyError, TypeError):
+            kind = NotReadError if told["waits"] else UnavailableError
+            raise kind(str(told["problem"]), where=str(told["where"]))
+        except (ValueError, KeyError, TypeError) as error:
             problem = f"could not be read: a process ended with {done.ended}"
-        raise UnavailableError(problem, where="inventory")
+            raise UnavailableError(problem, where="inventory") from error
 
-    def look(self) -> AppliedElsewhere | None:
+    def look(self, patience: float) -> AppliedElsewhere | None:
         """Return what the agent holds of this node.
 
+        Args:
+            patience: Seconds to wait for the agent to have read the bus.
+
         Raises:
-            UnavailableError: It has not read the bus yet.
+            NotReadError: It has not read the bus by then.
             LocalpuppetError: What it holds cannot be read, or the identity is refused.
         """
+        deadline = time.monotonic() + patience
         view = self._inventory.view()
         try:
-            if view.current_until() is None:
-                raise UnavailableError("the agent has not read the bus yet", where="inventory")
+            while view.current_until() is None:
+                if time.monotonic() >= deadline:
+                    raise NotReadError("the agent has not read the bus yet", where="inventory")
+                time.sleep(LOOK)
             return _applied(view.entry(self._fleet.name))
         finally:
             view.close()
@@ -145,15 +181,16 @@ def _applied(entry: "InventoryEntry | None") -> AppliedElsewhere | None:
     return AppliedElsewhere(app=app, tagged_at=entry.tagged_at)
 
 
-def main(root: str) -> None:
-    """Tell, as JSON, what the agent of a node holds of it."""
+def main(root: str, patience: float) -> None:
+    """Tell, as JSON, what the agent of a node holds of it, once it has read the bus."""
     try:
-        found = MadeAnew(NodeWiring(root)).look()
+        found = MadeAnew(NodeWiring(root)).look(patience)
         told = None if found is None else {"app": str(found.app), "at": found.tagged_at}
     except LocalpuppetError as error:
-        told = {"problem": str(error)}
+        waits = isinstance(error, NotReadError)
+        told = {"problem": error.what, "where": error.where, "waits": waits}
     sys.stdout.write(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], float(sys.argv[2]))

@@ -2,12 +2,16 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from localpuppet.inventory.outbox import Outbox
 from localpuppet.machine.flock import Flock
+from localpuppet.wiring.made_anew import MadeAnew
+from localpuppet.wiring.node import NodeWiring
 from tests.rigs.forge import Forge, Repo, klass
 from tests.rigs.node import Node
 from tests.rigs.signing import TAGGED_AT, payload, put_tag
@@ -83,20 +87,52 @@ def test_what_another_key_signed_does_not_count_and_stops_nobody(applied: Node) 
 def test_an_agent_that_is_there_has_asked_the_bus_already(applied: Node) -> None:
     made_anew(applied)
     assert applied.run("stage").code == 0
-    (applied.state / "agent").mkdir(exist_ok=True)
-    for read, code, said in (
-        (False, 0, "the agent has not read the bus yet"),
-        (True, 2, "as this node said on the bus, its last is web/tags/r2"),
-    ):
-        if read:  # as an agent would: without one, who asks brings the view up to date
-            assert applied.run("nodes", "--role", "web").code == 0
-        agent = Flock.take(applied.state / "agent/lock")
-        assert agent is not None
-        try:
-            checked = applied.run("check")
-        finally:
-            agent.release()
-        assert (checked.code, said in checked.err) == (code, True), checked.err
+    # As an agent would: without one, who asks brings the view up to date.
+    assert applied.run("nodes", "--role", "web").code == 0
+    with agent_of(applied):
+        checked = applied.run("check")
+    assert checked.code == 2
+    assert "as this node said on the bus, its last is web/tags/r2" in checked.err
+
+
+@contextmanager
+def agent_of(node: Node) -> Iterator[None]:
+    """Be there as the node's agent is, and read nothing."""
+    (node.state / "agent").mkdir(exist_ok=True)
+    held = Flock.take(node.state / "agent/lock")
+    assert held is not None
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def test_an_agent_that_has_just_started_is_waited_for(applied: Node) -> None:
+    made_anew(applied)
+    notes: list[str] = []
+    wiring = NodeWiring(str(applied.root))
+    with agent_of(applied):
+        assert MadeAnew(wiring, reading=0.1).applied("web", notes.append) is None
+    waits, problem = notes
+    assert waits == "the agent has not read the bus yet: the run waits for it, 0.1 s at the most"
+    assert problem.endswith("does not count: inventory: the agent has not read the bus yet")
+
+    notes.clear()
+    with ExitStack() as agent:
+        agent.enter_context(agent_of(applied))
+
+        def note(text: str) -> None:
+            notes.append(text)
+            if text.startswith("the agent has not read the bus yet"):
+                agent.close()
+                assert applied.run("nodes", "--role", "web").code == 0
+                agent.enter_context(agent_of(applied))
+
+        said = MadeAnew(wiring).applied("web", note)
+    assert said is not None
+    assert str(said.app) == "web/tags/r2"
+    assert len(notes) == 2
+    assert notes[1].endswith("its last is web/tags/r2")
 
 
 def test_a_bus_that_is_away_keeps_no_node_from_its_first_run(node: Node, web: Repo) -> None:
