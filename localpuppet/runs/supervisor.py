@@ -30,6 +30,7 @@ from localpuppet.runs import metrics
 from localpuppet.runs.holds import Holds
 from localpuppet.runs.node_lock import NodeLock
 from localpuppet.runs.observer import Observer
+from localpuppet.runs.open_record import OpenRecord
 from localpuppet.runs.options import RunOptions
 from localpuppet.runs.preparing import PreparedRun
 from localpuppet.runs.records import Records, RunDirectory, RunLog
@@ -151,37 +152,35 @@ class Supervisor:
             if self._agent_lock:
                 self._agent_lock.take()
             self.records.check_space(self._node.min_free)
-            started = self._clock.now()
             status = Status(
                 id=run.id,
                 state=State.QUEUED,
                 app=prepared.release.app,
                 noop=prepared.options.noop,
                 partial=prepared.options.partial,
-                started_at=show_time(started),
+                started_at=show_time(self._clock.now()),
                 supervisor=asdict(self._processes.me()),
                 work_tree=prepared.release.work_tree,
             )
-            begun = self._clock.monotonic()
+            record = OpenRecord(run, status, clock=self._clock)
             try:
                 installation = self._installation()
                 request, call = self._classify(installation, run, prepared)
                 if self._processes.cancellations():
                     raise EncError("cancelled by a signal")
             except (EncError, PuppetMissingError) as error:
-                seconds = self._clock.monotonic() - begun
-                return self._never_started(run, status, prepared, error, seconds)
-            run.open(request, status)
+                return self._never_started(record, prepared, error)
+            record.open(request)
             prepared.on_record()
             if prepared.ends_rollback:
                 self._ledger.end_rollback()
             if detach is not None:
                 ready = detach(run.id)
-                status = replace(status, supervisor=asdict(self._processes.me()))
-                lock.held_by(status)
-                run.write_status(status)
+                record.hand_to(self._processes.me())
+                lock.held_by(record.status)
+                record.write()
                 ready()
-            return self._supervise(run, request, call, status, lock, begun, prepared.options)
+            return self._supervise(record, request, call, lock, prepared.options)
         finally:
             if self._agent_lock:
                 self._agent_lock.release()
@@ -228,16 +227,11 @@ class Supervisor:
         return classify.node_document(prepared.loaded, prepared.release.enc, answer=answer)
 
     def _never_started(
-        self,
-        run: RunDirectory,
-        status: Status,
-        prepared: PreparedRun,
-        error: LocalpuppetError,
-        seconds: float,
+        self, record: OpenRecord, prepared: PreparedRun, error: LocalpuppetError
     ) -> Status:
         """Record a run that ended before Puppet started: silence would look like health."""
-        request = prepared.request(run.id, self._clock.now(), command=(), document={})
-        run.open(request, status)
+        run = record.directory
+        record.open(prepared.request(run.id, self._clock.now(), command=(), document={}))
         log = RunLog(run.log)
         log.take(f"localpuppet: {error}\n".encode(), lambda _line: None, end=True)
         log.close()
@@ -247,19 +241,17 @@ class Supervisor:
             reason=f"{error}; Puppet was not started",
         )
         ending = Ending(code=None, signal=None, stopped=verdict, report=None, report_problem="")
-        return self._close(run, status, verdict, ending, seconds)
+        return self._close(record, verdict, ending)
 
     def _supervise(
         self,
-        run: RunDirectory,
+        record: OpenRecord,
         request: RunRequest,
         call: ApplyCommand,
-        status: Status,
         lock: NodeLock,
-        begun: float,
         options: RunOptions,
     ) -> Status:
-        started = self._clock.now()
+        run, started = record.directory, self._clock.now()
         log = RunLog(run.log)
         self._observer.command(call.shown())
         child: Child | None = None
@@ -267,23 +259,18 @@ class Supervisor:
         try:
             launched = self._start(run, request, call, lock)
             child = launched.child
-            status = replace(
-                status,
-                state=State.RUNNING,
-                puppet_started=True,
-                puppet=asdict(child.identity),
-                warm=launched.warm,
-                cold_reason=launched.cold_reason,
-            )
-            lock.held_by(status)
+            record.start(launched)
+            lock.held_by(record.status)
             if self._agent_lock:
                 self._agent_lock.hand_to(child.identity.pid)
-            run.write_status(status)
+            record.write()
             make_ready()
             # A rollback is not a step forward: what was newest stays so.
-            if status.whole and not options.document:
-                self._ledger.note(ReleasePath(status.app))
-            stopping = Stopping(started=begun, timeout=options.timeout, grace=self._node.grace)
+            if record.status.whole and not options.document:
+                self._ledger.note(ReleasePath(record.status.app))
+            stopping = Stopping(
+                started=record.begun, timeout=options.timeout, grace=self._node.grace
+            )
             ended = watch(
                 child,
                 log,
@@ -307,14 +294,14 @@ class Supervisor:
             if log.cut:
                 reason = "; ".join(filter(None, [verdict.reason, log.cut]))
                 verdict = replace(verdict, reason=reason)
-            return self._close(run, status, verdict, ending, self._clock.monotonic() - begun)
+            return self._close(record, verdict, ending)
         except StateError as error:
             if child is not None and ended is None:
                 ended = self._kill(child, lock)
             # Also when this very close failed: the disk may have room by now, or refuse again.
             verdict = Verdict(outcome=Outcome.FAILED, reason=f"could not be supervised: {error}")
             ending = Ending(code=None, signal=None, stopped=verdict, report=None, report_problem="")
-            self._close(run, status, verdict, ending, self._clock.monotonic() - begun)
+            self._close(record, verdict, ending)
             raise
         finally:
             log.close()
@@ -366,14 +353,11 @@ class Supervisor:
         except StateError as error:
             self._observer.note(f"old records could not be tidied up: {error}")
 
-    def _close(
-        self, run: RunDirectory, status: Status, verdict: Verdict, ending: Ending, seconds: float
-    ) -> Status:
-        status = status.finished(verdict, ending, at=self._clock.now(), seconds=seconds)
-        run.close(status)
-        self._node.after_run(run, status)
-        run.clear()
-        self._house_keeping(run)
+    def _close(self, record: OpenRecord, verdict: Verdict, ending: Ending) -> Status:
+        status = record.close(verdict, ending)
+        self._node.after_run(record.directory, status)
+        record.directory.clear()
+        self._house_keeping(record.directory)
         self._write_metrics(status)
         return status
 
