@@ -4,7 +4,9 @@
                moment at which the group was asked to start until the last end was heard, less the
                longest of the four runs
     simulated  a thousand nodes (`rollout_nodes.py`) whose runs take a second, in one group: the
-               same; and in twenty batches, a batch
+               same; and in twenty batches, a batch. For the whole command with one group: seconds
+               of CPU of the orchestrator, of the server and of the simulated nodes, which share the
+               machine's cores
 
 The times are those of the rollout's journal. Bars are printed with what was reached. Needs root,
 Puppet, etcd and nats-server.
@@ -23,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for the servers of the 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from engines import Store, store
-from fleets import names
+from fleets import names, usage
 from real_agents import Node, wait_until
 from simulated_agents import BETWEEN
 
@@ -117,9 +120,41 @@ def real(engine: str, directory: Path, rounds: int) -> Iterator[float]:
                 node.stop()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """A thousand nodes, and who rolls out over them.
+
+    Attributes:
+        root: The root of an operator.
+        nodes: Those that it can roll out over.
+        workers: The processes that they are in.
+    """
+
+    root: Path
+    nodes: list[NodeName]
+    workers: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a thousand nodes cost, in seconds.
+
+    Attributes:
+        group: Beside the nodes' own run, of a group of all.
+        batch: The same of a batch.
+        whole: The same of the whole command, with one group.
+        cpu: What that command used of CPUs: the orchestrator, the server, the nodes.
+    """
+
+    group: float
+    batch: float
+    whole: float
+    cpu: tuple[float, float, float]
+
+
 @contextmanager
-def simulated_nodes(at: Store, directory: Path) -> Iterator[tuple[Path, list[NodeName]]]:
-    """Yield the root of an operator, and the nodes that it can roll out over."""
+def simulated_nodes(at: Store, directory: Path) -> Iterator[Simulated]:
+    """Yield nodes."""
     operator = Node(directory, "operator.example.com", at.settings, site="")
     trusted = FleetWiring(NodeWiring(str(operator.root))).identity.trusted
     pems = {}
@@ -143,24 +178,35 @@ def simulated_nodes(at: Store, directory: Path) -> Iterator[tuple[Path, list[Nod
         workers.append(worker)
     try:
         time.sleep(BETWEEN * SIMULATED / WORKERS + 10)
-        yield operator.root, names(SIMULATED)
+        pids = [worker.pid for worker in workers]
+        yield Simulated(root=operator.root, nodes=names(SIMULATED), workers=pids)
     finally:
         for worker in workers:
             worker.communicate()
 
 
-def simulated(engine: str, directory: Path, rounds: int) -> Iterator[tuple[float, float, float]]:
-    """Yield seconds beside the nodes' own: of a group of all, of a batch, of the whole command."""
-    with store(engine, directory) as at, simulated_nodes(at, directory) as (root, nodes):
+def used(at: Store, fleet: Simulated) -> tuple[float, float, float]:
+    """Return the seconds of CPU until now, of those that `Cost.cpu` names."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    server = 0.0 if at.pid is None else usage(at.pid).cpu
+    nodes = sum(usage(pid).cpu for pid in fleet.workers)
+    return ended.ru_utime + ended.ru_stime, server, nodes
+
+
+def simulated(engine: str, directory: Path, rounds: int) -> Iterator[Cost]:
+    """Yield what each round costs."""
+    with store(engine, directory) as at, simulated_nodes(at, directory) as fleet:
         for _ in range(rounds):
-            report, whole = roll_out(root, nodes)
+            before = used(at, fleet)
+            report, whole = roll_out(fleet.root, fleet.nodes)
+            first, server, nodes = map(float.__sub__, used(at, fleet), before)
             found = turns(report)
             span = max(end for _, end in found) - min(start for start, _ in found) - SECONDS
-            report, _ = roll_out(root, nodes, "--batch", str(SIMULATED // BATCHES))
+            report, _ = roll_out(fleet.root, fleet.nodes, "--batch", str(SIMULATED // BATCHES))
             found = turns(report)
             begun = min(start for start, _ in found)
             batches = (max(end for _, end in found) - begun) / BATCHES - SECONDS
-            yield span, batches, whole - SECONDS
+            yield Cost(group=span, batch=batches, whole=whole - SECONDS, cpu=(first, server, nodes))
 
 
 def verdict(what: str, found: float, most: float) -> str:
@@ -187,12 +233,23 @@ def main() -> None:
             print(verdict(f"{engine}, a group of 4 real nodes:", beside, BARS["real"]), flush=True)
         if options.only != "real":
             with tempfile.TemporaryDirectory(prefix="rollouts-", dir=DISK) as directory:
-                rounds = [*simulated(engine, Path(directory), options.rounds)]
-            group, batch, whole = (statistics.median(one) for one in zip(*rounds, strict=True))
-            bar = BARS["simulated"]
-            print(verdict(f"{engine}, a group of {SIMULATED} simulated nodes:", group, bar))
-            print(verdict(f"{engine}, each of {BATCHES} batches of them:", batch, bar))
-            print(f"{engine}, the whole command, with holds: {whole:.2f} s more", flush=True)
+                costs = [*simulated(engine, Path(directory), options.rounds)]
+            print_costs(engine, costs)
+
+
+def print_costs(engine: str, costs: Sequence[Cost]) -> None:
+    """Print the medians of rounds."""
+    group, batch, whole = (
+        statistics.median(getattr(one, name) for one in costs)
+        for name in ("group", "batch", "whole")
+    )
+    first, server, nodes = (statistics.median(one.cpu[at] for one in costs) for at in range(3))
+    bar = BARS["simulated"]
+    print(verdict(f"{engine}, a group of {SIMULATED} simulated nodes:", group, bar))
+    print(verdict(f"{engine}, each of {BATCHES} batches of them:", batch, bar))
+    print(f"{engine}, the whole command, with holds: {whole:.2f} s more")
+    cpu = f"orchestrator {first:.2f} s, server {server:.2f} s, simulated nodes {nodes:.2f} s"
+    print(f"{engine}, CPU of that: {cpu}", flush=True)
 
 
 if __name__ == "__main__":

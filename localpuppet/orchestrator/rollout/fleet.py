@@ -17,7 +17,7 @@ from localpuppet.inventory.awaited import Awaited
 from localpuppet.inventory.presence import believe
 from localpuppet.orchestrator.rollout.deliveries import Deliveries, claim_of
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
-from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
+from localpuppet.orchestrator.rollout.nodes import Asked, News, Problems, Staging
 from localpuppet.orchestrator.rollout.replies import MAX_REASON, PATIENCE, line, problem_of
 from localpuppet.puppet.changes import Foreseen
 from localpuppet.requests.client import AT_ONCE
@@ -63,9 +63,9 @@ class FleetNodes:
         self._owner = rollout_owner(began.caller, began.id)
         self._needed = NEEDED if client.caller == began.caller else (*NEEDED, TAKEOVER)
         # One more than there are groups: the runs with which nodes go back.
-        self._steps = {
-            step_uuid(self._owner, step): step for step in range(1, len(began.groups) + 2)
-        }
+        self._own_steps = len(began.groups) + 1
+        self._steps = {step_uuid(self._owner, step): step for step in range(1, self._own_steps + 1)}
+        self._producers = {node for need in began.needs for node in need.producers}
         self._durations: dict[NodeName, tuple[float, ...]] = {}
         self._tell: set[NodeName] = set()  # who can tell what a run would change
         self._await: set[NodeName] = set()  # who can wait for entries of others
@@ -216,8 +216,8 @@ class FleetNodes:
         foreseen, problem = _foreseen(answer.reply.result.get("changes"))
         return Asked(heard=True, end=end, foreseen=foreseen, problem=problem)
 
-    async def ends(self) -> AsyncGenerator[Turn, None]:
-        """Yield turns that may have ended; see `Nodes`."""
+    async def ends(self) -> AsyncGenerator[News, None]:
+        """Yield what nodes tell of turns; see `Nodes`."""
         nodes = {str(node): node for group in self._began.groups for node in group}
         while True:
             try:
@@ -227,20 +227,34 @@ class FleetNodes:
                             node = nodes.get(entry.key.removeprefix(layout.PRESENCE))
                             if node is None:
                                 continue
-                            for step in self._told(node, entry.value):
-                                yield Turn(step, node)
+                            for news in self._told(node, entry.value):
+                                yield news
             except UnavailableError:
                 await asyncio.sleep(AGAIN)
 
-    def _told(self, node: "NodeName", token: bytes) -> list[int]:
-        """Return the steps of this rollout that a node says to be over."""
+    def _told(self, node: "NodeName", token: bytes) -> list[News]:
+        """Return what a node says of the steps of this rollout that are over."""
         settled = believe(self._verifier, node, token).get("settled")
         found = map(TriggerOutcome.from_dict, settled if isinstance(settled, list) else [])
         return [
-            self._steps[one.uuid]
+            self._news(Turn(self._steps[one.uuid], node), one)
             for one in found
             if one is not None and one.sender == self._owner and one.uuid in self._steps
         ]
+
+    def _news(self, turn: Turn, told: TriggerOutcome) -> News:
+        """Return how a turn ended, where a node's word of it has all that its reply would have."""
+        more = (
+            self._deliveries is not None  # whether what ran is confirmed
+            or self._began.options.noop  # what would change
+            or turn.step > self._own_steps  # the same: it only looked
+            or turn.node in self._producers  # which entry it left
+        )
+        if more or not succeeded(told.outcome):  # or why it failed
+            return News(turn=turn)
+        run = None if told.run is None else line(told.run)
+        end = Ended(turn=turn, fate=Fate.SUCCEEDED, outcome=line(told.outcome), run=run)
+        return News(turn=turn, end=end)
 
 
 def _end(turn: Turn, step: Json) -> Ended | None:

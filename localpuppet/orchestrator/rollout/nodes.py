@@ -33,6 +33,19 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What a node told of a turn without being asked.
+
+    Attributes:
+        turn: Which; it may have ended.
+        end: How it ended, where that is all there is to know; `None` where the node is to be asked.
+    """
+
+    turn: Turn
+    end: Ended | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Staging:
     """What came of bringing a release to nodes.
 
@@ -106,11 +119,11 @@ class Nodes(Protocol):
         Args:
             turn: Which.
             epoch: The rollout's.
-            step: With which step the node looks; `ends` yields a turn of that when it is over.
+            step: With which step the node looks; `ends` tells of a turn of that when it is over.
             after: As for `start`.
         """
         ...
 
-    def ends(self) -> AsyncGenerator[Turn, None]:
-        """Yield turns that may have ended, as nodes tell it, without an end; ask for how."""
+    def ends(self) -> AsyncGenerator[News, None]:
+        """Yield what nodes tell of turns that may have ended, without an end."""
         ...

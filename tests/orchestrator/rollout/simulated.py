@@ -5,8 +5,9 @@ is killed; what is not held for a rollout does not run for it.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from localpuppet.formats.names import NodeName, RolloutId
@@ -15,7 +16,7 @@ from localpuppet.orchestrator.check import Check
 from localpuppet.orchestrator.rollout.checking import Checking
 from localpuppet.orchestrator.rollout.events import Began, Ended, Event, Fate, Over, Turn
 from localpuppet.orchestrator.rollout.executing import Execution
-from localpuppet.orchestrator.rollout.nodes import Asked, Problems, Staging
+from localpuppet.orchestrator.rollout.nodes import Asked, News, Problems, Staging
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words.word import Said, Word
@@ -124,6 +125,8 @@ class SimulatedNodes:
         foreseen: What each node would change.
         silent_looks: The nodes that do not answer when they are to look.
         looked: The turns with which nodes looked at that.
+        producers: The nodes that others wait for: they are asked which entry they left.
+        requests: How often each turn was asked for.
         after: What each run waited for.
         ran: The runs, in the order in which they began, with their begin and end.
     """
@@ -146,12 +149,14 @@ class SimulatedNodes:
     foreseen: dict[NodeName, Foreseen] = field(default_factory=dict)
     silent_looks: set[NodeName] = field(default_factory=set)
     looked: list[Turn] = field(default_factory=list)
+    producers: set[NodeName] = field(default_factory=set)
+    requests: Counter[Turn] = field(default_factory=Counter)
     after: dict[Turn, tuple[Awaited, ...]] = field(default_factory=dict)
     ran: dict[Turn, tuple[float, float]] = field(default_factory=dict)
     twice: list[Turn] = field(default_factory=list)
     epoch: int = 0
     notes: Notes | None = None
-    news: "asyncio.Queue[Turn]" = field(default_factory=asyncio.Queue)
+    news: "asyncio.Queue[News]" = field(default_factory=asyncio.Queue)
 
     def _live(self) -> None:
         """End what asks, if its process was killed."""
@@ -196,6 +201,7 @@ class SimulatedNodes:
         self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...] = ()
     ) -> Asked:
         self._live()
+        self.requests[turn] += 1
         self.after[turn] = after
         assert epoch == self.epoch
         assert serial == (serial_of(turn.node) if self.staged else 0)
@@ -205,15 +211,25 @@ class SimulatedNodes:
         if turn not in self.ran:
             assert turn.node in self.held
             self.ran[turn] = (now, now + self.seconds.get(turn.node, 1.0))
-            asyncio.get_running_loop().call_at(self.ran[turn][1], self.news.put_nowait, turn)
+            asyncio.get_running_loop().call_at(self.ran[turn][1], self._tell, turn)
         if now < self.ran[turn][1]:
             return Asked(heard=True)
+        return Asked(heard=True, end=self._end(turn))
+
+    def _tell(self, turn: Turn) -> None:
+        """Tell that a turn has ended, and how where there is no more to it."""
+        end = self._end(turn)
+        more = self.staged or turn.node in self.producers | self.silent
+        more = more or end.fate is not Fate.SUCCEEDED
+        self.news.put_nowait(News(turn=turn, end=None if more else replace(end, entry=None)))
+
+    def _end(self, turn: Turn) -> Ended:
         if turn.step == self.back and turn.node in self.untaken:
-            return Asked(heard=True, end=Ended(turn=turn, fate=Fate.NOT_REACHED))
+            return Ended(turn=turn, fate=Fate.NOT_REACHED)
         bad = turn.node in (self.stuck if turn.step == self.back else self.bad)
         fate, outcome = (Fate.FAILED, "failed") if bad else (Fate.SUCCEEDED, "changed")
         entry = None if bad else entry_of(turn)
-        return Asked(heard=True, end=Ended(turn=turn, fate=fate, outcome=outcome, entry=entry))
+        return Ended(turn=turn, fate=fate, outcome=outcome, entry=entry)
 
     async def look(self, turn: Turn, *, epoch: int, step: int, after: tuple[Awaited, ...]) -> Asked:
         self._live()
@@ -225,12 +241,12 @@ class SimulatedNodes:
         self.after[looking] = after
         if looking not in self.looked:
             self.looked.append(looking)
-            asyncio.get_running_loop().call_later(0.5, self.news.put_nowait, looking)
+            asyncio.get_running_loop().call_later(0.5, self.news.put_nowait, News(turn=looking))
             return Asked(heard=True)
         end = Ended(turn=looking, fate=Fate.SUCCEEDED, outcome="unchanged")
         return Asked(heard=True, end=end, foreseen=self.foreseen[turn.node])
 
-    async def ends(self) -> AsyncGenerator[Turn, None]:
+    async def ends(self) -> AsyncGenerator[News, None]:
         while True:
             yield await self.news.get()
 

@@ -94,6 +94,24 @@ def test_what_is_not_ready_is_refused_before_anything_changed() -> None:
     run_simulated(work())
 
 
+def test_a_node_that_tells_how_its_turn_ended_is_asked_once() -> None:
+    """One that failed is asked why, and one that others wait for is asked what it left."""
+
+    async def work() -> None:
+        nodes = SimulatedNodes(bad={node(2)}, producers={node(3)})
+        state = await carry_out(began([1, 2, 3], [1], max_failures=ONE), nodes)
+        assert nodes.requests == {
+            Turn(1, node(1)): 1,
+            Turn(1, node(2)): 2,
+            Turn(1, node(3)): 2,
+            Turn(2, node(1)): 1,
+        }
+        assert state.failed.keys() == {node(2)}
+        assert state.entries.keys() == {node(3)}
+
+    run_simulated(work())
+
+
 def test_what_is_not_ready_is_left_out_unless_another_needs_it() -> None:
     async def work(*, needed: bool) -> State:
         nodes = SimulatedNodes(unready={node(1): "on hold: work"})

@@ -37,6 +37,7 @@ def site(**differing: object) -> SimulatedNodes:
 def test_what_was_approved_runs_and_each_node_looks_before_it_runs() -> None:
     nodes, notes = site(), Notes()
     nodes.foreseen[node(3)] = foretold()  # by now somebody else did that
+    nodes.producers = {node(1)}
     first = replace(FIRST, needs=(Need(producers=(node(1),), consumers=(node(3),)),))
     state = run_simulated(carry_out(first, nodes, notes))
     assert words(state) == ["succeeded"] * 3

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from localpuppet.errors import UnavailableError
-from localpuppet.formats.names import NodeName, SignerName
+from localpuppet.formats.names import NodeName, ReleasePath, SignerName
 from localpuppet.formats.values import Json
 from localpuppet.inventory.presence import announce
-from localpuppet.orchestrator.rollout.events import Ended, Fate, Need, Turn
+from localpuppet.orchestrator.rollout.delivery import Delivery
+from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Need, Turn
 from localpuppet.orchestrator.rollout.fleet import UNTOLD, FleetNodes
+from localpuppet.orchestrator.rollout.nodes import News
 from localpuppet.puppet.changes import Foreseen
 from localpuppet.requests.client import Answer, RequestClient
 from localpuppet.requests.reply import Reply
@@ -309,5 +311,59 @@ async def test_only_a_node_itself_tells_of_its_ends(tmp_path: Path) -> None:
     await announce(kv, node(9), mine.signer.sign(said(OWNER), MessageKind.PRESENCE))
     ends = nodes.ends()
     await announce(kv, node(1), mine.signer.sign(said("choria=bob", OWNER), MessageKind.PRESENCE))
-    assert await anext(ends) == TURN
+    end = Ended(turn=TURN, fate=Fate.SUCCEEDED, outcome="changed")
+    assert await anext(ends) == News(turn=TURN, end=end)
+    await ends.aclose()
+
+
+WAITED_FOR = (Need(producers=(node(1),), consumers=(node(2),)),)
+RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
+
+
+@pytest.mark.parametrize(
+    ("first", "step", "outcome", "whole"),
+    [
+        (began([1], [1]), 2, "unchanged", True),
+        (began([1], [1]), 3, "ended", True),
+        (began([1], [1]), 2, "failed", False),
+        (began([1], [1]), 2, "dropped", False),
+        (began([1], [1], noop=True), 2, "unchanged", False),
+        (began([1], [1], delivery=RELEASE), 2, "changed", False),
+        (replace(began([1, 2], [1]), needs=WAITED_FOR), 2, "changed", False),
+        (approved(began([1], [1])), 2, "changed", True),
+    ],
+)
+async def test_a_node_whose_word_has_all_of_an_end_is_not_asked_for_it(
+    first: Began, step: int, outcome: str, tmp_path: Path, *, whole: bool
+) -> None:
+    """Why it failed, what would change, what it left and what is confirmed, its reply says."""
+    mine = person(node(1))
+    kv = MemoryKeyValue(MemoryStore(now=lambda: 0.0))
+    nodes = FleetNodes(kv, client=Client(None), verifier=verifier(tmp_path, mine), began=first)
+    told = {"sender": OWNER, "uuid": step_uuid(OWNER, step), "timestamp": 1, "run": "r1"}
+    said = {"node": str(node(1)), "state": "idle", "settled": [{**told, "outcome": outcome}]}
+    await announce(kv, node(1), mine.signer.sign(json.dumps(said).encode(), MessageKind.PRESENCE))
+    ends = nodes.ends()
+    news = await anext(ends)
+    await ends.aclose()
+    turn = Turn(step, node(1))
+    end = Ended(turn=turn, fate=Fate.SUCCEEDED, outcome=outcome, run="r1")
+    assert news == News(turn=turn, end=end if whole else None)
+
+
+async def test_a_look_is_asked_for_although_it_went_well(tmp_path: Path) -> None:
+    mine = person(node(1))
+    kv = MemoryKeyValue(MemoryStore(now=lambda: 0.0))
+    nodes = FleetNodes(
+        kv,
+        client=Client(replied({"step": {"state": "running"}})),
+        verifier=verifier(tmp_path, mine),
+        began=approved(began([1], [1])),
+    )
+    await nodes.look(TURN, epoch=1, step=7, after=())
+    told = {"sender": OWNER, "uuid": step_uuid(OWNER, 7), "timestamp": 1, "run": "r1"}
+    said = {"node": str(node(1)), "state": "idle", "settled": [{**told, "outcome": "unchanged"}]}
+    await announce(kv, node(1), mine.signer.sign(json.dumps(said).encode(), MessageKind.PRESENCE))
+    ends = nodes.ends()
+    assert await anext(ends) == News(turn=Turn(7, node(1)))
     await ends.aclose()

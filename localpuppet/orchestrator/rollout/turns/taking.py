@@ -9,6 +9,7 @@ when that is in the journal.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from localpuppet.formats.times import show_duration
@@ -37,6 +38,7 @@ class Taking:
         self._nodes = nodes
         self._heard = heard
         self._news: dict[Turn, asyncio.Event] = {}
+        self._ends: dict[Turn, Ended] = {}
         self._uncleared: dict[Turn, asyncio.Event] = {}
 
     def look_again(self) -> None:
@@ -46,9 +48,11 @@ class Taking:
 
     async def follow(self) -> None:
         """Hear that turns may have ended, for as long as this is awaited."""
-        async for turn in self._nodes.ends():
-            if turn in self._news:
-                self._news[turn].set()
+        async for news in self._nodes.ends():
+            if news.turn in self._news:
+                if news.end is not None:
+                    self._ends[news.turn] = news.end
+                self._news[news.turn].set()
 
     async def take(self, turn: Turn) -> None:
         """Have a node take a turn; where its changes are to be approved, when they are."""
@@ -101,6 +105,8 @@ class Taking:
     ) -> tuple[Ended, Asked | None]:
         """Ask a node again and again, until it tells how something ended, or the timeout is over.
 
+        Most nodes are asked once: what they tell of the end without being asked is all of it.
+
         Args:
             turn: What is told when that may have ended.
             ask: Asks it.
@@ -110,23 +116,24 @@ class Taking:
         problem = ""
         try:
             async with asyncio.timeout(seconds):
-                while True:
+                while turn not in self._ends:
                     news.clear()
                     asked = await ask()
                     if asked.end is not None:
                         return asked.end, asked
                     problem = "" if asked.heard else asked.problem
                     await _wait(news, NEWS if asked.heard else AGAIN)
+                return self._ends.pop(turn), None
         except TimeoutError:
             reason = f"did not tell within {show_duration(seconds)} how its run ended"
             if problem:
                 reason += f": {problem}"
             return Ended(turn=turn, fate=Fate.SILENT, reason=reason), None
+        finally:
+            del self._news[turn]
 
 
 async def _wait(news: asyncio.Event, seconds: float) -> None:
-    waiting = asyncio.create_task(news.wait())
-    try:
-        await asyncio.wait([waiting], timeout=seconds)
-    finally:
-        waiting.cancel()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await news.wait()

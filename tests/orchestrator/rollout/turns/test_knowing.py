@@ -28,7 +28,7 @@ FIRST = replace(
 
 
 def test_a_turn_waits_for_the_producers_that_ran_and_for_nobody_else() -> None:
-    nodes, notes = SimulatedNodes(), Notes()
+    nodes, notes = SimulatedNodes(producers={node(1), node(2), node(3)}), Notes()
     run_simulated(carry_out(FIRST, nodes, notes))
     assert {turn: set(after) for turn, after in nodes.after.items()} == {
         Turn(1, node(1)): set(),
