@@ -10,11 +10,11 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from localpuppet.errors import StateError
-from localpuppet.machine.files import make_private, remove, state_problem
+from localpuppet.machine.files import add_durably, make_private, remove, state_problem
 
 # How long another process may hold the file, in seconds: it holds it for one write at a time.
 PATIENCE = 10.0
@@ -32,12 +32,14 @@ class Database:
     """One SQLite file; it is closed with the object at the latest.
 
     Args:
-        path: The file; made when first needed, 0600.
+        path: The file; made when first needed, or by `make`, 0600.
         tables: What makes its tables where they are not there yet.
         version: The format's number.
         damaged: What to do about a damaged file, for the message.
         upgrades: Earlier number → the statements that make this format of that one.
         shrinks: Whether `PRAGMA incremental_vacuum` gives free pages of a new file back.
+        only_made: Whether nothing but `make` makes the file: to use one that is not there is an
+            error then.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Database:
         damaged: str,
         upgrades: Mapping[int, Sequence[str]] | None = None,
         shrinks: bool = False,
+        only_made: bool = False,
     ) -> None:
         self.path = path
         self._tables = tables
@@ -56,10 +59,31 @@ class Database:
         self._damaged = damaged
         self._upgrades = upgrades or {}
         self._shrinks = shrinks
+        self._only_made = only_made
         self._lock = threading.Lock()
         self._opened: sqlite3.Connection | None = None
         self._opened_inode = 0
         self._closing: Callable[[], object] = lambda: None
+
+    def make(self, fill: Callable[[sqlite3.Connection], object]) -> bool:
+        """Make the file with something in it: it is there with all of that, or it is not there.
+
+        Args:
+            fill: Writes what is to be in it.
+
+        Returns:
+            Whether we made it: one that is there stays as it is.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
+            memory.executescript(self._tables)
+            memory.execute(f"PRAGMA user_version = {self._version}")
+            fill(memory)
+            data = memory.serialize()
+        make_private(self.path.parent)
+        return add_durably(self.path, data)
 
     @contextmanager
     def use(self) -> Iterator[sqlite3.Connection]:
@@ -103,7 +127,7 @@ class Database:
         with self.use():
             pass  # the file is there, and has its tables
         try:
-            connection = sqlite3.connect(self.path, timeout=PATIENCE, isolation_level=None)
+            connection = self._connect()
             try:
                 connection.execute("PRAGMA query_only = ON")
                 connection.execute("BEGIN")
@@ -138,12 +162,13 @@ class Database:
         if self._opened is not None and self._inode() != self._opened_inode:
             self._close()  # somebody moved it away: what it holds now is lost with the process
         if self._opened is None:
-            make_private(self.path.parent)
-            self._create()
+            if not self._only_made:
+                make_private(self.path.parent)
+                self._create()
+            elif not self._inode():
+                raise StateError("is not there", where=str(self.path))
             self._opened_inode = self._inode()
-            connection = sqlite3.connect(
-                self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
-            )
+            connection = self._connect(check_same_thread=False)
             try:
                 self._prepare(connection)
             except BaseException:
@@ -152,6 +177,16 @@ class Database:
             self._opened = connection
             self._closing = weakref.finalize(self, connection.close)
         return self._opened
+
+    def _connect(self, *, check_same_thread: bool = True) -> sqlite3.Connection:
+        """Open the file; SQLite makes none where another process has just taken it away."""
+        return sqlite3.connect(
+            f"{self.path.absolute().as_uri()}?mode=rw",
+            uri=True,
+            timeout=PATIENCE,
+            isolation_level=None,
+            check_same_thread=check_same_thread,
+        )
 
     def _inode(self) -> int:
         try:

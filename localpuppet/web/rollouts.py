@@ -22,7 +22,8 @@ from pathlib import Path
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.head import Head
-from localpuppet.orchestrator.rollout.journal import Journal, Journals
+from localpuppet.orchestrator.rollout.journal import Journal
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.report import ELSEWHERE, Report
 from localpuppet.web.elsewhere import Elsewhere, report_of
 from localpuppet.web.lists.rollouts import DAMAGED, RolloutRow

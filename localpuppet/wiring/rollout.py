@@ -37,7 +37,8 @@ from localpuppet.orchestrator.rollout.executing import Execution
 from localpuppet.orchestrator.rollout.fleet import FleetNodes
 from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.orchestrator.rollout.heads import HeadKeeper, Heads
-from localpuppet.orchestrator.rollout.journal import Journal, Journals, resumable
+from localpuppet.orchestrator.rollout.journal import Journal, resumable
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.probing import Probing
 from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.resuming import head_of, take_up

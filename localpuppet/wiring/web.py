@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from localpuppet.formats.values import Json
     from localpuppet.inventory.view import View
     from localpuppet.machine.ports import Log
-    from localpuppet.orchestrator.rollout.journal import Journals
+    from localpuppet.orchestrator.rollout.journals import Journals
     from localpuppet.trust.signing import Verifier
     from localpuppet.web.asking import KnownSite
     from localpuppet.web.elsewhere import Elsewhere

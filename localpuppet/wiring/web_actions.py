@@ -10,7 +10,8 @@ from typing import IO, TYPE_CHECKING
 
 from localpuppet.errors import BusyError, InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId
-from localpuppet.orchestrator.rollout.journal import Journal, Journals, resumable
+from localpuppet.orchestrator.rollout.journal import Journal, resumable
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.words.word import Said, Word, refusal
 from localpuppet.triggers import sending
 from localpuppet.web.deeds import NEEDS, Action, Deed

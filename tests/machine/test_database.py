@@ -1,6 +1,7 @@
 """Small databases: how long their files are open."""
 
 import gc
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from localpuppet.errors import StateError
 from localpuppet.machine.database import Database
 
 
@@ -63,6 +65,27 @@ def test_another_process_that_ends_leaves_the_log_of_two_that_this_one_has(path:
         assert connection.execute("SELECT count(*) FROM a").fetchone() == (4,)
     for made in (first, second):
         made.close()
+
+
+def test_a_file_that_is_made_is_there_with_what_is_in_it_or_not_there(path: Path) -> None:
+    made = Database(path, tables="CREATE TABLE a (b)", version=1, damaged="", only_made=True)
+    with pytest.raises(StateError, match="is not there"), made.use():
+        pass
+    with pytest.raises(ZeroDivisionError):
+        made.make(lambda _: 1 // 0)
+    assert not path.exists()
+    assert made.make(_insert)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert not made.make(_insert), "what is there stays"
+    again = database(path)
+    with again.snapshot() as connection:
+        assert connection.execute("SELECT b FROM a").fetchall() == [(7,), (1,)]
+    again.close()
+
+
+def _insert(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT INTO a VALUES (7)")
 
 
 _LOOK = """

@@ -22,7 +22,7 @@ from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.reading import Found, InventoryReader, must_ask
 from localpuppet.orchestrator.rollout.heads import Heads
-from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.releases.difference import Difference
 from localpuppet.releases.git.names import GitUrl, Tag

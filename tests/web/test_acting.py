@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.events import Began
-from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.web.deeds import Deed
 from localpuppet.web.doors.sessions import MAX_TOKENS, TOKEN_LIFE, Tokens

@@ -16,7 +16,7 @@ import pytest
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.events import Began
-from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.wiring import web

@@ -13,7 +13,7 @@ from localpuppet.formats.names import SignerName
 from localpuppet.orchestrator.rollout.events import Ended, Event, Fate, Resumed, Started, Turn
 from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.orchestrator.rollout.heads import Heads
-from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.web.elsewhere import Elsewhere
 from localpuppet.web.rollouts import Rollouts
 from tests.doubles.identities import Person, person, verifier

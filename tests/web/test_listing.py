@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.formats.names import NodeName, RolloutId
 from localpuppet.orchestrator.rollout.events import Began, Ended, Event, Fate, Started, Turn
-from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from tests.web.site import EVIL, MAX_STALE, Site, listed, run_id, staged, status, text
 

@@ -8,7 +8,7 @@ import pytest
 
 from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.events import Began, Ending, Over
-from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.web import rollouts as module
 from localpuppet.web.rollouts import Rollouts

@@ -8,7 +8,7 @@ from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.events import Began
-from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.wiring import web_actions
 from localpuppet.wiring.fleet import FleetWiring

@@ -12,7 +12,8 @@ from localpuppet.formats.times import parse_time
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from localpuppet.orchestrator.rollout.journal import Journal, Journals
+    from localpuppet.orchestrator.rollout.journal import Journal
+    from localpuppet.orchestrator.rollout.journals import Journals
     from localpuppet.orchestrator.rollout.report import Report
 
 LOOK = 0.5  # how often the journal is looked at, in seconds

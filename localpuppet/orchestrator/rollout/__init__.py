@@ -4,7 +4,7 @@ decides: `amount`, `approving`, `deciding`, `delivery`, `estimating`, `event_for
     `head`, `options`, `replies`, `report`, `report_page`, `selecting`, `state`, `unready`,
     `until`.
 acts: `checking`, `confirmations`, `deliveries`, `executing`, `fleet`, `heads`, `journal`,
-    `metrics`, `resuming`.
+    `journals`, `metrics`, `resuming`.
 touches the world: `probing`.
 ports: `nodes`, `notes`.
 inner rooms: `changes`, `turns`, `words`.

@@ -1,37 +1,33 @@
-"""The journal of a rollout on disk: one SQLite file each, and who goes on with it.
+"""The journal of a rollout on disk: one SQLite file, and who goes on with it.
 
-Owns: `rollouts/` in the state directory, and how long a journal stays there. Refuses to know: what
-events mean.
+Owns: the file. Refuses to know: where it is (`journals`), what events mean.
 
-Invariants: an event is on the disk before anything is done because of it; one process at a time
-writes events; a journal that cannot be read is an error and never looks like a new rollout.
+Invariants: an event is on the disk before anything is done because of it; a journal is there with
+its first event, or it is not there; one process at a time writes events; a journal that cannot be
+read is an error and never looks like a new rollout.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+import sqlite3
+from collections.abc import Sequence
+from datetime import UTC
+from functools import partial
 from pathlib import Path
 
 from localpuppet.errors import BusyError, InvalidInputError, StateError
-from localpuppet.formats.names import RolloutId, SignerName, did_you_mean
+from localpuppet.formats.names import SignerName
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.times import parse_time
 from localpuppet.machine.database import Database
-from localpuppet.machine.files import make_private, remove, state_problem
+from localpuppet.machine.files import make_private, remove
 from localpuppet.machine.flock import Flock, is_locked
 from localpuppet.orchestrator.rollout.event_forms import from_dict, to_dict
 from localpuppet.orchestrator.rollout.events import Began, Event
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words.word import Word
 
-# Journals are removed when a rollout begins. A node remembers its turns for 30 days, so what is
-# older cannot be resumed.
-KEPT_FOR = timedelta(days=90)
-KEPT_AT_MOST = 500
-KEPT_ALWAYS = 20
 _VERSION = 1
 _KNOWN = {str(word): word for word in Word}
-_SUFFIX = ".sqlite"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS events (
     number INTEGER PRIMARY KEY, at TEXT NOT NULL, event TEXT NOT NULL
@@ -57,6 +53,7 @@ class Journal:
             tables=_TABLES,
             version=_VERSION,
             damaged="move it away; the holds of its rollout end by themselves",
+            only_made=True,
         )
 
     def take(self) -> None:
@@ -83,6 +80,15 @@ class Journal:
     def _lock_file(self) -> Path:
         return self.path.with_suffix(".lock")
 
+    def begin(self, began: Began, *, at: str) -> None:
+        """Make the file, with its first event in it.
+
+        Raises:
+            StateError: It is not on the disk, or another rollout of this id is.
+        """
+        if not self._database.make(partial(_insert, [(at, began)])):
+            raise StateError("is there already", where=str(self.path))
+
     def append(self, *events: Event, at: str) -> None:
         """Write events down: all of them or none.
 
@@ -94,10 +100,7 @@ class Journal:
             StateError: They are not on the disk.
         """
         with self._database.transaction() as connection:
-            connection.executemany(
-                "INSERT INTO events (at, event) VALUES (?, ?)",
-                [(at, json.dumps(to_dict(event))) for event in events],
-            )
+            _insert([(at, event) for event in events], connection)
 
     def events(self) -> list[tuple[str, Event]]:
         """Return what happened, the oldest first, each with its time.
@@ -126,15 +129,16 @@ class Journal:
             raise (error if error.where else error.at(str(self.path))) from error
 
     def replace(self, events: Sequence[tuple[str, Event]]) -> None:
-        """Take over what happened elsewhere, in place of what this journal holds.
+        """Take over what happened elsewhere, in place of what this journal holds, if it is there.
 
         Raises:
             StateError: It is not on the disk, and what was there still is.
         """
-        rows = [(at, json.dumps(to_dict(event))) for at, event in events]
+        if self._database.make(partial(_insert, events)):
+            return
         with self._database.transaction() as connection:
             connection.execute("DELETE FROM events")
-            connection.executemany("INSERT INTO events (at, event) VALUES (?, ?)", rows)
+            _insert(events, connection)
 
     def say(self, word: Word, caller: str, about: str = "") -> None:
         """Say something to the process that goes on with the rollout.
@@ -237,121 +241,11 @@ def of(began: Began, caller: str) -> Began:
     return began
 
 
-class Journals:
-    """The journals of this machine.
-
-    Args:
-        directory: Where they are; made when first needed.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def ids(self) -> Sequence[RolloutId]:
-        """Return the rollouts that have a journal, the newest first.
-
-        Raises:
-            StateError: The directory cannot be read.
-        """
-        try:
-            names = [path.stem for path in self._directory.iterdir() if path.suffix == _SUFFIX]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise state_problem(error, self._directory) from error
-        return [RolloutId(name) for name in sorted(names, reverse=True) if RolloutId.like(name)]
-
-    def open(self, rollout: RolloutId | None) -> Journal:
-        """Return the journal of a rollout; of the newest for `None`.
-
-        Raises:
-            InvalidInputError: There is none.
-        """
-        known = self.ids()
-        if rollout is None and not known:
-            raise InvalidInputError(
-                "there was no rollout on this machine", where=str(self._directory)
-            )
-        wanted = rollout or known[0]
-        if wanted not in known:
-            raise InvalidInputError(
-                f"there is no rollout {wanted} on this machine",
-                where=str(self._directory),
-                hint=did_you_mean(wanted, [*known[:50]]),
-            )
-        return Journal(self._directory / f"{wanted}{_SUFFIX}")
-
-    def place(self, rollout: RolloutId) -> Journal:
-        """Return the journal of a rollout, whether it is there or not: see `Journal.replace`."""
-        return Journal(self._directory / f"{rollout}{_SUFFIX}")
-
-    def states(self) -> Iterator[State]:
-        """Yield where each rollout of this machine is, the newest first.
-
-        One whose journal cannot be read is left out: 'rollout list' names it.
-
-        Raises:
-            StateError: The directory cannot be read.
-        """
-        for rollout in self.ids():
-            journal = self.open(rollout)
-            try:
-                state = journal.state()
-            except StateError:
-                continue
-            finally:
-                journal.close()
-            yield state
-
-    def newest(self, wanted: Callable[[State], bool], *, what: str) -> Journal:
-        """Return the journal of the newest rollout of a kind.
-
-        Args:
-            wanted: Tells whether a rollout is of it.
-            what: The kind, for the message.
-
-        Raises:
-            InvalidInputError: There is none.
-            StateError: A journal cannot be read.
-        """
-        for rollout in self.ids():
-            journal = self.open(rollout)
-            if wanted(journal.state()):
-                return journal
-            journal.close()
-        raise InvalidInputError(
-            f"no rollout of this machine {what}",
-            where=str(self._directory),
-            hint="localpuppet rollout list",
-        )
-
-    def forget(self, now: datetime) -> None:
-        """Remove the journals of rollouts that began long ago, and of the oldest of very many.
-
-        The newest stay whatever their age, and so does what a process goes on with.
-
-        Args:
-            now: UTC.
-
-        Raises:
-            StateError: The directory cannot be read, or a file cannot be removed.
-        """
-        oldest = RolloutId.of(now - KEPT_FOR, "0000", None)
-        for number, rollout in enumerate(self.ids()):
-            if number < KEPT_ALWAYS or (number < KEPT_AT_MOST and rollout >= oldest):
-                continue
-            Journal(self._directory / f"{rollout}{_SUFFIX}").remove()
-
-    def begin(self, began: Began, *, at: str) -> Journal:
-        """Return the journal of a new rollout, taken, with its first event.
-
-        Raises:
-            StateError: It is not on the disk.
-        """
-        journal = Journal(self._directory / f"{began.id}{_SUFFIX}")
-        journal.take()
-        journal.append(began, at=at)
-        return journal
+def _insert(events: Sequence[tuple[str, Event]], connection: sqlite3.Connection) -> None:
+    connection.executemany(
+        "INSERT INTO events (at, event) VALUES (?, ?)",
+        [(at, json.dumps(to_dict(event))) for at, event in events],
+    )
 
 
 def _time(text: str) -> str:

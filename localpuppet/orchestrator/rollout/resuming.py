@@ -20,7 +20,8 @@ from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetErr
 from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.orchestrator.rollout.heads import Heads, KeptHead
-from localpuppet.orchestrator.rollout.journal import Journal, Journals, of, resumable
+from localpuppet.orchestrator.rollout.journal import Journal, of, resumable
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.state import State
 
 # Where the head is not to be believed, epochs that are passed over: as often as a rollout may have

@@ -15,7 +15,7 @@ from localpuppet.orchestrator.rollout.events import (
     Started,
     Turn,
 )
-from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.journals import Journals
 from tests.doubles.ports import FakeClock
 from tests.orchestrator.rollout.simulated import began, node
 from tests.rigs.node import Node

@@ -14,7 +14,7 @@ from localpuppet.orchestrator.rollout import head as heads_form
 from localpuppet.orchestrator.rollout.events import Ending, Event, Over, Resumed, Started, Turn
 from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.orchestrator.rollout.heads import HeadKeeper, Heads, KeptHead
-from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.resuming import TakenUp, head_of, take_up
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.trust.signing import MessageKind

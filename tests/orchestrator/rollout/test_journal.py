@@ -1,7 +1,6 @@
 """The journal on disk: what was written is there, by whom, and nothing looks like another thing."""
 
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,8 @@ from localpuppet.orchestrator.rollout.events import (
     Stopped,
     Turn,
 )
-from localpuppet.orchestrator.rollout.journal import Journals, resumable
+from localpuppet.orchestrator.rollout.journal import resumable
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.options import OnFailure, PauseAfter, RolloutOptions
 from localpuppet.orchestrator.rollout.words.word import Word
 from tests.orchestrator.rollout.simulated import ID, began, node
@@ -126,27 +126,6 @@ def test_what_was_said_is_heard_once_and_forgotten_with_the_process(journals: Jo
     journal.close()
 
 
-def test_what_is_not_there(journals: Journals) -> None:
-    assert list(journals.ids()) == []
-    with pytest.raises(InvalidInputError, match="there was no rollout"):
-        journals.open(None)
-    journals.begin(began([1]), at=AT).close()
-    with pytest.raises(InvalidInputError, match="there is no rollout 20261122T110000Z-ffff"):
-        journals.open(RolloutId("20261122T110000Z-ffff"))
-
-
-def test_the_newest_of_a_kind(journals: Journals) -> None:
-    older = RolloutId("20261122T100000Z-0000")
-    journals.begin(replace(began([1]), id=older), at=AT).close()
-    newer = journals.begin(began([1]), at=AT)
-    newer.append(Over(ending=Ending.STOPPED, why="", left={}), at=AT)
-    newer.close()
-    assert journals.newest(lambda state: state.resumable, what="").path.stem == ID
-    assert journals.newest(lambda state: state.over is None, what="").path.stem == older
-    with pytest.raises(InvalidInputError, match="no rollout of this machine is blue"):
-        journals.newest(lambda _: False, what="is blue")
-
-
 def test_a_rollout_that_is_over_or_anothers_does_not_go_on(journals: Journals) -> None:
     journal = journals.begin(began([1]), at=AT)
     assert resumable(journal, "choria=alice").id == ID
@@ -190,33 +169,6 @@ def test_a_damaged_journal_is_an_error_with_its_place(journals: Journals, tmp_pa
         journals.open(ID).state()
 
 
-def test_journals_of_long_ago_are_removed_but_for_the_newest_and_those_that_go_on(
-    journals: Journals, tmp_path: Path
-) -> None:
-    first = datetime(2026, 1, 1, tzinfo=UTC)
-    ids = [RolloutId.of(first + timedelta(days=day), "0000", None) for day in range(24)]
-    running = None
-    for one in ids:
-        journal = journals.begin(replace(began([1]), id=one), at=AT)
-        if one == ids[1]:
-            running = journal
-        else:
-            journal.close()
-    (tmp_path / "rollouts" / "notes.sqlite").write_text("not ours")
-    (tmp_path / "rollouts" / f"{ids[2]}.sqlite").write_bytes(b"x" * 5000)
-    journals.forget(first + timedelta(days=89))
-    assert len(journals.ids()) == 24
-    journals.forget(first + timedelta(days=92))
-    assert sorted(journals.ids()) == [ids[1], *ids[2:]], "the first is old, the third is not"
-    journals.forget(first + timedelta(days=400))
-    assert sorted(journals.ids()) == [ids[1], *ids[-20:]]
-    left = {path.name.partition(".")[0] for path in (tmp_path / "rollouts").iterdir()}
-    assert left == {ids[1], *ids[-20:], "notes"}, "nothing is left of the others"
-    assert running is not None
-    running.append(Resumed(), at=AT)
-    running.close()
-
-
 def test_ids_sort_by_their_beginnings_also_when_the_clock_is_set_back() -> None:
     now = datetime(2026, 11, 22, 11, 0, tzinfo=UTC)
     first = RolloutId.of(now, "ffff", None)
@@ -226,12 +178,3 @@ def test_ids_sort_by_their_beginnings_also_when_the_clock_is_set_back() -> None:
     assert RolloutId.parse(third) == third
     with pytest.raises(InvalidInputError):
         RolloutId.parse("../../etc/passwd")
-
-
-def test_a_damaged_journal_hides_no_other_rollout(journals: Journals, tmp_path: Path) -> None:
-    journals.begin(began([1]), at=AT).close()
-    (damaged,) = (path for path in tmp_path.rglob("*.sqlite"))
-    newer = replace(began([2]), id=RolloutId("20261122T120000Z-0123"))
-    journals.begin(newer, at=AT).close()
-    damaged.write_bytes(b"not a database" * 100)
-    assert [state.began.id for state in journals.states()] == [newer.id]

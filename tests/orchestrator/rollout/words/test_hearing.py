@@ -14,7 +14,7 @@ from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.orchestrator.rollout.events import Event, Paused, Resumed
 from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.orchestrator.rollout.heads import KeptHead
-from localpuppet.orchestrator.rollout.journal import Journals
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.words.hearing import WORDS, BusEars
 from localpuppet.orchestrator.rollout.words.message import Sight, SpokenWord
 from localpuppet.orchestrator.rollout.words.saying import Speaker

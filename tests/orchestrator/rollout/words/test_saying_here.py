@@ -8,7 +8,8 @@ import pytest
 
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.orchestrator.rollout.events import Ending, Event, Over, Paused, Stopped
-from localpuppet.orchestrator.rollout.journal import Journal, Journals
+from localpuppet.orchestrator.rollout.journal import Journal
+from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words.saying_here import say_here
 from localpuppet.orchestrator.rollout.words.word import Said, Word, meaning
