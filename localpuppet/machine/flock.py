@@ -7,9 +7,14 @@ process that died.
 import fcntl
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from localpuppet.machine.files import state_problem
+
+# Seconds between two looks whether a lock is free.
+LOOK = 0.05
 
 
 class Flock:
@@ -46,6 +51,27 @@ class Flock:
             os.close(fd)
             raise state_problem(error, path) from error
         return cls(path, fd)
+
+    @classmethod
+    def wait(cls, path: Path, *, seconds: float, waits: Callable[[], None]) -> "Flock | None":
+        """Return the lock, if need be after a while, or `None` when somebody has it for longer.
+
+        Args:
+            path: The file; made when it is not there.
+            seconds: For how long to wait.
+            waits: Called once before that; not at all where the lock is free.
+
+        Raises:
+            StateError: The lock file cannot be made.
+        """
+        lock = cls.take(path)
+        if lock is not None:
+            return lock
+        waits()
+        deadline = time.monotonic() + seconds
+        while (lock := cls.take(path)) is None and time.monotonic() < deadline:
+            time.sleep(LOOK)
+        return lock
 
     def say(self, value: object) -> None:
         """Write who has the lock into its file (not durable: it means nothing after a crash).

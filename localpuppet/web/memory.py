@@ -11,6 +11,7 @@ Invariants:
 - Of a node so many runs of a day are kept (`run_table.MOST_A_DAY`), and where the file would have
   more than `MOST_BYTES` in use, the oldest runs of all nodes go first: nobody fills the disk.
 - What was written survives a kill -9; a file that cannot be read is an error and never looks empty.
+- Of pages that start together one makes this format of the file, while the others wait.
 """
 
 import json
@@ -18,9 +19,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from sqlite3 import Connection
 
+from localpuppet.errors import BusyError
 from localpuppet.formats.names import RunId
 from localpuppet.formats.strict_json import loads_again
 from localpuppet.machine.database import DamagedError, Database, EarlierFormatError
+from localpuppet.machine.files import make_private
+from localpuppet.machine.flock import Flock
 from localpuppet.web import run_table
 from localpuppet.web.dated import DAY, day_of, parts_of
 from localpuppet.web.ended import HOUR, KEPT, Ended
@@ -37,6 +41,8 @@ TOGETHER = 10_000
 SPARE, PAGES = 16_384, 1_000
 # Days by which the id of a run may be of later: such a one would never become too old.
 AHEAD = 1
+# Seconds for which a page waits for another one that makes the file.
+PATIENCE = 30.0
 _VERSION = 3
 _DAMAGED = "move it away: what is heard from then on is remembered"
 _TABLES = (
@@ -81,18 +87,42 @@ class Memory:
         self._most_bytes = most_bytes
         self._together = together
 
-    def begin(self) -> bool:
-        """Throw the file of an earlier version away; return whether there was one.
+    def begin(
+        self, waits: Callable[[], None] = lambda: None, *, patience: float = PATIENCE
+    ) -> bool:
+        """Make the file, and throw one of an earlier version away; return whether there was one.
+
+        Args:
+            waits: Called before waiting for another page that does so.
+            patience: For how many seconds to wait.
 
         Raises:
+            BusyError: Another page has not done it in that time.
             StateError: The file cannot be used.
         """
+        path = self._database.path.with_suffix(".lock")
+        make_private(path.parent)
+        lock = Flock.wait(path, seconds=patience, waits=waits)
+        if lock is None:
+            raise BusyError(
+                f"another page has made its memory for {patience:.0f} s and is not done",
+                where=str(path),
+                hint=f"find it and end it: fuser {path}",
+            )
+        try:
+            return self._make()
+        finally:
+            lock.release()
+
+    def _make(self) -> bool:
+        """Have a file of this format; return whether there was one of an earlier one."""
         try:
             with self._database.use():
                 return False
         except EarlierFormatError:
             self._database.remove()
-        return True
+        with self._database.use():
+            return True
 
     def rows(self) -> list[Row]:
         """Return the nodes as they were last.

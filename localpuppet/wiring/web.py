@@ -133,7 +133,7 @@ def _memory(node: NodeWiring, now: Callable[[], float], log: "Log") -> "Memory":
     from localpuppet.web.memory import FILE, Memory
 
     memory = Memory(node.settings.state / FILE, now=now)
-    if memory.begin():
+    if memory.begin(lambda: log.info("waiting for another page that makes the page's memory")):
         log.warning("the page's memory was of an earlier version: ends of runs are forgotten")
     return memory
 

@@ -1,13 +1,16 @@
 """The memory of the fleet, in a real file."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
-from localpuppet.errors import StateError
+from localpuppet.errors import BusyError, StateError
 from localpuppet.formats.names import RunId
+from localpuppet.machine.flock import Flock
 from localpuppet.web import memory as module
 from localpuppet.web.dated import DAY
 from localpuppet.web.ended import HOUR, KEPT, Ended, strip
@@ -151,18 +154,54 @@ def test_a_file_gives_back_what_it_has_no_use_for(
     assert file.stat().st_size < 100_000
 
 
-def test_what_an_earlier_version_wrote_is_let_go(tmp_path: Path, now: Clock) -> None:
+def earlier(tmp_path: Path) -> Path:
+    """Return where a file of an earlier version is."""
     path = tmp_path / "web" / "fleet.sqlite"
     path.parent.mkdir(mode=0o700)
     with sqlite3.connect(path) as connection:
         connection.executescript("CREATE TABLE runs (node TEXT); PRAGMA user_version = 1")
     connection.close()
+    return path
+
+
+def test_what_an_earlier_version_wrote_is_let_go(tmp_path: Path, now: Clock) -> None:
+    path = earlier(tmp_path)
     memory = Memory(path, now=now)
     with pytest.raises(StateError, match=r"another version.*move it away"):
         memory.rows()
     assert [memory.begin(), memory.begin()] == [True, False]
     memory.write([ROW], [ended(NOW)])
     assert memory.rows() == [ROW]
+
+
+def test_of_pages_that_start_together_one_lets_go_what_an_earlier_version_wrote(
+    tmp_path: Path, now: Clock
+) -> None:
+    path, pages = earlier(tmp_path), 8
+    together = Barrier(pages)
+
+    def start(number: int) -> bool:
+        memory = Memory(path, now=now)
+        together.wait()
+        had = memory.begin()
+        memory.write([Row(node=f"n{number}")], [])
+        memory.close()
+        return had
+
+    with ThreadPoolExecutor(pages) as pool:
+        assert sorted(pool.map(start, range(pages))) == [False] * (pages - 1) + [True]
+    assert len(Memory(path, now=now).rows()) == pages
+
+
+def test_who_comes_second_says_that_it_waits_and_not_for_ever(tmp_path: Path, now: Clock) -> None:
+    path, said = earlier(tmp_path), list[str]()
+    first = Flock.take(path.with_suffix(".lock"))
+    assert first is not None
+    memory = Memory(path, now=now)
+    with pytest.raises(BusyError, match="another page has made its memory for 0 s"):
+        memory.begin(lambda: said.append("waits"), patience=0)
+    assert memory.begin(first.release)
+    assert said == ["waits"]
 
 
 def test_a_mistake_is_known_since_it_was_seen_first_and_as_long_as_its_runs(
