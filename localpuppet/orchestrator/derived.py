@@ -110,12 +110,13 @@ class _Classes:
         return frozenset(self.of[node] for node in nodes if node in self.of)
 
 
-def derive(entries: Iterable[InventoryEntry], links: Links) -> Derived:
+def derive(entries: Iterable[InventoryEntry], links: Links, *, most: int = MAX_PAIRS) -> Derived:
     """Return the site of an inventory.
 
     Args:
         entries: What the nodes say.
         links: Who makes whom run, of the same nodes.
+        most: Pairs of classes of nodes between which links may lead; more give no order.
 
     Raises:
         InvalidInputError: There are more components than a site may have.
@@ -127,7 +128,7 @@ def derive(entries: Iterable[InventoryEntry], links: Links) -> Derived:
         environments.add(entry.environment or ENVIRONMENT)
     relations = [link for link in links.links if link.by in _WORDS]
     classes = _classes(declared, relations)
-    asked, more = _asked(relations, classes)
+    asked, more = _asked(relations, classes, most)
     kept = _kept(asked, classes)
     notes = [*links.notes, *more, *_undecided(asked - kept, classes, links.nodes)]
     components = _Components(declared, links.nodes)
@@ -164,13 +165,13 @@ def _classes(
     return _Classes(of=of, members=members, produces=produces, consumes=consumes)
 
 
-def _asked(relations: Sequence[Link], classes: _Classes) -> tuple[set[Pair], list[str]]:
+def _asked(relations: Sequence[Link], classes: _Classes, most: int) -> tuple[set[Pair], list[str]]:
     """Return which class is to run before which by a relation; and what was too much."""
     found: set[Pair] = set()
     notes = []
     for link in relations:
         starts, ends = classes.those(link.starts), classes.those(link.ends)
-        if len(found) + len(starts) * len(ends) > MAX_PAIRS:
+        if len(found) + len(starts) * len(ends) > most:
             notes.append(f"{_text(link)} is between too many nodes, and gives no order")
             continue
         found |= {(start, end) for end in ends for start in _before(starts, ends, end)}

@@ -10,9 +10,8 @@ import pytest
 from localpuppet.bus.key_value import Entry, KeyValue
 from localpuppet.bus.layout import exports_of
 from localpuppet.errors import UnavailableError
-from localpuppet.exports import document
 from localpuppet.exports.bringing import MAX_TRIES, SELDOM, ExportsBaggage, ExportsFollower
-from localpuppet.exports.document import Packed, pack
+from localpuppet.exports.document import CHUNK, Packed, digest_of, pack
 from localpuppet.exports.held import HeldExports, NodeExports
 from localpuppet.exports.outbox import ExportsOutbox
 from localpuppet.exports.resource import ExportedResource
@@ -26,15 +25,15 @@ from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeLog
-from tests.exports.offers import resource
+from tests.exports.offers import random_text, resource
 from tests.inventory.entries import entry
 
 WEB = person("web01.example.com")
 NAME = NodeName(WEB.name)
 NOW = 1_800_000_000.0
 OLD = [resource("Host", "old", ip="10.0.0.1")]
-# Does not become smaller by packing: several of the small chunks of these tests.
-NEW = [resource("Host", f"new{n}", comment=document.digest_of(b"%d" % n)) for n in range(30)]
+# Three chunks, packed.
+NEW = [resource("Host", f"new{n}", comment=random_text(CHUNK // 12, n)) for n in range(30)]
 
 
 class Killed(BaseException):
@@ -112,11 +111,6 @@ class Rig:
         return sorted(key.removeprefix(prefix) for key in self.store.kept if prefix in key)
 
 
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "CHUNK", 200)
-
-
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
@@ -174,7 +168,7 @@ async def test_a_reader_finds_old_or_new_wherever_the_writer_dies(tmp_path: Path
             assert len({key[0] for key in rig.chunks()}) == 2
             writes += 1
             continue
-        assert writes > 5
+        assert writes == 4  # three chunks and the entry
         assert len(await rig.read()) == 30
         return
 
@@ -224,7 +218,7 @@ async def test_an_entry_that_names_too_much_or_rubbish_is_refused(rig: Rig) -> N
     await rig.publish(OLD)
     assert await rig.read() == ["old"]
     rubbish = b"not packed"
-    digest = document.digest_of(rubbish)
+    digest = digest_of(rubbish)
     await rig.kv.put(f"{exports_of(NAME)}a/0", digest.encode() + b"\n" + rubbish)
     packed = pack(NEW)
     await rig.publish(NEW)
@@ -356,17 +350,17 @@ async def test_updates_do_not_overlap(rig: Rig) -> None:
     assert len(rig.titles()) == 30
 
 
-async def test_many_nodes_are_held_together(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_nodes_are_held_together(rig: Rig) -> None:
     """Also where one of them offers rubbish, and where there is no room for another."""
-    rig.follower = ExportsFollower(rig.view, rig.held, log=rig.log, at_once=2, together=3)
     wrote: list[int] = []
-    hold_all = rig.held.hold_all
 
-    def counted(nodes: Sequence[NodeExports]) -> list[NodeExports]:
-        wrote.append(len(nodes))
-        return hold_all(nodes)
+    class Counted(HeldExports):
+        def hold_all(self, nodes: Sequence[NodeExports]) -> list[NodeExports]:
+            wrote.append(len(nodes))
+            return super().hold_all(nodes)
 
-    monkeypatch.setattr(rig.held, "hold_all", counted)
+    rig.held = Counted(rig.directory / "reader" / "held.sqlite")
+    rig.follower = ExportsFollower(rig.view, rig.held, log=rig.log, at_once=2, together=3)
     for number in range(9):
         await rig.join(number, said=2 if number == 4 else 1)
     assert await rig.read() == [f"h{number}" for number in range(9) if number != 4]

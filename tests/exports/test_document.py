@@ -1,14 +1,27 @@
 """All that a node exports, packed: the same bytes for the same resources, and nothing too large."""
 
 import json
+import os
 import zlib
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.exports import document
-from localpuppet.exports.document import aged, chunks_of, digest_of, pack, unpack
-from tests.exports.offers import resource
+from localpuppet.exports.document import (
+    CHUNK,
+    MAX_INFLATED,
+    MAX_PACKED,
+    MAX_RESOURCES,
+    Packed,
+    aged,
+    chunks_of,
+    digest_of,
+    pack,
+    unpack,
+)
+from localpuppet.exports.resource import ExportedResource
+from tests.exports.offers import random_text, resource
 
 ONE, TWO = resource("File", "/a", content="x"), resource("Host", "b", ip="10.0.0.1")
 
@@ -21,13 +34,11 @@ def test_what_is_packed_is_unpacked_whatever_the_order() -> None:
     assert (pack([]).data, pack([]).digest) == (b"", "")
 
 
-def test_chunks_are_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "CHUNK", 10)
-    packed = pack([ONE])
+def test_chunks_are_the_bytes() -> None:
+    packed = Packed(data=os.urandom(2 * CHUNK + 1), digest="", count=1)
     assert b"".join(packed.chunks) == packed.data
-    assert len(packed.chunks) == chunks_of(len(packed.data))
-    assert {len(chunk) for chunk in packed.chunks[:-1]} == {10}
-    assert [chunks_of(size) for size in (0, 1, 10, 11)] == [0, 1, 1, 2]
+    assert [len(chunk) for chunk in packed.chunks] == [CHUNK, CHUNK, 1]
+    assert [chunks_of(size) for size in (0, 1, CHUNK, CHUNK + 1)] == [0, 1, 1, 2]
 
 
 def test_the_same_resource_twice_is_refused() -> None:
@@ -36,19 +47,30 @@ def test_the_same_resource_twice_is_refused() -> None:
         unpack(zlib.compress(json.dumps(listed).encode()))
 
 
-def test_there_is_a_limit_to_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = pack([ONE, TWO])
-    for name, limit, reason in (
-        ("MAX_RESOURCES", 1, "too many: 2 resources"),
-        ("MAX_INFLATED", 100, "bytes as JSON"),
-        ("MAX_PACKED", 20, "bytes packed"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(document, name, limit)
-            with pytest.raises(InvalidInputError, match=reason):
-                pack([ONE, TWO])
-            with pytest.raises(InvalidInputError):
-                unpack(packed.data)
+def hosts(count: int, comment: str) -> Iterator[ExportedResource]:
+    return (resource("Host", f"n{number}", comment=comment) for number in range(count))
+
+
+@pytest.mark.parametrize(
+    ("resources", "packed", "reason"),
+    [
+        (
+            hosts(MAX_RESOURCES + 1, ""),
+            zlib.compress(json.dumps({"resources": [{}] * (MAX_RESOURCES + 1)}).encode()),
+            f"{MAX_RESOURCES + 1}",
+        ),
+        (hosts(17, "x" * 2**20), zlib.compress(b" " * (MAX_INFLATED + 1)), "16777216|as JSON"),
+        (hosts(1, random_text(MAX_PACKED)), bytes(MAX_PACKED + 1), "bytes packed"),
+    ],
+    ids=["resources", "inflated", "packed"],
+)
+def test_there_is_a_limit_to_each(
+    resources: Iterable[ExportedResource], packed: bytes, reason: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=reason):
+        pack(resources)
+    with pytest.raises(InvalidInputError, match=reason):
+        unpack(packed)
 
 
 @pytest.mark.parametrize(

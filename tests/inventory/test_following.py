@@ -2,7 +2,7 @@
 
 import asyncio
 import zlib
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from localpuppet.bus.layout import FORGOTTEN
 from localpuppet.errors import IntegrityError, NotInForceError, StateError, UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.admission import EntryAdmission, Refusal
+from localpuppet.inventory.arrived import Arrived
 from localpuppet.inventory.following import Pauses, Sources, ViewFollower
 from localpuppet.inventory.tombstone import Tombstone
 from localpuppet.inventory.view import View
@@ -324,19 +325,17 @@ async def test_a_damaged_view_is_made_anew(node: Node) -> None:
         await node.until(lambda: node.nodes() == [WEB.name])
 
 
-async def test_a_disk_that_refuses_ends_nothing(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_disk_that_refuses_ends_nothing(node: Node) -> None:
     full = [True, True, True]
-    take = View.take
 
-    def refuse(view: View, *given: object, **more: object) -> None:
-        if full:
-            full.pop()
-            raise StateError("No space left on device", where="view.sqlite")
-        take(view, *given, **more)  # type: ignore[arg-type]
+    class Full(View):
+        def take(self, arrived: Iterable[Arrived], *, revision: int | None = None) -> None:
+            if full:
+                full.pop()
+                raise StateError("No space left on device", where="view.sqlite")
+            super().take(arrived, revision=revision)
 
-    monkeypatch.setattr(View, "take", refuse)
+    node.view = Full(node.directory / "view.sqlite", now=node.seconds)
     await node.says(WEB)
     async with node.following():
         await node.until(lambda: not full)

@@ -8,15 +8,15 @@ import pytest
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.formats.names import NodeName
-from localpuppet.inventory import publishing
 from localpuppet.inventory.entry import InventoryEntry
 from localpuppet.inventory.outbox import STEP, Outbox
-from localpuppet.inventory.publishing import Publisher, Voice, publish
+from localpuppet.inventory.publishing import LOOK, Publisher, Voice, publish
 from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.inventory import NoBaggage
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.doubles.ports import FakeLog
+from tests.doubles.simulated_loop import run_simulated
 from tests.inventory.entries import entry, key_of, signed
 
 WEB = person("web01.example.com")
@@ -112,11 +112,12 @@ async def test_what_is_not_ours_on_the_bus_is_replaced(voice: Voice, by: str) ->
     assert await publish(kv, _entry(NOW).to_payload(), voice)
 
 
-async def test_an_agent_tells_at_once_and_again_after_an_outage(
-    outbox: Outbox, voice: Voice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publishing, "LOOK", 0.01)
-    store, log = MemoryStore(away=True), FakeLog()
+def test_an_agent_tells_at_once_and_again_after_an_outage(outbox: Outbox, voice: Voice) -> None:
+    run_simulated(_tells_at_once_and_again_after_an_outage(outbox, voice))
+
+
+async def _tells_at_once_and_again_after_an_outage(outbox: Outbox, voice: Voice) -> None:
+    store, log, time = MemoryStore(away=True), FakeLog(), asyncio.get_running_loop().time
     kv = MemoryKeyValue(store)
     changed, leave = asyncio.Event(), asyncio.Event()
 
@@ -136,14 +137,17 @@ async def test_an_agent_tells_at_once_and_again_after_an_outage(
     while not log.lines:
         await asyncio.sleep(0.01)
     store.away = False
+    back = time()
     while store.revision < 1:
         await asyncio.sleep(0.01)
-    monkeypatch.setattr(publishing, "LOOK", 1000.0)  # from here on only the event wakes it
+    assert time() <= back + LOOK  # nobody has told it
     _offer(outbox, NOW + 1, roles=("web",))
     changed.set()
+    news = time()
     while store.revision < 2:
         await asyncio.sleep(0.01)
     leave.set()
-    await task  # at once, and not when it would have looked again
+    await task
+    assert time() < news + LOOK / 10  # it has not waited for its next look
     assert [level for level, _ in log.lines] == ["warning", "info", "info"]
     assert (looks[0], looks[-1]) == (False, True)  # what follows is told whether the others know

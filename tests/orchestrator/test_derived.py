@@ -11,8 +11,7 @@ from localpuppet.exports.recording import Collected
 from localpuppet.formats.names import Environment, NodeName
 from localpuppet.inventory.component import Component
 from localpuppet.inventory.entry import AskedQuery, InventoryEntry
-from localpuppet.orchestrator import derived
-from localpuppet.orchestrator.derived import Derived, derive
+from localpuppet.orchestrator.derived import MAX_PAIRS, MAX_TEXT, Derived, derive
 from localpuppet.orchestrator.plan import Selection, make_plan
 from localpuppet.orchestrator.roles.links import links_of
 from tests.doubles.inventory import MemoryInventory
@@ -37,9 +36,9 @@ def role(name: str) -> str:
     return f'servers_with_role("{name}")'
 
 
-def of(*entries: InventoryEntry) -> Derived:
+def of(*entries: InventoryEntry, most: int = MAX_PAIRS) -> Derived:
     inventory = MemoryInventory(sorted(entries, key=lambda one: one.node))
-    return derive(inventory.entries(), links_of(inventory))
+    return derive(inventory.entries(), links_of(inventory), most=most)
 
 
 def groups(found: Derived, *instances: str) -> list[list[str]]:
@@ -76,7 +75,7 @@ def test_who_asks_collects_or_is_kicked_runs_after_those_it_is_about() -> None:
 
 
 def test_two_relations_whose_names_are_cut_alike_are_told_apart() -> None:
-    long = "x" * derived.MAX_TEXT
+    long = "x" * MAX_TEXT
     asks = tuple(f'servers_with_role("{long}","{one}")' for one in ("db", "web"))
     found = of(
         node("db", "db"),
@@ -84,7 +83,7 @@ def test_two_relations_whose_names_are_cut_alike_are_told_apart() -> None:
         node("lb", "lb", asks=asks),
     )
     (lb,) = [one for one in found.site.components if one.node == "lb.example.com"]
-    name = f'answer to servers_with_role("{long}'[: len("answer to ") + derived.MAX_TEXT]
+    name = f'answer to servers_with_role("{long}'[: len("answer to ") + MAX_TEXT]
     assert lb.consumes == (name, f"{name} [2]")
     assert groups(found) == [["db", "web"], ["lb"]]
 
@@ -136,12 +135,9 @@ def test_a_circle_of_components_is_refused_as_in_a_site() -> None:
         groups(found)
 
 
-def test_what_is_between_too_many_gives_no_order_and_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(derived, "MAX_PAIRS", 1)
+def test_what_is_between_too_many_gives_no_order_and_is_named() -> None:
     webs = [node(f"web{n}", "web", components=(part(f"Web{n}[a]", f"{n}"),)) for n in (1, 2)]
-    found = of(*webs, node("lb", "lb", asks=(role("web"),)))
+    found = of(*webs, node("lb", "lb", asks=(role("web"),)), most=1)
     assert groups(found) == [["lb", "web1", "web2"]]
     (note,) = found.notes
     assert note.endswith("is between too many nodes, and gives no order")

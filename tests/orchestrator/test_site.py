@@ -12,9 +12,8 @@ import yaml
 from localpuppet.cli.orchestrator.plan_text import as_choria
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.documents import Documents
-from localpuppet.orchestrator import site as site_module
 from localpuppet.orchestrator.plan import Selection, make_plan
-from localpuppet.orchestrator.site import Site
+from localpuppet.orchestrator.site import MAX_CAPABILITIES, MAX_COMPONENTS, Site
 from localpuppet.orchestrator.site_file import read_site
 from tests.rigs.node import REPOSITORY
 
@@ -138,13 +137,12 @@ def test_commands_of_checks_are_taken_from_a_yaml_file_that_is_named_and_from_no
         read_site(str(file), Documents(None))
 
 
-def test_there_is_a_most_of_components_and_of_capabilities(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(site_module, "MAX_COMPONENTS", 2)
-    monkeypatch.setattr(site_module, "MAX_CAPABILITIES", 2)
-    assert len(read(parts(a=PART, b={**PART, "produces": ["p", "q"]})).components) == 2
-    with pytest.raises(InvalidInputError, match="too many components: at most 2"):
-        read(parts(a=PART, b=PART, c=PART))
-    with pytest.raises(InvalidInputError, match="produces: has 3 elements; at most 2"):
-        read(parts(a={**PART, "produces": ["p", "q", "r"]}))
+def test_there_is_a_most_of_components_and_of_capabilities() -> None:
+    names = [f"p{number}" for number in range(MAX_CAPABILITIES)]
+    (found,) = read(parts(a={**PART, "produces": names})).components
+    assert len(found.produces) == MAX_CAPABILITIES
+    with pytest.raises(InvalidInputError, match="produces: has 10001 elements; at most 10000"):
+        read(parts(a={**PART, "produces": [*names, "q"]}))
+    many = dict.fromkeys(map(str, range(MAX_COMPONENTS + 1)), PART)
+    with pytest.raises(InvalidInputError, match="too many components: at most 250000"):
+        read(parts(**many))

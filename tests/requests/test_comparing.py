@@ -15,7 +15,7 @@ from localpuppet.requests.reply import Reply
 from localpuppet.requests.request import Arguments
 from tests.doubles.simulated_loop import run_simulated
 
-NODES = [NodeName(f"n{number}.example.com") for number in range(3)]
+NODES = [NodeName(f"n{number}.example.com") for number in range(11)]
 R2 = ReleasePath("app/tags/r2")
 GOOD: dict[str, Any] = {
     "state": "done",
@@ -100,11 +100,13 @@ def test_what_nodes_say_is_shown_as_lines() -> None:
     assert found.changes.changed == {"y": ()}
 
 
-def test_only_so_much_is_kept_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing, "MOST_KEPT", 3)
-    first, second = compared(replied(GOOD), replied(GOOD))
-    assert first.changes == FOUND
-    assert second.changes == CatalogChanges(left_out=5)
+def test_only_so_much_is_kept_of_all() -> None:
+    names = [f"File[/{number}]" for number in range(comparing.MOST_TOLD)]
+    full = replied({"added": names, "removed": [], "changed": {}, "left_out": 0})
+    fitting = comparing.MOST_KEPT // comparing.MOST_TOLD
+    *first, last = compared(*[full] * fitting, replied(GOOD))
+    assert [one.changes for one in first] == [CatalogChanges(added=tuple(names))] * fitting
+    assert last.changes == CatalogChanges(left_out=5)
 
 
 def test_nodes_that_change_alike_stand_together() -> None:

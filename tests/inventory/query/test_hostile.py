@@ -7,7 +7,6 @@ import pytest
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import InventoryEntry
-from localpuppet.inventory.query import evaluating
 from localpuppet.inventory.query.functions import Question
 from localpuppet.inventory.reading import Equal
 from tests.doubles.inventory import MemoryInventory
@@ -66,15 +65,15 @@ def test_a_hostile_query_ends_in_one_line(name: str) -> None:
     assert len(done.out) < 400
 
 
-class Endless(MemoryInventory):
-    """Web servers without an end, each with 4 KiB of facts, and how many were asked for."""
+class Long(MemoryInventory):
+    """A hundred web servers, each with 1 MiB of facts; and how many of them were asked for."""
 
     seen = 0
 
     def entries(self, equal: Equal | None = None) -> Iterator[InventoryEntry]:
-        for self.seen in range(1_000):
+        for self.seen in range(100):
             yield entry(
-                f"web{self.seen:04}.example.com", {"text": f"{self.seen:04096}"}, roles=["web"]
+                f"web{self.seen:02}.example.com", {"text": f"{self.seen:01048576}"}, roles=["web"]
             )
 
 
@@ -92,20 +91,18 @@ class Endless(MemoryInventory):
     ids=str,
 )
 def test_an_answer_that_is_too_large_is_not_read_to_its_end(
-    function: str, arguments: list[Json], monkeypatch: pytest.MonkeyPatch
+    function: str, arguments: list[Json]
 ) -> None:
-    monkeypatch.setattr(evaluating, "MAX_ANSWER", 100 * 1024)
-    fleet = Endless([])
+    fleet = Long([])
     with pytest.raises(InvalidInputError, match=r"^\w+\(\): the answer has more than"):
         Question.of(function, arguments).answer(fleet)
     assert fleet.seen < 50
 
 
-def test_what_is_sorted_behind_a_limit_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluating, "MAX_ANSWER", 100 * 1024)
+def test_what_is_sorted_behind_a_limit_takes_no_room() -> None:
     text = "inventory[certname, facts.text] { order by certname desc limit 2 offset 1 }"
-    reply = Question.of("puppetdb_query", [text]).answer(Endless([]))
-    assert reply.names == ("web0997.example.com", "web0998.example.com")
+    reply = Question.of("puppetdb_query", [text]).answer(Long([]))
+    assert reply.names == ("web97.example.com", "web98.example.com")
 
 
 def test_resources_are_grouped_in_one_go() -> None:

@@ -1,6 +1,8 @@
 """Heads of journals on a bus: bounded, the caller's own, one who goes on, and who was overtaken."""
 
 import asyncio
+import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,16 @@ from localpuppet.bus import layout
 from localpuppet.bus.key_value import RefusedError
 from localpuppet.errors import BusyError, IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.formats.names import RolloutId, SignerName
-from localpuppet.orchestrator.rollout import head as heads_form
-from localpuppet.orchestrator.rollout.events import Ending, Event, Over, Resumed, Started, Turn
-from localpuppet.orchestrator.rollout.head import Head
+from localpuppet.orchestrator.rollout.events import (
+    Ending,
+    Event,
+    Over,
+    Resumed,
+    Started,
+    Stopped,
+    Turn,
+)
+from localpuppet.orchestrator.rollout.head import MAX_INFLATED, MAX_PACKED, Head
 from localpuppet.orchestrator.rollout.heads import HeadKeeper, Heads, KeptHead
 from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.resuming import TakenUp, head_of, take_up
@@ -105,15 +114,17 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_a_head_is_what_was_written_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_is_what_was_written_and_bounded() -> None:
     whole = head(STARTED, Resumed(epoch=4), epoch=4)
     assert Head.parse(whole.to_payload(), caller=CALLER) == whole
-    monkeypatch.setattr(heads_form, "MAX_PACKED", 200)
-    small = Head.parse(whole.to_payload(), caller=CALLER)
-    assert (small.epoch, small.events) == (4, ())
-    monkeypatch.setattr(heads_form, "MAX_INFLATED", 10)
+    for why in (os.urandom(MAX_PACKED).hex(), " " * MAX_INFLATED):
+        large = head(Stopped(ending=Ending.STOPPED, why=why), epoch=4)
+        small = Head.parse(large.to_payload(), caller=CALLER)
+        assert (small.epoch, small.events) == (4, ())
     with pytest.raises(InvalidInputError, match="not one whole zlib stream, or too large"):
-        Head.parse(small.to_payload(), caller=CALLER)
+        Head.parse(zlib.compress(b" " * (MAX_INFLATED + 1)), caller=CALLER)
+    with pytest.raises(InvalidInputError, match="is larger than"):
+        Head.parse(bytes(MAX_PACKED + 1), caller=CALLER)
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"{}", head().to_payload() + b"x"])
