@@ -22,6 +22,7 @@ from enum import StrEnum
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.exports.resource import named_type, parse_title
+from localpuppet.formats.choice import parse_choice
 from localpuppet.trust.policy_lines import ANY, Signers, columns, parse_lines, words
 
 _COLUMNS = "signers, types, title, guarded or as-is"
@@ -160,19 +161,12 @@ def _parse_line(line: str, _number: int) -> CollectLine:
         signers=Signers.parse(signers),
         types=frozenset(map(named_type, types)),
         title=re.compile(fnmatch.translate(_literal(parse_title(found[2])))),
-        how=_how(found[3] if len(found) == 4 else How.GUARDED),
+        how=parse_choice(
+            How, found[3] if len(found) == 4 else How.GUARDED, what="a way to take a resource"
+        ),
     )
 
 
 def _literal(pattern: str) -> str:
     """Return a pattern in which only `*` stands for something else."""
     return re.sub(r"([?\[])", r"[\1]", pattern)
-
-
-def _how(word: str) -> How:
-    try:
-        return How(word)
-    except ValueError as error:
-        raise InvalidInputError(
-            f"{word[:60]!r} is not a way to take a resource", hint="guarded or as-is"
-        ) from error

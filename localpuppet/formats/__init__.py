@@ -1,6 +1,6 @@
 """Bytes from outside become values that later code may trust: names, times, JSON, YAML.
 
-decides: `canonical_yaml`, `fields`, `json_text`, `names`, `packed`, `prometheus`, `strict_json`,
-    `strict_yaml`, `text`, `times`, `values`, `schemas`.
+decides: `canonical_yaml`, `choice`, `fields`, `json_text`, `names`, `packed`, `prometheus`,
+    `strict_json`, `strict_yaml`, `text`, `times`, `values`, `schemas`.
 acts: `documents`, `json_file`.
 """

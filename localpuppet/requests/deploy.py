@@ -15,6 +15,7 @@ from enum import StrEnum
 from localpuppet.enc.document import Classes, EncData
 from localpuppet.enc.interpolation import references
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.choice import parse_choice
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import ReleasePath, parse_uuid
 from localpuppet.formats.text import parse_line
@@ -171,13 +172,7 @@ def rights(release: str, *, values: bool, older: bool) -> tuple[str, ...]:
 
 
 def _deed(text: str) -> Deed:
-    try:
-        return Deed(text)
-    except ValueError as error:
-        raise InvalidInputError(
-            f"{text[:40]!r} is not something that is done with a release",
-            hint=f"one of {', '.join(Deed)}",
-        ) from error
+    return parse_choice(Deed, text, what="something that is done with a release")
 
 
 def _layer(text: str) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats.choice import parse_choice
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import RolloutId, SignerName, parse_uuid
 from localpuppet.formats.text import parse_line
@@ -152,13 +153,8 @@ def parse_machine(text: str) -> str:
 
 
 def _word(text: str) -> Word:
-    try:
-        return Word(text)
-    except ValueError as error:
-        raise InvalidInputError(
-            f"{text[:40]!r} is not a word that this version knows",
-            hint=f"one of {', '.join(Word)}; update localpuppet where the rollout goes on",
-        ) from error
+    update = "update localpuppet where the rollout goes on"
+    return parse_choice(Word, text, what="a word that this version knows", hint=update)
 
 
 def stale(spoken: SpokenWord, *, now: int, epoch: int, events: Sequence[tuple[str, Event]]) -> str:
