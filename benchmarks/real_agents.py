@@ -137,6 +137,14 @@ class Node:
         key = other.parts.identity.own_key.load().public_key()
         self.parts.identity.trusted.pin(other.parts.identity.name(), key)
 
+    def obey(self, operator: "Node", policy: str) -> None:
+        """Have the node and an operator trust each other; the node does what its policy allows."""
+        self.trust(operator)
+        operator.trust(self)
+        file = self.root / "policies" / "puppet.policy"
+        file.parent.mkdir()
+        file.write_text(policy)
+
     def apply(self, environment: Mapping[str, str] | None = None) -> None:
         """Run Puppet by hand, with more in its environment."""
         done = subprocess.run(

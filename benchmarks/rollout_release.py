@@ -82,11 +82,7 @@ def agents(directory: Path, settings: dict[str, Any], count: int) -> Iterator[li
     operator = Node(directory, "operator.example.com", own, site="")
     nodes = [Node(directory, f"node{n:02}.example.com", settings, site="") for n in range(count)]
     for node in nodes:
-        node.trust(operator)
-        operator.trust(node)
-        policy = node.root / "policies" / "puppet.policy"
-        policy.parent.mkdir()
-        policy.write_text(POLICY)
+        node.obey(operator, POLICY)
         (node.root / "input.yaml").write_text("app: shop/assigned\nclasses: [module0, module1]\n")
     try:
         for node in nodes:

@@ -96,11 +96,7 @@ def real(engine: str, directory: Path, rounds: int) -> Iterator[float]:
             for number in range(4)
         ]
         for node in nodes:
-            node.trust(operator)
-            operator.trust(node)
-            policy = node.root / "policies" / "puppet.policy"
-            policy.parent.mkdir()
-            policy.write_text(POLICY)
+            node.obey(operator, POLICY)
         try:
             for node in nodes:
                 node.apply()

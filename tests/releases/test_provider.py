@@ -15,7 +15,7 @@ from localpuppet.releases.interfaces import Interfaces, Parser
 from localpuppet.releases.packages.staging import PackageStaging
 from localpuppet.releases.provider import ReleaseProvider
 from localpuppet.releases.reading import InterfaceReader
-from localpuppet.releases.release import Release, resolve
+from localpuppet.releases.release import Release
 from localpuppet.releases.staging import Approve
 from localpuppet.runs.observer import Unseen
 from tests.doubles.ports import FakeChild, FakeProcesses, Started
@@ -87,14 +87,7 @@ class Provided:
 
     def _resolve(self, path: ReleasePath) -> Release:
         self.resolved.append(path)
-        return resolve(
-            path,
-            modules=self.site.modules,
-            store=self.site.state,
-            files=self.site.release_files,
-            sources=self.site.sources,
-            immutable_only=False,
-        )
+        return self.site.resolve(path)
 
     @contextmanager
     def _staging(self, title: str, approve: Approve) -> Iterator[PackageStaging]:

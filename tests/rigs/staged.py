@@ -11,6 +11,7 @@ from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.tags import TagObject
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import to_text
+from localpuppet.releases.release import Release, resolve
 from localpuppet.releases.release_files import ReleaseFiles
 from localpuppet.releases.source import Source
 from localpuppet.releases.staging import Approve, Staging
@@ -98,6 +99,17 @@ class ReleaseSite:
         """Publish a release of `web`; one that is there is moved."""
         tag = app.rpartition("/")[2]
         return self.servers.publish(url("web"), tag, self.files(text or tag, lock=lock))
+
+    def resolve(self, app: ReleasePath) -> Release:
+        """Return a release that is staged on the node."""
+        return resolve(
+            app,
+            modules=self.modules,
+            store=self.state,
+            files=self.release_files,
+            sources=self.sources,
+            immutable_only=False,
+        )
 
     def supply(self) -> Supply:
         return Supply(

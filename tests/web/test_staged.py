@@ -8,7 +8,6 @@ import pytest
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.git.signer import Signer
-from localpuppet.releases.release import Release, resolve
 from localpuppet.releases.staged_records import StagedRecords
 from localpuppet.web.staged import NOBODY, UNTOLD, StagedHere
 from tests.rigs.staged import R1, R2, ReleaseSite, url
@@ -33,22 +32,11 @@ class Signed:
         site = self.site
         return StagedHere(
             StagedRecords(site.state),
-            self.resolve,
+            site.resolve,
             repository=site.repository,
             sources=site.sources,
             reader=site.release_files,
             monotonic=site.clock.monotonic,
-        )
-
-    def resolve(self, app: ReleasePath) -> Release:
-        site = self.site
-        return resolve(
-            app,
-            modules=site.modules,
-            store=site.state,
-            files=site.release_files,
-            sources=site.sources,
-            immutable_only=False,
         )
 
 
