@@ -10,6 +10,10 @@ Invariants:
 - A word is told only if it is one of `vocabulary.WORDS`; names, numbers, digests, paths, whatever
   is quoted, and every other word are left out: they may be secrets, and they tell nodes apart.
 - The title of a resource is told only if it is a plain name or path.
+- What a program chatters before it fails, and the journal of a service, is not looked at: it is
+  other words on each node, and what went wrong stands behind them.
+- The place is where Puppet found the mistake, and not who declared what it is in: a mistake in a
+  defined type is one, whoever uses that type.
 """
 
 import re
@@ -21,7 +25,9 @@ from localpuppet.formats.text import joined
 from localpuppet.puppet.vocabulary import WORDS
 
 LEFT_OUT = "…"
-# Characters of a message that are looked at, and of what is told.
+# Characters of a message that are looked at, with what a program chatters and without, and of what
+# is told.
+MAX_CHATTER = 65536
 MAX_READ = 2000
 MAX_ERROR = 200
 MAX_PLACE = 120
@@ -32,10 +38,16 @@ _QUOTED = re.compile(r"(?<!\w)(?:'[^']*'|\"[^\"]*\"|`[^`]*`)(?!\w)")
 _TOKEN = re.compile(
     r"(?P<before>[(\[]?)(?P<word>.*?)(?P<after>(?:\(\))?[])]?(?:\.{3})?[.,:;?!]?)", re.DOTALL
 )
-# How Puppet begins to say what it was at.
+# How Puppet begins to say what it was at; in a defined type it says so again.
 _PROLOGUE = re.compile(
-    r"\AEvaluation Error: (?:Error while evaluating an? [\w ]+, )?|\Achange from … to … failed: "
+    r"\A(?:Evaluation Error: (?:Error while evaluating an? [\w… ]+, )?)+"
+    r"|\Achange from … to … failed: "
 )
+# What Puppet appends when systemd did not start a service.
+_JOURNAL = re.compile(r"^journalctl log for .*", re.MULTILINE | re.DOTALL)
+# How apt begins a line that says what is wrong; what it prints before that.
+_APT_ERROR = "E: "
+_APT_CHATTER = re.compile(r"(?<= returned )(\d+: )(?!E: ).*")
 _GAPS = re.compile(rf"{LEFT_OUT}[.,:;?!]*(?: {LEFT_OUT}[.,:;?!]*)+")
 # Where modules have their code: what is before the module's name differs from node to node.
 _IN_MODULE = re.compile(r"(?:.*/)?([^/]+/(?:manifests|functions|types|templates)/.+)", re.DOTALL)
@@ -65,10 +77,7 @@ class Fault:
         """Return what a message of Puppet's says; `None` for an empty one."""
         if not message.strip():
             return None
-        place = ""
-        for found in _WHERE.finditer(message[:MAX_READ]):
-            place = _place(found["file"], found["line"]) or place
-        return cls(error=normalized(message), place=place)
+        return cls(error=normalized(message), place=_found_at(message[:MAX_READ]))
 
     @classmethod
     def of_resource(cls, status: Mapping[str, Any], message: str) -> "Fault":
@@ -92,12 +101,36 @@ class Fault:
 
 def normalized(message: str) -> str:
     """Return a message with only the words that Puppet's own messages consist of."""
-    text = _NODE.sub("", joined(message[:MAX_READ]).rstrip())
+    heard = _without_chatter(message[:MAX_CHATTER])
+    text = _NODE.sub("", joined(heard[:MAX_READ]).rstrip())
     text = _QUOTED.sub(LEFT_OUT, _WHERE.sub("", text))
     tokens = [_token(token) for token in text.split()]
     line = _GAPS.sub(LEFT_OUT, " ".join(tokens))
     line = (_PROLOGUE.sub("", line) or line).strip(" ;:,.")
     return line if len(line) <= MAX_ERROR else f"{line[: MAX_ERROR - 1]}{LEFT_OUT}"
+
+
+def _without_chatter(message: str) -> str:
+    """Return a message with only those lines of a program's output that say what is wrong."""
+    first, *others = _JOURNAL.sub("", message).splitlines() or [""]
+    errors = [line.removeprefix(_APT_ERROR) for line in others if line.startswith(_APT_ERROR)]
+    if not errors:
+        return "\n".join([first, *others])
+    begun, cut = _APT_CHATTER.subn(r"\1", first)
+    return f"{begun}{'; '.join(errors)}" if cut else "\n".join([first, *errors])
+
+
+def _found_at(message: str) -> str:
+    """Return the innermost place of the last ones in a message, which stand side by side."""
+    place = inner = ""
+    end = 0
+    for found in _WHERE.finditer(message):
+        if message[end : found.start()].strip():
+            inner = ""
+        inner = inner or _place(found["file"], found["line"])
+        place = inner or place
+        end = found.end()
+    return place
 
 
 def _token(token: str) -> str:

@@ -1,6 +1,6 @@
 """Puppet's own report of a run: what of it matters, and how it is read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -74,6 +74,7 @@ class Report:
             fields = Resources.__dataclass_fields__
             seconds = {row[0]: float(row[2]) for row in metrics.get("time", {}).get("values", [])}
             failed = _first_failed(raw.get("resource_statuses") or {})
+            said = "" if failed is None else _message(failed, raw.get("logs") or ())
             return cls(
                 status=str(raw["status"]),
                 noop=bool(raw.get("noop", False)),
@@ -81,8 +82,8 @@ class Report:
                 time=str(raw["time"]),
                 resources=Resources(**{key: counts.get(key, 0) for key in fields}),
                 seconds=seconds,
-                first_failed="" if failed is None else _shown(failed),
-                fault=None if failed is None else Fault.of_resource(failed, _message(failed)),
+                first_failed="" if failed is None else _shown(failed, said),
+                fault=None if failed is None else Fault.of_resource(failed, said),
                 corrective=bool(raw.get("corrective_change", False)),
             )
         except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -94,15 +95,22 @@ def _first_failed(statuses: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return min(failed, key=lambda raw: str(raw.get("time", "")), default=None)
 
 
-def _shown(failed: Mapping[str, Any]) -> str:
+def _shown(failed: Mapping[str, Any], message: str) -> str:
     place = f" ({place_of(failed)})" if failed.get("file") else ""
-    message = _message(failed)
     said = f": {message}" if message else ""
     return joined(f"{failed.get('resource')}{place}{said}")[:MAX_REASON]
 
 
-def _message(failed: Mapping[str, Any]) -> str:
+def _message(failed: Mapping[str, Any], logs: Iterable[Mapping[str, Any]]) -> str:
+    """Return what Puppet said of a resource.
+
+    Where its provider does not work there is no event; Puppet only logs that, with the path of
+    the resource.
+    """
     said = [event for event in failed.get("events") or () if event.get("status") == "failure"]
+    if not said:
+        path = "".join(f"/{name}" for name in failed.get("containment_path") or ())
+        said = [log for log in logs if log.get("level") == "err" and log.get("source") == path]
     return str(said[0].get("message") or "") if said else ""
 
 

@@ -41,6 +41,64 @@ def test_the_same_mistake_on_many_nodes_is_one() -> None:
     assert faults == {Fault(error="Could not find class … for …", place="web/manifests/init.pp:7")}
 
 
+def test_a_mistake_in_a_defined_type_is_one_whoever_uses_the_type() -> None:
+    text = (
+        "Evaluation Error: Error while evaluating a Resource Statement, Evaluation Error: Error"
+        " while evaluating a Function Call, Could not find class ::{0} for {0} (file:"
+        " /etc/puppet/modules/shop/manifests/vhost.pp, line: 12, column: 5) (file:"
+        " /etc/puppet/modules/profile/manifests/{0}.pp, line: {1}) on node {0}"
+    )
+    faults = {Fault.of_message(text.format(f"n{number}", number)) for number in range(1, 4)}
+    assert faults == {
+        Fault(error="Could not find class … for …", place="shop/manifests/vhost.pp:12")
+    }
+
+
+def test_the_place_of_what_is_declared_twice_is_where_it_cannot_be() -> None:
+    fault = Fault.of_message(
+        "Evaluation Error: Error while evaluating a Resource Statement, Evaluation Error: Error"
+        " while evaluating a Resource Statement, Duplicate declaration: User[deploy] is already"
+        " declared at (file: /m/base/manifests/users.pp, line: 3); cannot redeclare (file:"
+        " /m/shop/manifests/user.pp, line: 7) (file: /m/shop/manifests/user.pp, line: 7, column: 5)"
+        " (file: /m/shop/manifests/init.pp, line: 27) on node web01"
+    )
+    assert fault is not None
+    assert fault.place == "shop/manifests/user.pp:7"
+    assert fault.error.startswith("Duplicate declaration: ")
+
+
+@pytest.mark.parametrize(
+    "journal",
+    [
+        "-- No entries --",
+        "-- Logs begin at Mon 2026-11-16 12:07:17 UTC. --\nweb01 systemd[1]: shop.service failed.",
+        "Nov 22 10:00:00 web02 shop[991]: shop: bind() failed (98: Address already in use)",
+    ],
+)
+def test_a_service_that_does_not_start_is_one_mistake_whatever_its_journal_says(
+    journal: str,
+) -> None:
+    message = f"Systemd start for shop failed!\njournalctl log for shop:\n{journal}\n"
+    assert normalized(message) == "Systemd start for … failed!"
+
+
+def test_of_what_apt_prints_only_its_errors_are_looked_at() -> None:
+    packages = "\n".join(f"  libshop{number} using the latest" for number in range(500))
+    executed = "Execution of '/usr/bin/apt-get -q -y install shop' returned 100: "
+    missing = f"{executed}Reading package lists...\nThe following:\n{packages}\n"
+    assert normalized(f"{missing}E: Failed to fetch http://x/shop.deb: 404  Not Found") == (
+        "Execution of … returned …: Failed to fetch … Not Found"
+    )
+    assert normalized(
+        f"{missing}E: Unable to correct problems, you have held broken packages."
+    ) == ("Execution of … returned …: Unable to correct problems, you have held broken packages")
+    locked = "E: Could not get lock /x. It is held by process 42 (unattended-upgr)\nN: Be aware"
+    assert normalized(f"{executed}{locked}\nE: Unable to acquire the dpkg frontend lock") == (
+        "Execution of … returned … Could not get lock …. It is held by process … Unable to acquire"
+        " the dpkg frontend lock"
+    )
+
+
 @pytest.mark.parametrize(
     "secret", ["s3cret", "Tr0ub4dor&3", "correcthorse", "a1b2c3d4e5", "10.0.0.1", "geheim,", "(x9)"]
 )

@@ -31,6 +31,19 @@ def test_the_resource_that_failed_first_is_the_fault() -> None:
     assert Report.from_dict(raw(resource_statuses={"3": fine})).fault is None
 
 
+def test_a_resource_that_failed_without_an_event_is_told_by_what_was_logged_of_it() -> None:
+    status = {"resource": "Package[shop]", "failed": True, "time": WHEN, "events": []}
+    status["containment_path"] = ["Stage[main]", "Shop", "Package[shop]"]
+    logs = [
+        {"level": "err", "source": "Puppet", "message": "Facter: Permission denied"},
+        {"level": "notice", "source": "/Stage[main]/Shop/Package[shop]", "message": "begins"},
+        {"level": "err", "source": "/Stage[main]/Shop/Package[shop]", "message": "Provider dnf is"},
+    ]
+    report = Report.from_dict(raw(resource_statuses={"1": status}, logs=logs))
+    assert report.first_failed == "Package[shop]: Provider dnf is"
+    assert report.fault == Fault(error="Provider … is", resource="Package[shop]")
+
+
 @pytest.mark.parametrize("wrong", [{}, {"status": "changed"}, raw(resource_statuses=[1])])
 def test_what_is_not_a_report_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
