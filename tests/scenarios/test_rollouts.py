@@ -1,5 +1,6 @@
 """Rollouts over real agents, by the command line."""
 
+import re
 import shutil
 import signal
 from collections.abc import Callable, Sequence
@@ -145,6 +146,21 @@ def test_another_machine_goes_on_with_what_a_kill_left(
     assert shop.free()
 
 
+def stop_is_not_heard_at_first(local: Shop, rollout: str) -> None:
+    """Have a rollout that is over give the database back, which refuses that once."""
+    status_only = POLICY.replace("\t*\t*\t*", "\tstatus\t*\t*")
+    local.db.node.write("policies/puppet.policy", status_only)
+    done = local.operator.run("rollout", "stop")
+    assert (done.code, local.free()) == (1, False)
+    told = " ".join(done.out.split())
+    assert re.search(r"db.example.com may be held until \S+ \S+ UTC: denied by policy", told)
+    assert f"then free by itself; 'localpuppet rollout stop {rollout}' asks again" in told
+    local.db.node.write("policies/puppet.policy", POLICY)
+    assert local.operator.run("rollout", "stop", rollout).code == 0
+    assert local.free()
+    assert local.operator.run("rollout", "stop", rollout).code == 2
+
+
 def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     local.db.behave(exit=3)
     found = local.run("--investigate", "2h")
@@ -152,9 +168,8 @@ def test_a_failure_and_nodes_that_are_not_ready(local: Shop) -> None:
     assert local.report()["why"] == "1 node failed, and none may"
     assert local.report()["kept"] == ["db.example.com"]
     assert not local.free()
-    assert local.operator.run("rollout", "stop").code == 0
-    assert local.free()
     first = str(local.report()["id"])
+    stop_is_not_heard_at_first(local, first)
     assert local.run("--failed-of", first)[0] == 1
     assert not local.free()
     local.db.behave()

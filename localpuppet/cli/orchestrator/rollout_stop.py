@@ -4,6 +4,7 @@ import click
 
 from localpuppet.cli import render
 from localpuppet.cli.orchestrator.rollout_words import journal_here, of_option, say
+from localpuppet.errors import InvalidInputError
 from localpuppet.wiring.node import NodeWiring
 
 
@@ -15,8 +16,9 @@ Examples:
   localpuppet rollout stop 20261122T110000Z-0a1b
   localpuppet rollout stop 20261122T110000Z-0a1b --of alice
 
-Exit codes: 0 it is being stopped, or is over; 2 it was over already, or refused; 69 the bus
-is away, or nobody answers.
+Exit codes: 0 whoever goes on with it has written it down, or all nodes are given back;
+1 not all said that they are free: these are named; 2 it was over already, or refused;
+69 the bus is away, or nobody answers.
 """,
 )
 @click.argument("rollout", required=False, metavar="[ID]")
@@ -26,8 +28,9 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
     """Stop the rollout ID, or the newest to stop: no more nodes start, and all are given back.
 
     It may go on on this machine or on another. Where no process goes on with it any more (it was
-    killed), its nodes are given back now, on the machine where it began; and so are those of a
-    rollout that is over which it keeps on hold because they failed.
+    killed), its nodes are given back now, on the machine where it began; and so are those of the
+    rollout ID that is over which it keeps on hold because they failed, or that did not hear then
+    that they are free. Who does not hear it is free by itself when its hold ends.
     """
     from localpuppet.cli.orchestrator.rollout_text import outcome
     from localpuppet.orchestrator.rollout.report import Report
@@ -50,8 +53,11 @@ def stop_command(node: NodeWiring, rollout: str | None, owner: str | None) -> in
         render.emit("asked to stop: runs that are on end first")
         return 0
     over = here.state().over
-    end = wiring.give_back if over is not None and over.kept else wiring.give_up
+    if over is not None and not (over.kept or over.left):
+        raise InvalidInputError(f"is over: {over.ending}", where=str(here.state().began.id))
+    end = wiring.give_up if over is None else wiring.give_back
     run(end(here, lambda _: None))
-    render.emit(outcome(Report.of(here.events(), taken=False)))
+    report = Report.of(here.events(), taken=False)
     here.close()
-    return 0
+    render.emit(outcome(report))
+    return 1 if report.held_until() else 0

@@ -223,10 +223,13 @@ def outcome(report: Report) -> str:
     line = f"{coloured(report.word)}{': ' if why else ''}{render.user_text(why)} ({counts})"
     lines = [render.hanging("", line)]
     if over and over.left:
-        lines += [
-            render.hanging("", f"still held, up to 10 minutes: {node}: {render.user_text(reason)}")
-            for node, reason in over.left.items()
-        ]
+        until = report.held_until()
+        for node, reason in sorted(over.left.items()):
+            end = render_run.moment(show_time(until[node]))
+            text = f"{node} may be held until {end}: {render.user_text(reason)}"
+            lines.append(render.hanging("", text))
+        asks = f"then free by itself; 'localpuppet rollout stop {report.state.began.id}' asks again"
+        lines.append(render.hanging("", asks))
     if over and over.kept:
         length = show_duration(report.state.began.options.investigate or 0)
         nodes = ", ".join(over.kept[:SHOWN]) + (", …" if len(over.kept) > SHOWN else "")

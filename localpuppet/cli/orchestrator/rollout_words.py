@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from localpuppet.cli import render
 from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.orchestrator.rollout.journal import Journal
     from localpuppet.orchestrator.rollout.state import State
-    from localpuppet.orchestrator.rollout.words.word import Word
+    from localpuppet.orchestrator.rollout.words.word import Said, Word
     from localpuppet.wiring.rollout import RolloutWiring
 
 of_option = click.option(
@@ -119,9 +120,7 @@ def say(
         InvalidInputError: There is none, or the word is refused.
         UnavailableError: Nobody answered.
     """
-    from localpuppet.errors import InvalidInputError
-    from localpuppet.orchestrator.rollout.words.saying_here import say_here
-    from localpuppet.orchestrator.rollout.words.word import Said, Word, refusal
+    from localpuppet.orchestrator.rollout.words.word import Said
     from localpuppet.wiring.fleet import machine_name
     from localpuppet.wiring.run_async import run
 
@@ -132,11 +131,15 @@ def say(
     state = journal.state()
     text = about(state)
     said = Said(word=word, caller=wiring.caller, machine=machine_name(), about=text)
-    if word is not Word.STOP:
-        run(say_here(journal, said))
-    elif problem := refusal(said, state):
-        raise InvalidInputError(problem, where=str(state.began.id))
-    else:  # heard as soon as the nodes are held, and nobody is to wait for that
-        journal.say(word, wiring.caller)
+    run(_say_here(journal, said))
     journal.close()
     return state.began.id
+
+
+async def _say_here(journal: "Journal", said: "Said") -> None:
+    """Say a word on this machine, and show that this waits until it is heard."""
+    from localpuppet.cli.progress import shown
+    from localpuppet.orchestrator.rollout.words.saying_here import say_here
+
+    async with shown(render.observer(quiet=False, title="waiting until this is heard")):
+        await say_here(journal, said)

@@ -44,7 +44,7 @@ from localpuppet.orchestrator.rollout.unready import can_do_without, why_not_rea
 from localpuppet.orchestrator.rollout.until import late
 from localpuppet.orchestrator.rollout.words.word import Said, meaning, refusal
 
-# Holds are renewed so often; they last five times as long (`fleet.HOLD`). In seconds.
+# Holds are renewed so often; they last five times as long (`nodes.HOLD`). In seconds.
 RENEW = 120.0
 _AGAIN = Resumed()  # in the next epoch, by whoever that is
 LETTING_GO = 2  # how often a node is asked to let go that does not say that it did
@@ -131,9 +131,9 @@ class Execution:
         return await self._let_go(Ending.STOPPED, why)
 
     async def give_back(self) -> Over:
-        """Let go of the nodes that were kept when the rollout was over.
+        """Let go of the nodes that were kept when the rollout was over, or did not say they let go.
 
-        Those that do not say that they did stay kept: they can be asked again.
+        Those that do not say that they did now can be asked again.
 
         Raises:
             StateError: The journal cannot be written.
@@ -141,10 +141,10 @@ class Execution:
         over = self.state.over
         if over is None:
             raise AssertionError("what is not over keeps its nodes")
-        left = await self._nodes.release(over.kept, epoch=self.state.epoch)
-        others = {node: why for node, why in over.left.items() if node not in over.kept}
+        asked = sorted({*over.kept, *over.left})
+        left = await self._nodes.release(asked, epoch=self.state.epoch)
         kept = tuple(node for node in over.kept if node in left)
-        over = replace(over, kept=kept, left={**others, **left})
+        over = replace(over, kept=kept, left=left)
         self._note(over)
         return over
 

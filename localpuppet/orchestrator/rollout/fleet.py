@@ -17,7 +17,7 @@ from localpuppet.inventory.awaited import Awaited
 from localpuppet.inventory.presence import believe
 from localpuppet.orchestrator.rollout.deliveries import Deliveries, claim_of
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Turn
-from localpuppet.orchestrator.rollout.nodes import Asked, News, Problems, Staging
+from localpuppet.orchestrator.rollout.nodes import HOLD, Asked, News, Problems, Staging
 from localpuppet.orchestrator.rollout.replies import MAX_REASON, PATIENCE, line, problem_of
 from localpuppet.puppet.changes import Foreseen
 from localpuppet.requests.client import AT_ONCE
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from localpuppet.trust.signing import Verifier
 
 AGAIN = 0.5  # how soon the bus is asked again after an outage
-HOLD = "10m"  # how long a hold lasts that is not renewed
 NEEDED = ("disable", "enable", "runonce")
 MAX_DURATIONS = 5
 UNTOLD = "cannot tell what it would change: its localpuppet is too old, or its agent has a run_cmd"
@@ -124,7 +123,7 @@ class FleetNodes:
         rollout = self._claim(epoch)
         what = "failed in rollout" if seconds else "rollout"
         message = f"{what} {self._began.id}: {self._began.title}"
-        length = f"{seconds:.0f}" if seconds else HOLD
+        length = f"{seconds or HOLD:.0f}"
         args = Disable(message=message[:MAX_REASON], length=length, rollout=rollout)
         return await self._ask_all(nodes, "disable", args)
 

@@ -13,6 +13,7 @@ from localpuppet.orchestrator.rollout.events import Ended, Turn
 from localpuppet.puppet.changes import Foreseen
 
 Problems = Mapping[NodeName, str]
+HOLD = 600.0  # seconds that a hold lasts which is not renewed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from localpuppet.formats.names import NodeName
-from localpuppet.formats.times import parse_time
+from localpuppet.formats.times import parse_time, show_time
 from localpuppet.orchestrator.rollout.approving import approval_of
 from localpuppet.orchestrator.rollout.events import (
     Approved,
@@ -23,6 +24,7 @@ from localpuppet.orchestrator.rollout.events import (
     Stopped,
     Turn,
 )
+from localpuppet.orchestrator.rollout.nodes import HOLD
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.puppet.changes import Change
 
@@ -128,6 +130,20 @@ class Report:
         end = self.state.failed.get(node)
         return self.state.skipped.get(node) or (end.reason if end else "")
 
+    def held_until(self) -> dict[NodeName, datetime]:
+        """Return the nodes that may be held though the rollout is over, and until when, UTC.
+
+        At the latest then they are free by themselves.
+        """
+        over, longest = self.state.over, self.state.began.options.investigate or 0.0
+        if over is None or self.ended is None:
+            return {}
+        begun = parse_time(self.ended)
+        return {
+            node: begun + timedelta(seconds=longest if node in over.kept else HOLD)
+            for node in sorted({*over.left, *over.kept})
+        }
+
     @property
     def why(self) -> str:
         """Why it is over, ends or waits, one line; empty where there is nothing to say."""
@@ -177,6 +193,7 @@ class Report:
             "decisions": [{"at": at, "what": what} for at, what in self.decisions],
             **self._changes(),
             "still_held": dict(over.left) if over else {},
+            "held_until": {node: show_time(end) for node, end in self.held_until().items()},
             "kept": list(over.kept) if over else [],
         }
 

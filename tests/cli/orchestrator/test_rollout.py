@@ -83,7 +83,8 @@ def test_what_is_told(node: Node) -> None:
         "goes on\n"
         "n02.example.com  silent (45s): did not tell\\x1b[2J\n"
         "stopped: stopped by SIGINT (1 succeeded, 1 silent, 1 not reached, 1 skipped)\n"
-        "still held, up to 10 minutes: n02.example.com: did not answer\n"
+        "n02.example.com may be held until 2026-11-20 14:11:30 UTC: did not answer\n"
+        "then free by itself; 'localpuppet rollout stop 20261122T110000Z-0123' asks again\n"
         "'localpuppet rollout resume 20261122T110000Z-0123' goes on\n"
     )
     damaged = node.state / "rollouts" / "20261122T120000Z-0000.sqlite"
@@ -111,6 +112,7 @@ def test_what_is_told(node: Node) -> None:
     }
     assert found["groups"][0]["runs"][0]["seconds"] == 15.0
     assert found["still_held"] == {"n02.example.com": "did not answer"}
+    assert found["held_until"] == {"n02.example.com": "2026-11-20T14:11:30.000000Z"}
     refused = node.run("rollout", "resume", RolloutId("20261122T110000Z-0123"))
     assert refused.code == 2
     assert "is a rollout of choria=alice, not of choria=web01.example.com (--of" in refused.err

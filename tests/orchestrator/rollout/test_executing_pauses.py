@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from localpuppet.formats.times import parse_time
 from localpuppet.orchestrator.rollout.events import (
     Continued,
     Ending,
@@ -12,6 +13,7 @@ from localpuppet.orchestrator.rollout.events import (
 )
 from localpuppet.orchestrator.rollout.executing import RENEW
 from localpuppet.orchestrator.rollout.options import OnFailure, PauseAfter
+from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words.word import Word
 from tests.doubles.simulated_loop import run_simulated
@@ -25,6 +27,7 @@ from tests.orchestrator.rollout.simulated import (
     words,
 )
 
+AT = "2026-11-22T11:00:00.000000Z"
 PAUSES = began([1, 2, 3], [4], [5], window=1, on_failure=OnFailure.PAUSE)
 
 
@@ -151,6 +154,24 @@ def test_what_failed_and_may_be_held_for_long_can_be_given_back() -> None:
         over = await rollout.run(resume=False)
         assert (over.kept, over.left) == ((node(1),), {node(1): "did not answer"})
         assert nodes.held == {node(1)}
+        nodes.deaf_to_ends = set()
+        over = await execution(State.of(notes.events), nodes, notes).give_back()
+        assert (over.kept, over.left, nodes.held) == ((), {}, set())
+
+    run_simulated(work())
+
+
+def test_who_did_not_hear_that_it_is_free_is_asked_again() -> None:
+    """Whatever it is held for: what failed and is kept, and what is not."""
+
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes(bad={node(1)})
+        nodes.deaf_to_ends = {node(2)}
+        over = await new(began([1, 2], investigate=7200.0), nodes, notes).run(resume=False)
+        assert (over.kept, over.left) == ((node(1),), {node(2): "did not answer"})
+        held = Report.of([(AT, one) for one in notes.events], taken=False).held_until()
+        hours = {one: (end - parse_time(AT)).total_seconds() / 3600 for one, end in held.items()}
+        assert hours == {node(1): 2, node(2): 1 / 6}
         nodes.deaf_to_ends = set()
         over = await execution(State.of(notes.events), nodes, notes).give_back()
         assert (over.kept, over.left, nodes.held) == ((), {}, set())

@@ -265,7 +265,7 @@ async def test_a_bus_that_is_away_is_a_problem_of_every_node(tmp_path: Path) -> 
         await nodes.ready([node(1)])
     hold = client.asked[0][1]
     assert isinstance(hold, Disable)
-    assert hold.length == "10m"
+    assert hold.length == "600"
 
 
 async def test_who_took_it_over_speaks_for_its_caller(tmp_path: Path) -> None:

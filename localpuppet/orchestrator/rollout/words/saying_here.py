@@ -15,7 +15,9 @@ from localpuppet.orchestrator.rollout.events import Event
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words.word import Said, Word, meaning, refusal
 
-PATIENCE = 20.0  # seconds until a word counts as not heard
+# Seconds until a word counts as not heard: longer than nodes are asked whether they are ready, and
+# held, since nobody hears meanwhile.
+PATIENCE = 60.0
 PACE = 0.25  # seconds between two looks
 
 
