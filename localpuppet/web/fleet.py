@@ -18,7 +18,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from localpuppet.bus import key_value
 from localpuppet.bus.key_value import Change, Entry, Gone, Listing
@@ -27,6 +27,7 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.values import Json
 from localpuppet.web.ended import KEPT, Ended
+from localpuppet.web.lists.standing import Standing
 from localpuppet.web.row import NOT_TRUSTED, SILENT, Row
 
 # Nodes that a page takes up; whoever may write presence could else fill the memory.
@@ -66,6 +67,9 @@ class Fleet:
         as_of: When the bus last answered, as it was remembered.
         believe: Returns what a signed presence entry says.
         now: Seconds since 1970, UTC.
+
+    Attributes:
+        standing: The same nodes as lists need them.
     """
 
     def __init__(
@@ -76,7 +80,8 @@ class Fleet:
         believe: Believe,
         now: Callable[[], float],
     ) -> None:
-        self._rows = {row.node: row for row in rows}
+        self.standing = Standing(rows)
+        self._rows = self.standing.rows
         self._believe = believe
         self._now = now
         self._revisions: dict[str, int] = {}
@@ -213,7 +218,8 @@ class Fleet:
             return set()
         if not self._log or self._log[0][0] > revision + 1:
             return None
-        names = {name for number, name in self._log if number > revision}
+        newest_first = takewhile(lambda one: one[0] > revision, reversed(self._log))
+        names = {name for _, name in newest_first}
         return None if "" in names else names
 
     def _told(self, name: str, token: bytes, revision: int) -> None:
@@ -268,17 +274,14 @@ class Fleet:
             self._put(replace(row, state=SILENT, cause=""))
 
     def _forget(self, name: str) -> None:
-        del self._rows[name]
+        self.standing.forget(name)
         self._dirty.discard(name)
         self._gone.add(name)
         self._wake(name)
 
     def _put(self, row: Row) -> None:
-        before = self._rows.get(row.node)
-        self._rows[row.node] = row
         self._gone.discard(row.node)
-        # That it was heard again is no news to anybody.
-        if before is None or replace(before, heard=row.heard) != row:
+        if self.standing.put(row):
             self._dirty.add(row.node)
             self._wake(row.node)
 

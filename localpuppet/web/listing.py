@@ -18,7 +18,6 @@ from localpuppet.web.asking import Inventory
 from localpuppet.web.fleet import Fleet
 from localpuppet.web.lists import asked as forms
 from localpuppet.web.lists import exporting
-from localpuppet.web.lists.agreeing import disagreeing
 from localpuppet.web.lists.asked import Asked, Form
 from localpuppet.web.lists.choosing import chosen, paged
 from localpuppet.web.lists.exporting import Table
@@ -148,19 +147,16 @@ class Listing:
             return frozenset(), str(error)
 
     async def _nodes(self, asked: Asked, names: Names) -> Sequence[Any]:
-        return chosen(self._kept.fleet.rows, asked, names=names, now=self._now())
+        return chosen(self._kept.fleet.standing, asked, names=names, now=self._now())
 
     async def _failures(self, asked: Asked, names: Names) -> Sequence[Any]:
         seen = await asyncio.to_thread(self._kept.memory.faults)
-        return failures(self._kept.fleet.rows, asked, names=names, seen=seen, now=self._now())
+        return failures(self._kept.fleet.standing, asked, names=names, seen=seen)
 
     async def _releases(self, asked: Asked, names: Names) -> Sequence[Any]:
-        rows = self._kept.fleet.rows
         staged, signed = await asyncio.to_thread(self._staged)
-        ground = Ground(
-            names=names, odd=disagreeing(rows), staged=staged, now=self._now(), signed=signed
-        )
-        return releases(rows, asked, ground)
+        ground = Ground(names=names, staged=staged, signed=signed)
+        return releases(self._kept.fleet.standing, asked, ground)
 
     def _staged(self) -> tuple[Sequence[Staged], Mapping[str, str]]:
         kept = self._kept.staged

@@ -49,6 +49,7 @@ from localpuppet.web.lists.asked import (
 from localpuppet.web.lists.choosing import MOST, overview
 from localpuppet.web.lists.failures import failures
 from localpuppet.web.lists.rollouts import RolloutRow, decisions_of, groups_of
+from localpuppet.web.lists.standing import Standing
 from localpuppet.web.live import Live
 from localpuppet.web.memory import Memory
 from localpuppet.web.pictures import picture
@@ -147,10 +148,10 @@ class Pages:
         now, parts = self._now(), self._parts
         names, problem = await self.lists.names(asked)
         # A fleet that could not be asked is not an empty one.
-        rows = [] if problem else parts.fleet.rows
-        found = overview(rows, names=names, now=now)
+        standing = Standing() if problem else parts.fleet.standing
+        found = overview(standing, names=names, now=now)
         newest = Asked.parse({"sort": "-last"}, FAILURES)
-        mistakes = failures(rows, newest, names=names, seen={}, now=now)
+        mistakes = failures(standing, newest, names=names, seen={})
         bars = strip(await asyncio.to_thread(parts.memory.hours, now - HOUR * (HOURS - 1)), now=now)
         return self._showing.page(
             "overview.html",
@@ -291,8 +292,8 @@ class Pages:
         if run is not None:
             return RedirectResponse(f"/nodes/{run.node}/runs/{run.run}", 303)
         if "/" in text:
-            rows = self._parts.fleet.rows
-            words = {"release": text} if any(row.app == text for row in rows) else {"name": text}
+            known = text in self._parts.fleet.standing.tallies
+            words = {"release": text} if known else {"name": text}
             form = NODES if "release" in words else RELEASES
             return RedirectResponse(Asked.parse(words, form).url, 303)
         row = self._parts.fleet.row(text.lower())

@@ -142,9 +142,14 @@ class Row:
 
     def late(self, now: float) -> bool:
         """Return whether the node should have run by now, by its own timer."""
+        return self.late_from is not None and self.late_from < now
+
+    @property
+    def late_from(self) -> float | None:
+        """When the node is late if it does not run: seconds since 1970; `None` for never."""
         if self.every is None or self.ended is None or self.holds:
-            return False
-        return now - self.ended > due(NodeName(self.node), self.every)
+            return None
+        return self.ended + due(NodeName(self.node), self.every)
 
     @property
     def mistake(self) -> str:

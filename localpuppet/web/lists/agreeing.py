@@ -6,8 +6,7 @@ A tag is the same everywhere. Where nodes name one release and have other bytes 
 the bytes that fewer have disagree; all of them where no bytes are those of most.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from localpuppet.web.row import Row
 
@@ -15,31 +14,48 @@ SHORT = 12
 _IMMUTABLE = "/tags/"
 
 
-def disagreeing(rows: Iterable[Row]) -> Mapping[str, str]:
-    """Return the nodes that disagree with their releases, each with why.
+class Agreement:
+    """Who disagrees, of nodes that come, change and go: asking costs by those who do."""
 
-    Args:
-        rows: Of all nodes.
-    """
-    found: dict[str, str] = {}
-    by_app: dict[str, list[Row]] = {}
-    for row in rows:
+    def __init__(self) -> None:
+        self._back: dict[str, str] = {}  # node → what its input names
+        self._bytes: dict[str, dict[str, set[str]]] = {}  # release → digest → nodes
+
+    def add(self, row: Row) -> None:
+        """Take a node in."""
         if row.wanted and row.wanted != row.app:
-            found[row.node] = f"a rollback is in force; its input names {row.wanted}"
+            self._back[row.node] = row.wanted
         elif _IMMUTABLE in row.app and row.digest:
-            by_app.setdefault(row.app, []).append(row)
-    for group in by_app.values():
-        usual = _usual(group)
-        for row in group:
-            if row.digest != usual:
-                most = f"; most nodes have {usual[:SHORT]}" if usual else ", and nodes differ"
-                found[row.node] = f"its {row.app} is {row.digest[:SHORT]}{most}"
-    return found
+            self._bytes.setdefault(row.app, {}).setdefault(row.digest, set()).add(row.node)
+
+    def remove(self, row: Row) -> None:
+        """Take a node out, as it was when it was taken in."""
+        self._back.pop(row.node, None)
+        digests = self._bytes.get(row.app, {})
+        nodes = digests.get(row.digest, set())
+        nodes.discard(row.node)
+        if not nodes:
+            digests.pop(row.digest, None)
+        if not digests:
+            self._bytes.pop(row.app, None)
+
+    def disagreeing(self) -> Mapping[str, str]:
+        """Return the nodes that disagree with their releases, each with why."""
+        found = {
+            node: f"a rollback is in force; its input names {wanted}"
+            for node, wanted in self._back.items()
+        }
+        for app, digests in self._bytes.items():
+            usual = _usual(digests)
+            most = f"; most nodes have {usual[:SHORT]}" if usual else ", and nodes differ"
+            for digest in digests.keys() - {usual}:
+                why = f"its {app} is {digest[:SHORT]}{most}"
+                found |= dict.fromkeys(digests[digest], why)
+        return found
 
 
-def _usual(group: list[Row]) -> str:
+def _usual(digests: Mapping[str, set[str]]) -> str:
     """Return the digest that most have; empty where no digest is that."""
-    counts = Counter(row.digest for row in group).most_common(2)
-    if len(counts) == 2 and counts[0][1] == counts[1][1]:
-        return ""
-    return counts[0][0]
+    most = max(map(len, digests.values()))
+    usual = [digest for digest, nodes in digests.items() if len(nodes) == most]
+    return usual[0] if len(usual) == 1 else ""

@@ -4,26 +4,19 @@ Owns: what each filter and order means. Refuses to know: URLs, HTML.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from heapq import nsmallest
+from typing import Generic, TypeVar
 
 from localpuppet.web.kinds import Kind
-from localpuppet.web.lists.agreeing import disagreeing
 from localpuppet.web.lists.asked import PAGE, Asked
-from localpuppet.web.row import DISAGREES, LATE, NOT_TRUSTED, ON_HOLD, Row
+from localpuppet.web.lists.standing import KEYS, Standing
+from localpuppet.web.row import DISAGREES, LATE, ON_HOLD, Row
 
 T = TypeVar("T")
 # Rows of a part of the overview; the rest is a link away.
 MOST = 10
-_KINDS = {kind: place for place, kind in enumerate(Kind)}
-_KEYS: dict[str, Callable[[Row], Any]] = {
-    "node": lambda row: row.node,
-    "state": lambda row: row.state,
-    "outcome": lambda row: _KINDS[row.kind],
-    "ended": lambda row: row.ended or 0.0,
-    "release": lambda row: row.app,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,23 +61,49 @@ class Overview:
 
 
 def chosen(
-    rows: Collection[Row], asked: Asked, *, names: Collection[str] | None, now: float
+    standing: Standing, asked: Asked, *, names: Collection[str] | None, now: float
 ) -> list[Row]:
     """Return all rows that are asked for, in order; of equal ones by name.
 
     Args:
-        rows: Of all nodes.
+        standing: All nodes.
         asked: What is asked for.
         names: The nodes that the expression finds; `None` for all.
         now: Seconds since 1970, UTC.
     """
-    if asked.is_ == DISAGREES:
-        odd = disagreeing(rows)
-        names = odd.keys() if names is None else odd.keys() & names
-    found = [row for row in rows if wanted(row, asked, names, now)]
+    few = [*_necessary(standing, asked, now), *([] if names is None else [names])]
+    if not few:
+        rows = standing.sorted(asked.sort, down=asked.down)
+        return [row for row in rows if asked.name in row.node] if asked.name else rows
+    smallest = min(few, key=len)
+    others = [set(one) for one in few if one is not smallest]
+    found = [
+        row
+        for row in standing.some(smallest)
+        if all(row.node in one for one in others) and asked.name in row.node
+    ]
     found.sort(key=lambda row: row.node)
-    found.sort(key=_KEYS[asked.sort], reverse=asked.down)
+    found.sort(key=KEYS[asked.sort], reverse=asked.down)
     return found
+
+
+def _necessary(standing: Standing, asked: Asked, now: float) -> Iterator[Collection[str]]:
+    """Yield of each filter but the name the nodes that it leaves."""
+    if asked.outcome is not None:
+        yield standing.with_kind(asked.outcome)
+    if asked.release:
+        yield standing.with_key("release", asked.release)
+    if asked.fault:
+        yield standing.faults.get(asked.fault, ())
+    if asked.is_ == LATE:
+        yield standing.late(now)
+    elif asked.is_ == DISAGREES:
+        yield standing.disagreeing().keys()
+    elif asked.is_ == ON_HOLD:
+        # A run that was allowed under a hold goes on: the node is on hold all the same.
+        yield standing.held | set(standing.with_key("state", ON_HOLD))
+    elif asked.is_:
+        yield standing.with_key("state", asked.is_)
 
 
 def paged(rows: Sequence[T], page: int) -> Page[T]:
@@ -99,51 +118,28 @@ def paged(rows: Sequence[T], page: int) -> Page[T]:
     )
 
 
-def overview(rows: Collection[Row], *, names: Collection[str] | None, now: float) -> Overview:
+def overview(standing: Standing, *, names: Collection[str] | None, now: float) -> Overview:
     """Return how the nodes are; see `chosen` for `names`."""
-    found = [row for row in rows if names is None or row.node in names]
-    kinds = Counter(row.kind for row in found)
-    odd = sorted(
-        (node, why) for node, why in disagreeing(rows).items() if names is None or node in names
-    )
-    late = sorted((row for row in found if row.late(now)), key=lambda row: row.ended or 0.0)
-    held = sorted((row for row in found if row.holds), key=_free)
-    strangers = sorted((row for row in found if row.state == NOT_TRUSTED), key=lambda row: row.node)
+    kinds, states = +standing.kinds, +standing.states
+    if names is not None:
+        some = standing.some(names)
+        kinds, states = Counter(row.kind for row in some), Counter(row.state for row in some)
+
+    def asked_for(found: Iterable[str]) -> list[Row]:
+        return [standing.rows[name] for name in found if names is None or name in names]
+
+    odd = standing.disagreeing()
+    odd_nodes = [node for node in odd if names is None or node in names]
+    late, held = asked_for(standing.late(now)), asked_for(standing.held)
     return Overview(
-        total=len(found),
+        total=kinds.total(),
         kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
-        concerns={
-            **Counter(row.state for row in found),
-            ON_HOLD: len(held),
-            LATE: len(late),
-            DISAGREES: len(odd),
-        },
-        held=tuple(held[:MOST]),
-        late=tuple(late[:MOST]),
-        strangers=tuple(strangers[:MOST]),
-        odd=tuple(odd[:MOST]),
+        concerns={**states, ON_HOLD: len(held), LATE: len(late), DISAGREES: len(odd_nodes)},
+        held=tuple(nsmallest(MOST, held, key=_free)),
+        late=tuple(nsmallest(MOST, late, key=lambda row: (row.ended or 0.0, row.node))),
+        strangers=tuple(asked_for(standing.strangers)[:MOST]),
+        odd=tuple((node, odd[node]) for node in nsmallest(MOST, odd_nodes)),
     )
-
-
-def wanted(row: Row, asked: Asked, names: Collection[str] | None, now: float) -> bool:
-    """Return whether a node is asked for; see `chosen`."""
-    return (
-        (names is None or row.node in names)
-        and asked.name in row.node
-        and asked.outcome in (None, row.kind)
-        and asked.release in ("", row.app)
-        and (not asked.fault or row.fault == asked.fault)
-        and (not asked.is_ or _is(row, asked.is_, now))
-    )
-
-
-def _is(row: Row, concern: str, now: float) -> bool:
-    if concern == LATE:
-        return row.late(now)
-    if concern == DISAGREES:
-        return True  # `chosen` knows who does, by all rows
-    # A run that was allowed under a hold goes on: the node is on hold all the same.
-    return row.state == concern or (concern == ON_HOLD and bool(row.holds))
 
 
 def _free(row: Row) -> tuple[float, str]:

@@ -4,12 +4,12 @@ Owns: which runs are of one mistake. Refuses to know: HTML, and how messages wer
 `puppet.fault` does that on each node.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from localpuppet.web.kinds import Kind
 from localpuppet.web.lists.asked import Asked
-from localpuppet.web.lists.choosing import wanted
+from localpuppet.web.lists.standing import Standing
 from localpuppet.web.row import Row
 
 # When a mistake was seen first and last: seconds since 1970.
@@ -44,22 +44,27 @@ class Failure:
 
 
 def failures(
-    rows: Iterable[Row], asked: Asked, *, names: Collection[str] | None, seen: Seen, now: float
+    standing: Standing, asked: Asked, *, names: Collection[str] | None, seen: Seen
 ) -> list[Failure]:
     """Return the mistakes of the nodes that are asked for, in order.
 
     Args:
-        rows: Of all nodes.
+        standing: All nodes.
         asked: What is asked for.
         names: The nodes that the expression finds; `None` for all.
         seen: What is remembered of mistakes.
-        now: Seconds since 1970, UTC.
     """
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.kind.bad and wanted(row, asked, names, now):
-            groups.setdefault(row.fault, []).append(row)
-    found = [_failure(fault, group, seen.get(fault)) for fault, group in groups.items()]
+    found = []
+    for fault, nodes in standing.faults.items():
+        group = [
+            row
+            for row in standing.some(nodes)
+            if (names is None or row.node in names)
+            and asked.name in row.node
+            and asked.outcome in (None, row.kind)
+        ]
+        if group:
+            found.append(_failure(fault, group, seen.get(fault)))
     found.sort(key=lambda one: (one.error, one.place))
     found.sort(key=lambda one: _key(one, asked.sort), reverse=asked.down)
     return found
@@ -68,7 +73,7 @@ def failures(
 def _failure(fault: str, group: list[Row], seen: tuple[float, float] | None) -> Failure:
     newest = max(group, key=lambda row: (row.ended or 0.0, row.node))
     ends = [row.ended for row in group if row.ended is not None] or [0.0]
-    resources = {row.resource for row in group}
+    resources, kinds = {row.resource for row in group}, {row.kind for row in group}
     types = {resource.partition("[")[0] for resource in resources}
     resource = newest.resource
     if len(resources) > 1:
@@ -78,7 +83,7 @@ def _failure(fault: str, group: list[Row], seen: tuple[float, float] | None) -> 
         error=newest.mistake,
         resource=resource,
         place=newest.place,
-        kinds=tuple(kind for kind in Kind if kind in {row.kind for row in group}),
+        kinds=tuple(kind for kind in Kind if kind in kinds),
         nodes=tuple(sorted(row.node for row in group)),
         newest=(newest.node, newest.run),
         first=min(*ends, seen[0]) if seen else min(ends),

@@ -11,7 +11,8 @@ from localpuppet.formats.text import url_without_secrets
 from localpuppet.releases.staged import Staged
 from localpuppet.web.kinds import Kind
 from localpuppet.web.lists.asked import Asked
-from localpuppet.web.lists.choosing import wanted
+from localpuppet.web.lists.standing import Standing, has_run
+from localpuppet.web.lists.tally import Tally
 from localpuppet.web.row import Row
 
 
@@ -51,45 +52,34 @@ class ReleaseRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What a list of releases is made from, beside the rows.
+    """What a list of releases is made from, beside the nodes.
 
     Attributes:
         names: The nodes that the expression finds; `None` for all.
-        odd: The nodes that disagree.
         staged: What is staged on this machine.
-        now: Seconds since 1970, UTC.
         signed: Who signed which of these.
     """
 
     names: Collection[str] | None
-    odd: Collection[str]
     staged: Iterable[Staged]
-    now: float
     signed: Mapping[str, str] = field(default_factory=dict)
 
 
-def releases(rows: Iterable[Row], asked: Asked, ground: Ground) -> list[ReleaseRow]:
+def releases(standing: Standing, asked: Asked, ground: Ground) -> list[ReleaseRow]:
     """Return releases in order: those that nodes run, and those that are staged here.
 
     Args:
-        rows: Of all nodes.
+        standing: All nodes.
         asked: What is asked for; its `name` is a part of a release's name.
         ground: What else there is.
     """
-    groups: dict[str, list[Row]] = {}
-    any_node = asked.with_(name="")
-    for row in rows:
-        if (row.app or row.kind is not Kind.NONE) and wanted(
-            row, any_node, ground.names, ground.now
-        ):
-            groups.setdefault(row.app, []).append(row)
+    tallies = standing.tallies if ground.names is None else _tallies(standing.some(ground.names))
+    odd = Counter(standing.rows[name].app for name in _odd(standing, ground.names))
     here = {str(staged.app): staged for staged in ground.staged}
-    if ground.names is None:
-        for app in here:
-            groups.setdefault(app, [])
+    apps = tallies.keys() | (here.keys() if ground.names is None else set())
     found = [
-        _release(app, group, here.get(app), ground.odd)
-        for app, group in groups.items()
+        _release(app, tallies.get(app, Tally()), here.get(app), odd[app])
+        for app in apps
         if asked.name in app.lower()
     ]
     found = [replace(one, signed=ground.signed.get(one.app, "")) for one in found]
@@ -105,20 +95,32 @@ def staged_row(staged: Staged, signed: str) -> ReleaseRow:
         staged: The release.
         signed: Who signed it.
     """
-    row = _release(str(staged.app), [], staged, ())
+    row = _release(str(staged.app), Tally(), staged, 0)
     return replace(row, signed=signed)
 
 
-def _release(app: str, group: list[Row], staged: Staged | None, odd: Collection[str]) -> ReleaseRow:
-    digests = Counter(row.digest for row in group if row.digest)
-    kinds = Counter(row.kind for row in group)
+def _tallies(rows: Iterable[Row]) -> Mapping[str, Tally]:
+    found: dict[str, Tally] = {}
+    for row in rows:
+        if has_run(row):
+            found.setdefault(row.app, Tally()).add(row)
+    return found
+
+
+def _odd(standing: Standing, names: Collection[str] | None) -> Iterable[str]:
+    odd = standing.disagreeing().keys()
+    return odd if names is None else odd & names
+
+
+def _release(app: str, tally: Tally, staged: Staged | None, odd: int) -> ReleaseRow:
+    kinds, digests = tally.kinds, +tally.digests  # without those that no node has any more
     return ReleaseRow(
         app=app,
-        nodes=tuple(sorted(row.node for row in group)),
-        kinds=tuple((kind, kinds[kind]) for kind in Kind if kind in kinds),
+        nodes=tuple(tally.nodes),
+        kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
         digests=tuple(sorted(digests.items(), key=lambda one: (-one[1], one[0]))),
-        odd=sum(row.node in odd for row in group),
-        last=max((row.ended for row in group if row.ended is not None), default=None),
+        odd=odd,
+        last=tally.last,
         tag="" if staged is None else f"{staged.pin.tag} {staged.pin.short}",
         staged="" if staged is None else staged.composition,
         url="" if staged is None else url_without_secrets(str(staged.pin.url)),

@@ -1,9 +1,18 @@
 """Who disagrees with its release."""
 
-from localpuppet.web.lists.agreeing import disagreeing
+from collections.abc import Mapping, Sequence
+
+from localpuppet.web.lists.agreeing import Agreement
 from localpuppet.web.row import Row
 
 APP = "web/tags/r7"
+
+
+def disagreeing(rows: Sequence[Row]) -> Mapping[str, str]:
+    agreement = Agreement()
+    for row in rows:
+        agreement.add(row)
+    return agreement.disagreeing()
 
 
 def rows(*digests: str, app: str = APP) -> list[Row]:

@@ -3,6 +3,7 @@
 from localpuppet.web.kinds import Kind
 from localpuppet.web.lists.asked import PAGE, Asked
 from localpuppet.web.lists.choosing import MOST, chosen, overview, paged
+from localpuppet.web.lists.standing import Standing
 from localpuppet.web.row import Held, Row
 
 NOW = 1_795_000_000.0
@@ -18,7 +19,9 @@ ROWS = [
 
 
 def found(said: dict[str, str], names: frozenset[str] | None = None) -> str:
-    return "".join(row.node for row in chosen(ROWS, Asked.parse(said), names=names, now=NOW))
+    return "".join(
+        row.node for row in chosen(Standing(ROWS), Asked.parse(said), names=names, now=NOW)
+    )
 
 
 def test_orders_are_total_and_turn_round() -> None:
@@ -49,17 +52,17 @@ def test_pages_hold_so_many_and_the_one_after_the_last_none() -> None:
 
 
 def test_the_overview_counts_each_node_once_and_says_who_is_free_first() -> None:
-    all_ = overview(ROWS, names=None, now=NOW)
+    all_ = overview(Standing(ROWS), names=None, now=NOW)
     assert all_.total == sum(count for _, count in all_.kinds) == 5
     assert dict(all_.kinds)[Kind.CHANGED] == 2
     assert [row.node for row in all_.held] == ["e", "b"]
     assert [row.node for row in all_.late] == ["a"]
     assert [row.node for row in all_.strangers] == ["d"]
     assert all_.concerns["on hold"] == 2
-    some = overview(ROWS, names=frozenset("cd"), now=NOW)
+    some = overview(Standing(ROWS), names=frozenset("cd"), now=NOW)
     assert (some.total, some.concerns["late"]) == (2, 0)
 
 
 def test_the_overview_is_short_whatever_the_fleet() -> None:
     rows = [Row(node=f"n{number}", holds=(FOREVER,)) for number in range(1000)]
-    assert len(overview(rows, names=None, now=NOW).held) == MOST
+    assert len(overview(Standing(rows), names=None, now=NOW).held) == MOST

@@ -5,6 +5,7 @@ from typing import Any
 from localpuppet.web.kinds import Kind
 from localpuppet.web.lists.asked import FAILURES, Asked
 from localpuppet.web.lists.failures import Failure, failures
+from localpuppet.web.lists.standing import Standing
 from localpuppet.web.row import Row
 
 NOW = 1_795_000_000.0
@@ -27,7 +28,7 @@ ROWS = [
 
 def found(said: dict[str, str], **more: Any) -> list[Failure]:
     asked = Asked.parse(said, FAILURES)
-    return failures(ROWS, asked, **{"names": None, "seen": {}, "now": NOW, **more})
+    return failures(Standing(ROWS), asked, **{"names": None, "seen": {}, **more})
 
 
 def test_a_mistake_is_one_row_however_many_nodes_it_broke() -> None:

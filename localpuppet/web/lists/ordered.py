@@ -1,0 +1,54 @@
+"""Names in the order of something that each of them has, also while that changes.
+
+Owns: the order, and which names are equal in it. Refuses to know: what names stand for.
+
+A change costs the logarithm of the names (and moves one list's end); of equal names the order is
+by name, whichever way round the rest is read.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+
+class Ordered:
+    """Names by a key; all keys of one order can be compared."""
+
+    def __init__(self) -> None:
+        self._keys: list[Any] = []
+        self._names: dict[Any, list[str]] = {}
+
+    def add(self, key: Any, name: str) -> None:  # noqa: ANN401 - whatever can be compared
+        """Take a name in, which is not there."""
+        names = self._names.get(key)
+        if names is not None:
+            insort(names, name)
+            return
+        self._names[key] = [name]
+        insort(self._keys, key)
+
+    def remove(self, key: Any, name: str) -> None:  # noqa: ANN401 - as for `add`
+        """Take a name out, which is there."""
+        names = self._names[key]
+        del names[bisect_left(names, name)]
+        if not names:
+            del self._names[key]
+            del self._keys[bisect_left(self._keys, key)]
+
+    def keys(self) -> Sequence[Any]:
+        """Return the keys that there are, in order."""
+        return self._keys
+
+    def of(self, key: Any) -> Sequence[str]:  # noqa: ANN401 - as for `add`
+        """Return the names that have a key, in order."""
+        return self._names.get(key, ())
+
+    def names(self, *, down: bool = False) -> Iterator[str]:
+        """Yield all names; those of the highest key first if `down`."""
+        for key in reversed(self._keys) if down else self._keys:
+            yield from self._names[key]
+
+    def below(self, key: Any) -> list[str]:  # noqa: ANN401 - as for `add`
+        """Return the names whose keys are lower than one."""
+        lower = self._keys[: bisect_left(self._keys, key)]
+        return [name for one in lower for name in self._names[one]]
