@@ -1,7 +1,7 @@
 """This machine: files, locks, small databases, time, processes, sockets.
 
 acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `renewed`.
-touches the world: `anchors`, `cgroup`, `child`, `clock`, `files`, `fork_server`,
+touches the world: `anchors`, `bounded_program`, `cgroup`, `child`, `clock`, `files`, `fork_server`,
     `kept_process`, `output_pipe`, `processes`, `reaching`, `service_manager`, `unix_socket`.
 ports: `ports`.
 """

@@ -98,6 +98,7 @@ class ReleaseWiring:
 
     def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
         """Return git, with `progress` told of fetches."""
+        from localpuppet.releases.git.limits import GitLimits
         from localpuppet.releases.git.mirror import PLACE
         from localpuppet.releases.git.mirrors import Git
         from localpuppet.releases.git.program import GitProgram
@@ -110,7 +111,7 @@ class ReleaseWiring:
                 allow_file=settings.allow_file_urls,
                 timeout=settings.git_timeout,
                 access=self._access,
-                min_free=settings.min_free,
+                limits=GitLimits(min_free=settings.min_free),
             ),
             progress=progress or (lambda _done, _all: None),
             names={source.url: name for name, source in settings.sources.items()},

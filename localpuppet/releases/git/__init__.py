@@ -1,6 +1,6 @@
 """Git, as releases need it: mirrors, tags and their signatures, trees as bytes.
 
-decides: `access`, `names`, `signer`, `words`.
+decides: `access`, `limits`, `names`, `signer`, `words`.
 acts: `checkout`, `countersignatures`, `ignored`, `kept_mirrors`, `listing`, `mirror`, `program`,
     `signatures`, `tags`.
 touches the world: `mirrors`, `work_tree`.

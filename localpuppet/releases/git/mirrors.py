@@ -95,7 +95,7 @@ class Git:
     ) -> Generator[list[tuple[str, str]], None, None]:
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(self._program.parallel) as pool:
+        with ThreadPoolExecutor(self._program.limits.parallel) as pool:
             jobs = [pool.submit(self._fetch_one, url, names) for url, names in wanted.items()]
             try:
                 arrived: list[tuple[str, str]] = []
@@ -138,7 +138,7 @@ class Git:
 
         found = {}
         wanted = list(dict.fromkeys(urls))
-        with ThreadPoolExecutor(self._program.parallel) as pool:
+        with ThreadPoolExecutor(self._program.limits.parallel) as pool:
             for done, (url, refs) in enumerate(
                 zip(wanted, pool.map(self._refs, wanted), strict=True), 1
             ):
@@ -215,7 +215,7 @@ class Git:
                 ),
             )
 
-        with ThreadPoolExecutor(self._program.parallel) as pool:
+        with ThreadPoolExecutor(self._program.limits.parallel) as pool:
             for done, _ in enumerate(pool.map(one, wanted), 1):
                 self._progress(done, len(wanted))
 
@@ -361,7 +361,7 @@ class Git:
             return
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(self._program.parallel) as pool:
+        with ThreadPoolExecutor(self._program.limits.parallel) as pool:
             for names in pool.map(lambda part: self._write(part, directory, budget), parts):
                 yield from names
 

@@ -1,37 +1,21 @@
 """The program `git`: how it is started, whatever it is to do.
 
 Owns: its safety: no configuration but ours, no hooks, no prompts, only the transports that are
-allowed; and how much of it we hold, since a server says what git says and remembers. Refuses to
-know: mirrors and tags.
+allowed, nothing beyond its limits. Refuses to know: mirrors and tags.
 """
 
 import os
-import resource
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.formats.text import last_words
-from localpuppet.machine.output_pipe import OutputPipe
+from localpuppet.machine.bounded_program import Bounds, Done, run
 from localpuppet.releases.git.access import NO_ACCESS, GitAccess
-from localpuppet.releases.limits import LIMITS
+from localpuppet.releases.git.limits import GIT_LIMITS, GitLimits
 from localpuppet.share.files import shared_file
 
-if TYPE_CHECKING:
-    import subprocess
-
 CHUNK = 65536
-# What is read of what git prints: tags and commits of a thousand modules are a tenth of it.
-MAX_SAID = 64 * 1024 * 1024
-# What is kept of its errors, among them whatever a server wants to be shown.
-MAX_ERRORS = 64 * 1024
-# The memory of git itself and of each program it starts: a list of refs need not have an end.
-MAX_MEMORY = 2 * 1024 * 1024 * 1024
-# The largest file that a fetch may write: a pack that unfolds to what no release may be is none.
-# What a server sends is one pack, and beside it an index of a tenth.
-MAX_FETCHED = LIMITS.unpacked
 _KEPT = ("PATH", "HOME", "SSH_AUTH_SOCK", "GIT_SSH_COMMAND", "LANG", "TMPDIR")
 # What only a git that goes out needs: it may hold the password of a proxy.
 _PROXIES = ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY")
@@ -60,8 +44,7 @@ class GitProgram:
         allow_file: Whether `file://` URLs may be fetched.
         timeout: Seconds for one git command.
         access: Returns how a repository is reached.
-        min_free: Bytes that a fetch must leave free on the disk.
-        parallel: How many fetches there may be at a time.
+        limits: What it may take.
     """
 
     def __init__(
@@ -71,12 +54,10 @@ class GitProgram:
         allow_file: bool,
         timeout: float,
         access: Callable[[str], GitAccess] = lambda _url: NO_ACCESS,
-        min_free: int = 0,
-        parallel: int = 4,
+        limits: GitLimits = GIT_LIMITS,
     ) -> None:
         self.timeout = timeout
-        self._min_free = min_free
-        self.parallel = parallel
+        self.limits = limits
         self._access = access
         self._proxies = {name: env[name] for name in _PROXIES if name in env}
         self.env = {name: env[name] for name in _KEPT if name in env} | {
@@ -98,8 +79,8 @@ class GitProgram:
     ) -> bytes:
         """Run git with what reaching a repository takes; see `run`.
 
-        No file that git writes is larger than `MAX_FETCHED`, or than this fetch's part of what the
-        disk has to spare.
+        No file that git writes is larger than its limit, or than this fetch's part of what the disk
+        has to spare.
 
         Args:
             url: The repository, which the arguments name, too.
@@ -113,7 +94,8 @@ class GitProgram:
             StateError: The disk is full.
         """
         access = self._access(url)
-        largest = self._room(repository) if repository.is_dir() else MAX_FETCHED
+        most = self.limits.fetched
+        largest = self._room(repository) if repository.is_dir() else most
         done = self.start(
             repository,
             *access.options(url),
@@ -121,11 +103,11 @@ class GitProgram:
             env={**self._proxies, **access.environment()},
             largest=largest,
         )
-        if done.returncode == 0:
-            return done.stdout
+        if done.code == 0:
+            return done.out
         if _is_full(repository, largest):
             raise IntegrityError(
-                f"sent more than {largest} bytes: at most {MAX_FETCHED} for one fetch, and what the"
+                f"sent more than {largest} bytes: at most {most} for one fetch, and what the"
                 " disk has to spare",
                 where=url,
                 hint="is it the right repository? min_free_mib says what a fetch leaves free",
@@ -135,12 +117,11 @@ class GitProgram:
     def _room(self, repository: Path) -> int:
         """Return how large a file a fetch may write."""
         disk = os.statvfs(repository)
-        spare = disk.f_bavail * disk.f_frsize - self._min_free
+        free = self.limits.min_free
+        spare = disk.f_bavail * disk.f_frsize - free
         if spare <= 0:
-            raise StateError(
-                f"fewer than {self._min_free // 1048576} MiB are free", where=str(repository)
-            )
-        return min(MAX_FETCHED, spare // self.parallel)
+            raise StateError(f"fewer than {free // 1048576} MiB are free", where=str(repository))
+        return min(self.limits.fetched, spare // self.limits.parallel)
 
     def run(
         self,
@@ -171,14 +152,14 @@ class GitProgram:
 
     def _output(
         self,
-        done: "subprocess.CompletedProcess[bytes]",
+        done: Done,
         repository: Path,
         arguments: Sequence[str],
         failure: Callable[[str], Exception] | None,
     ) -> bytes:
-        if done.returncode == 0:
-            return done.stdout
-        said = last_words(done.stderr, most=300)
+        if done.code == 0:
+            return done.out
+        said = last_words(done.err, most=300)
         if failure is not None:
             raise failure(said)
         raise IntegrityError(f"git {arguments[0]} failed: {said}", where=str(repository))
@@ -271,8 +252,8 @@ class GitProgram:
         cwd: Path | None = None,
         stdin: bytes = b"",
         env: Mapping[str, str] | None = None,
-        largest: int = resource.RLIM_INFINITY,
-    ) -> "subprocess.CompletedProcess[bytes]":
+        largest: int | None = None,
+    ) -> Done:
         """Run git to whatever end.
 
         Args:
@@ -284,56 +265,36 @@ class GitProgram:
             largest: Bytes of the largest file that it, or what it starts, may write.
 
         Raises:
-            IntegrityError: It printed more than `MAX_SAID` bytes.
+            IntegrityError: It printed more than it may.
             UnavailableError: It did not end in time.
             StateError: It is not installed.
         """
-        import subprocess  # not paid for where git is not started
-
-        argv = ["git", f"--git-dir={repository}", *_OPTIONS, *arguments]
-        out, err = OutputPipe(MAX_SAID), OutputPipe(MAX_ERRORS)
+        bounds = Bounds(
+            seconds=self.timeout,
+            said=self.limits.said,
+            errors=self.limits.errors,
+            memory=self.limits.memory,
+            file=largest,
+        )
         try:
-            with _readable(stdin) as given:
-                process = subprocess.Popen(
-                    argv,
-                    env={**self.env, **(env or {})},
-                    cwd=cwd or "/",
-                    stdin=given,
-                    stdout=out.fd,
-                    stderr=err.fd,
-                )
-            with process:
-                try:
-                    for what, most in (
-                        (resource.RLIMIT_DATA, MAX_MEMORY),
-                        (resource.RLIMIT_FSIZE, largest),
-                    ):
-                        resource.prlimit(process.pid, what, _limit(what, most))
-                    in_time = _listen(process, out, err, time.monotonic() + self.timeout)
-                finally:
-                    process.kill()  # nothing, where it has ended
+            done = run(
+                ["git", f"--git-dir={repository}", *_OPTIONS, *arguments],
+                env={**self.env, **(env or {})},
+                cwd=cwd or Path("/"),
+                bounds=bounds,
+                stdin=stdin,
+            )
         except FileNotFoundError as error:
             raise StateError("git is not installed", hint="apt-get install git") from error
-        finally:
-            out.close()
-            err.close()
-        if out.flooded:
+        if done.flooded:
             raise IntegrityError(
-                f"git {arguments[0]} printed more than {MAX_SAID} bytes", where=str(repository)
+                f"git {arguments[0]} printed more than {bounds.said} bytes", where=str(repository)
             )
-        if not in_time:
+        if not done.in_time:
             raise UnavailableError(
                 f"git {arguments[0]} did not end within {self.timeout:g} s", where=str(repository)
             )
-        return subprocess.CompletedProcess(argv, process.returncode, out.data, err.data)
-
-
-def _limit(what: int, wanted: int) -> tuple[int, int]:
-    """Return a limit of ours, or a lower one that is there already."""
-    _, most = resource.getrlimit(what)
-    limits = [limit for limit in (most, wanted) if limit != resource.RLIM_INFINITY]
-    limit = min(limits, default=resource.RLIM_INFINITY)
-    return limit, limit
+        return done
 
 
 def _is_full(repository: Path, largest: int) -> bool:
@@ -343,44 +304,6 @@ def _is_full(repository: Path, largest: int) -> bool:
     """
     parts = (repository / "objects/pack").glob("tmp_*")
     return any(part.stat().st_size >= largest for part in parts)
-
-
-def _readable(data: bytes) -> "IO[bytes]":
-    """Return a file that a program reads some bytes from."""
-    if not data:
-        return Path(os.devnull).open("rb")
-    file = os.fdopen(os.memfd_create("stdin", os.MFD_CLOEXEC), "w+b")
-    file.write(data)
-    file.seek(0)
-    return file
-
-
-def _listen(
-    process: "subprocess.Popen[bytes]", out: OutputPipe, err: OutputPipe, deadline: float
-) -> bool:
-    """Take what a program says until it has ended or says too much; return whether in time."""
-    import subprocess
-    from selectors import EVENT_READ, DefaultSelector
-
-    with DefaultSelector() as waiting:
-        for pipe in (out, err):
-            pipe.started()
-            waiting.register(pipe, EVENT_READ, pipe)
-        while waiting.get_map() and not out.flooded:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            for key, _ in waiting.select(left):
-                key.data.read()
-                if key.data.ended:
-                    waiting.unregister(key.fileobj)
-    if out.flooded:
-        return True
-    try:
-        process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return False
-    return True
 
 
 def make_bare(directory: Path, *, alternates: Sequence[Path]) -> None:

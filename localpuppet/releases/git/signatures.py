@@ -114,13 +114,13 @@ class Pinned:
             tag_object,
             env=_at_home(self._home),
         )
-        if done.returncode != 0:
+        if done.code != 0:
             raise IntegrityError(
                 "has no valid signature by a trusted key",
                 where=where,
                 hint="check the source's pinned keys; do not use the release meanwhile",
             )
-        return done.stderr.decode("utf-8", "replace")
+        return done.err.decode("utf-8", "replace")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import IntegrityError, StateError
-from localpuppet.releases.git import program
+from localpuppet.releases.git.limits import GitLimits
 from localpuppet.releases.git.mirrors import Git
 from localpuppet.releases.git.program import GitProgram
 from tests.rigs.forge import Forge, Repo
@@ -24,12 +24,10 @@ def web(tmp_path: Path) -> Repo:
     return repo
 
 
-def mirrors(tmp_path: Path, *, min_free: int = 0, parallel: int = 4) -> Git:
+def mirrors(tmp_path: Path, limits: GitLimits) -> Git:
     return Git(
         tmp_path / "mirrors",
-        GitProgram(
-            env=os.environ, allow_file=True, timeout=60, min_free=min_free, parallel=parallel
-        ),
+        GitProgram(env=os.environ, allow_file=True, timeout=60, limits=limits),
     )
 
 
@@ -37,11 +35,8 @@ def packs(tmp_path: Path) -> list[str]:
     return sorted(path.name[:4] for path in (tmp_path / "mirrors").glob("*/objects/pack/*"))
 
 
-def test_a_server_that_sends_more_than_may_be_written_is_refused(
-    web: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(program, "MAX_FETCHED", LIMIT)
-    git = mirrors(tmp_path)
+def test_a_server_that_sends_more_than_may_be_written_is_refused(web: Repo, tmp_path: Path) -> None:
+    git = mirrors(tmp_path, GitLimits(fetched=LIMIT))
     git.fetch([(web.url, "small")], refresh=False)
     before = packs(tmp_path)
     with pytest.raises(IntegrityError, match=f"sent more than {LIMIT} bytes"):
@@ -57,7 +52,7 @@ def test_a_fetch_leaves_free_what_the_site_wants_free(web: Repo, tmp_path: Path)
     disk = os.statvfs(tmp_path)
     free = disk.f_bavail * disk.f_frsize
     with pytest.raises(StateError, match="MiB are free"):
-        mirrors(tmp_path, min_free=2 * free).fetch([(web.url, "small")], refresh=False)
-    git = mirrors(tmp_path, parallel=free // LIMIT)
+        mirrors(tmp_path, GitLimits(min_free=2 * free)).fetch([(web.url, "small")], refresh=False)
+    git = mirrors(tmp_path, GitLimits(parallel=free // LIMIT))
     with pytest.raises(IntegrityError, match="what the disk has to spare"):
         git.fetch([(web.url, "large")], refresh=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import IntegrityError, UnavailableError
-from localpuppet.releases.git import program as program_module
+from localpuppet.releases.git.limits import GIT_LIMITS, GitLimits
 from localpuppet.releases.git.mirrors import Git
 from localpuppet.releases.git.program import GitProgram
 from tests.rigs.forge import Forge
@@ -38,13 +38,16 @@ for _ in range({lines}): packet(b"\\2" + b"remote words " * 4000 + b"\\n")
 """
 
 
-def git(tmp_path: Path, *, refs: bool = False, lines: int = 0) -> Git:
+def git(
+    tmp_path: Path, *, refs: bool = False, lines: int = 0, limits: GitLimits = GIT_LIMITS
+) -> Git:
     """Return a git whose every ssh server is one of ours."""
     server = tmp_path / "server"
     server.write_text(SERVER.format(python=sys.executable, refs=refs, lines=lines))
     server.chmod(0o755)
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_SSH_COMMAND": str(server)}
-    return Git(tmp_path / "mirrors", GitProgram(env=env, allow_file=True, timeout=60))
+    program = GitProgram(env=env, allow_file=True, timeout=60, limits=limits)
+    return Git(tmp_path / "mirrors", program)
 
 
 def test_what_a_server_wants_to_be_shown_is_not_kept(tmp_path: Path) -> None:
@@ -59,11 +62,8 @@ def test_what_a_server_wants_to_be_shown_is_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["fetch", "ls-remote"])
-def test_a_list_of_refs_without_an_end_ends_git(
-    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(program_module, "MAX_MEMORY", 64 * MEGABYTE)
-    asking = git(tmp_path, refs=True)
+def test_a_list_of_refs_without_an_end_ends_git(verb: str, tmp_path: Path) -> None:
+    asking = git(tmp_path, refs=True, limits=GitLimits(memory=64 * MEGABYTE))
     with pytest.raises(UnavailableError):
         if verb == "fetch":
             asking.fetch([(URL, "r1")], refresh=True)
@@ -71,25 +71,19 @@ def test_a_list_of_refs_without_an_end_ends_git(
             asking.refs([URL])
 
 
-def test_a_tag_of_any_size_is_not_held(
-    tmp_path: Path, forge: Forge, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tag_of_any_size_is_not_held(tmp_path: Path, forge: Forge) -> None:
     up = forge.repo("up")
     up.commit({"init.pp": "class up {}\n"})
     put_tag(up, "r1", payload(up, "r1", "words " * MEGABYTE))
-    fetching = git(tmp_path)
-    fetching.fetch([(up.url, "r1")], refresh=True)
-    monkeypatch.setattr(program_module, "MAX_SAID", MEGABYTE)
+    git(tmp_path).fetch([(up.url, "r1")], refresh=True)
     with pytest.raises(IntegrityError, match=f"printed more than {MEGABYTE} bytes"):
-        fetching.tag(up.url, "r1")
+        git(tmp_path, limits=GitLimits(said=MEGABYTE)).tag(up.url, "r1")
 
 
 def test_git_reads_what_it_is_given_and_says_all_of_it(tmp_path: Path, forge: Forge) -> None:
     up = forge.repo("up")
     data = os.urandom(MEGABYTE)
-    program = program_module.GitProgram(
-        env={"PATH": os.environ["PATH"]}, allow_file=False, timeout=60
-    )
+    program = GitProgram(env={"PATH": os.environ["PATH"]}, allow_file=False, timeout=60)
     place = up.path / ".git"
     name = program.run(place, "hash-object", "-w", "--stdin", stdin=data).decode().strip()
     assert program.run(place, "cat-file", "blob", name) == data

@@ -1,0 +1,51 @@
+"""Programs within bounds: what one says is kept as far as it may, and what goes beyond ends it."""
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localpuppet.machine.bounded_program import Bounds, Done, run
+
+MEGABYTE = 1024 * 1024
+WIDE = Bounds(seconds=600, said=MEGABYTE, errors=1000, memory=1024 * MEGABYTE)
+
+
+def shell(script: str, *arguments: str, bounds: Bounds = WIDE, stdin: bytes = b"") -> Done:
+    argv = ["/bin/sh", "-c", script, *arguments]
+    return run(argv, env={"PATH": os.environ["PATH"]}, cwd=Path("/"), bounds=bounds, stdin=stdin)
+
+
+def test_a_program_reads_what_it_is_given_and_is_told_from_its_errors() -> None:
+    done = shell("cat; pwd; echo sorry >&2; exit 3", stdin=b"x" * MEGABYTE)
+    assert (done.code, done.err, done.in_time) == (3, b"sorry\n", True)
+    assert done.flooded, "the path is more than it may say"
+    assert shell("cat; pwd").out == b"/\n"
+
+
+def test_whatever_is_said_without_an_end_is_not_kept() -> None:
+    assert shell("exec yes").flooded
+    done = shell("head -c 1000000 /dev/zero >&2")
+    assert (done.code, done.flooded) == (0, False)
+    assert len(done.err) <= WIDE.errors + 1
+
+
+def test_who_does_not_end_is_ended() -> None:
+    done = shell("exec sleep 600", bounds=replace(WIDE, seconds=0.1))
+    assert (done.code, done.in_time) == (-signal.SIGKILL, False)
+    done = shell("exec sleep 600 >&- 2>&-", bounds=replace(WIDE, seconds=0.1))
+    assert (done.code, done.in_time) == (-signal.SIGKILL, False)
+
+
+def test_no_file_becomes_larger_than_it_may(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    done = shell('exec cat /dev/zero >"$0"', str(file), bounds=replace(WIDE, file=MEGABYTE))
+    assert done.code == -signal.SIGXFSZ
+    assert done.in_time
+
+
+def test_a_program_that_is_not_there_is_said_not_to_be() -> None:
+    with pytest.raises(FileNotFoundError):
+        run(["/no/such/program"], env={}, cwd=Path("/"), bounds=WIDE)
