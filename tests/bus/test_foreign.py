@@ -16,7 +16,7 @@ from tests.rigs.following import Follower
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, PATIENCE, EtcdServer, NatsServer
 
-TIMEOUT = 2.0
+TIMEOUT = 60.0
 HELLO = b'CONNECT {"verbose": false, "headers": true, "no_responders": true}\r\n'
 # Subject, headers as they are on the wire, and a body that is not a value.
 FOREIGN: dict[str, tuple[bytes, ...]] = {

@@ -28,6 +28,11 @@ PATIENCE = 1800
 SHOWN = 8_000  # characters of what pytest says in there
 
 
+def failed(said: str) -> list[str]:
+    """Return the lines of pytest that name what failed: a report may be cut behind them."""
+    return [line for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+
+
 def test_what_differs_passes_there() -> None:
     # pytest's own variables are about us, and not about the one that runs in there.
     outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
@@ -42,5 +47,5 @@ def test_what_differs_passes_there() -> None:
         timeout=PATIENCE,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-SHOWN:]
+    assert done.returncode == 0, "\n".join([*failed(done.stdout), done.stdout[-SHOWN:]])
     assert "skipped" not in done.stdout.splitlines()[-1]

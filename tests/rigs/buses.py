@@ -12,9 +12,10 @@ from localpuppet.bus.nats.store import open_nats
 from localpuppet.bus.sqlite.store import open_sqlite
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, EtcdServer, NatsServer, etcd_cluster
+from tests.rigs.waiting import PATIENCE
 
 LOCAL = "127.0.0.1"
-TIMEOUT = 2.0  # of each call, of agents and tests
+TIMEOUT = 2.0  # seconds of each call of an agent
 
 
 class Bus:
@@ -45,16 +46,16 @@ class Bus:
         return {"bus": self.engine, "buses": {self.engine: known, "timeout": TIMEOUT}}
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[KeyValue, None]:
-        """Lend a client."""
+    async def open(self, timeout: float = PATIENCE) -> AsyncGenerator[KeyValue, None]:
+        """Lend a client of a test, whose calls have so many seconds each."""
         urls = [server.url for server in self.servers]
         if self.engine == "sqlite":
             assert self.where is not None
-            store: KeyValue = await open_sqlite(self.where, timeout=TIMEOUT)
+            store: KeyValue = await open_sqlite(self.where, timeout=timeout)
         elif self.engine == "etcd":
-            store = await open_etcd(servers_at(*urls), timeout=TIMEOUT)
+            store = await open_etcd(servers_at(*urls), timeout=timeout)
         else:
-            store = await open_nats(servers_at(*urls), timeout=TIMEOUT)
+            store = await open_nats(servers_at(*urls), timeout=timeout)
         try:
             yield store
         finally:

@@ -17,7 +17,7 @@ from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, EtcdServer, NatsServer, Server
 
-TIMEOUT = 5.0
+TIMEOUT = 60.0
 
 
 class Engine:

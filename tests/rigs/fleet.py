@@ -25,7 +25,7 @@ from localpuppet.triggers import sending
 from localpuppet.triggers.trigger import Trigger
 from localpuppet.trust.keys import TrustedKeys
 from localpuppet.trust.signing import MessageKind, Signer, claimed_payload
-from tests.rigs.buses import Bus
+from tests.rigs.buses import TIMEOUT, Bus
 from tests.rigs.member import RUN_COMMAND, Member
 from tests.rigs.node import Node, make_node
 from tests.rigs.waiting import PATIENCE, wait_until
@@ -151,7 +151,7 @@ class Fleet:
         )
         signer = Signer(SignerName(sender.name), sender.key.load())
         slots = asyncio.Semaphore(sending.AT_ONCE)
-        async with asyncio.timeout(PATIENCE), self.bus.open() as kv:
+        async with asyncio.timeout(PATIENCE), self.bus.open(timeout=TIMEOUT) as kv:
 
             async def one() -> str:
                 async with slots:

@@ -10,7 +10,7 @@ from tests.rigs.bus.lying import INFO, answering, listening
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import free_port
 
-TIMEOUT = 2.0
+TIMEOUT = 60.0
 
 
 def connection(url: str, timeout: float = TIMEOUT) -> NatsConnection:
@@ -43,7 +43,7 @@ async def test_an_attempt_to_connect_that_is_given_up_leaves_no_connection() -> 
         attempt.cancel()
         with pytest.raises(asyncio.CancelledError):
             await attempt
-        async with asyncio.timeout(5 * TIMEOUT):
+        async with asyncio.timeout(TIMEOUT):
             await gone.wait()
 
 
@@ -64,5 +64,5 @@ async def test_a_connection_that_was_closed_while_it_was_made_is_none() -> None:
         go.set()
         with pytest.raises(UnavailableError, match="is closed"):
             await attempt
-        async with asyncio.timeout(5 * TIMEOUT):
+        async with asyncio.timeout(TIMEOUT):
             await gone.wait()

@@ -16,7 +16,7 @@ from localpuppet.errors import UnavailableError
 from tests.rigs.reaching import servers_at
 from tests.rigs.servers import NEW_NATS, OLD_NATS, NatsConfig, NatsServer
 
-TIMEOUT = 5.0
+TIMEOUT = 60.0
 PROGRAMS = pytest.mark.parametrize("program", [OLD_NATS, NEW_NATS], ids=["nats-debian", "nats"])
 UNLIMITED = ("subs", "data", "payload", "conn", "leaf", "imports", "exports")
 JETSTREAM = ("mem_storage", "disk_storage", "streams", "consumer")

@@ -23,7 +23,7 @@ from tests.rigs.tls import Identity
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 ROSTER = EXAMPLES / "roster.yaml"
-TIMEOUT = 5.0
+TIMEOUT = 60.0
 WEB01, WEB02, LB01 = "web01.example.com", "web02.example.com", "lb01.example.com"
 ALICE = "alice"
 
