@@ -7,7 +7,7 @@ Invariants:
 
 - A head that is not to be believed is passed over, and hides no other.
 - While the bus is away what was known of them stays.
-- Of rollouts that are over a head tells no more than that.
+- Of rollouts that are over a head tells how they ended, and not which node did how.
 """
 
 import asyncio
@@ -41,6 +41,7 @@ class Elsewhere:
         self._heads = heads
         self._again = again
         self.heads: Mapping[RolloutId, Head] = {}  # another one after each change
+        self.caller = ""  # known with the first of them
 
     async def follow(
         self,
@@ -83,6 +84,7 @@ class Elsewhere:
             head = await asyncio.to_thread(_believed, heads, entry)
             if head is not None:
                 known[head.rollout] = head
+        self.caller = heads.owner.caller
         newest = sorted(known, reverse=True)[:MOST]
         shown = [one for one in newest if not known[one].over][:MOST_SHOWN]
         self.heads = {

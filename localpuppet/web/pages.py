@@ -5,8 +5,9 @@ Owns: one method a view. Refuses to know: who may look (`doors`), how a template
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import (
@@ -25,7 +26,6 @@ from localpuppet.orchestrator.plan import Plan
 from localpuppet.orchestrator.roles.drawing import draw
 from localpuppet.orchestrator.roles.links import Links
 from localpuppet.orchestrator.roles.relations import relations
-from localpuppet.orchestrator.rollout.report import Report as RolloutReport
 from localpuppet.web.acting import Acting, Actor
 from localpuppet.web.asking import Inventory, Reports
 from localpuppet.web.deeds import courses
@@ -48,7 +48,7 @@ from localpuppet.web.lists.asked import (
 )
 from localpuppet.web.lists.choosing import MOST, overview
 from localpuppet.web.lists.failures import failures
-from localpuppet.web.lists.rollouts import RolloutRow, decisions_of, groups_of
+from localpuppet.web.lists.rollouts import decisions_of, groups_of
 from localpuppet.web.lists.standing import Standing
 from localpuppet.web.live import Live
 from localpuppet.web.memory import Memory
@@ -68,6 +68,7 @@ PATIENCE = 0.5
 MOST_DECISIONS = 50
 # Nodes that are named of those which make one run, or which it makes run.
 MOST_NAMES = 100
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,26 +219,26 @@ class Pages:
         return await self._together.answer(request, self._rollout)
 
     async def _rollout(self, request: Request) -> Response:
-        report = await self._rollout_report(request)
+        row, report = await self._of_rollout(request, self._parts.rollouts.shown)
         return self._showing.page(
             "rollout.html",
-            row=RolloutRow.of(report),
-            groups=groups_of(report),
-            courses=courses(report),
-            decisions=decisions_of(report)[-MOST_DECISIONS:],
+            row=row,
+            whole=report is not None,
+            groups=() if report is None else groups_of(report),
+            courses=() if report is None else courses(report),
+            decisions=() if report is None else decisions_of(report)[-MOST_DECISIONS:],
         )
 
     async def rollout_file(self, request: Request) -> Response:
         """Send the report of a rollout, as `localpuppet rollout report --json` prints it."""
-        told = (await self._rollout_report(request)).to_dict()
+        told = (await self._of_rollout(request, self._parts.rollouts.report)).to_dict()
         # In ASCII: whatever a journal holds can be written.
         return Response(json.dumps(told), media_type="application/json")
 
-    async def _rollout_report(self, request: Request) -> RolloutReport:
+    async def _of_rollout(self, request: Request, tell: Callable[[RolloutId], Told]) -> Told:
         rollout = RolloutId.parse(request.path_params["rollout"])
-        rollouts = self._parts.rollouts
         try:
-            return await asyncio.to_thread(rollouts.report, rollout)
+            return await asyncio.to_thread(tell, rollout)
         except InvalidInputError as error:
             raise NotThereError(error.what) from error
 

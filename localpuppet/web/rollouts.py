@@ -21,6 +21,7 @@ from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId
+from localpuppet.orchestrator.rollout.events import Over
 from localpuppet.orchestrator.rollout.head import Head
 from localpuppet.orchestrator.rollout.journal import Journal
 from localpuppet.orchestrator.rollout.journals import Journals
@@ -59,7 +60,23 @@ class Rollouts:
         ids = sorted(here.union(heads), reverse=True)[:MOST]
         self._known = {one: known for one, known in self._known.items() if one in ids}
         rows = {one: self._row(one) for one in ids if one in here}
-        return [_overtaken(rows.get(one), heads[one]) if one in heads else rows[one] for one in ids]
+        return [
+            self._overtaken(rows.get(one), heads[one]) if one in heads else rows[one] for one in ids
+        ]
+
+    def shown(self, rollout: RolloutId) -> tuple[RolloutRow, Report | None]:
+        """Return the row of a rollout, and what is known of it besides, if anything is.
+
+        Raises:
+            InvalidInputError: See `report`; that it is over is known besides its report.
+            StateError: Its journal cannot be read.
+        """
+        head = self._elsewhere.heads.get(rollout)
+        mine = self._row(rollout) if rollout in self._journals.ids() else None
+        if head is not None and head.summary and (mine is None or mine.epoch < head.epoch):
+            return self._overtaken(mine, head), None
+        report = self.report(rollout)
+        return RolloutRow.of(report), report
 
     def report(self, rollout: RolloutId) -> Report:
         """Return what is known of a rollout.
@@ -124,21 +141,27 @@ class Rollouts:
         self._known[rollout] = stamp, row
         return row
 
-
-def _overtaken(mine: RolloutRow | None, head: Head) -> RolloutRow:
-    """Return the row of a rollout that the bus knows of, and maybe a journal here."""
-    if mine is not None and mine.epoch >= head.epoch:
-        return mine
-    if (theirs := report_of(head)) is not None:
-        mine = RolloutRow.of(theirs)
-    row = mine or RolloutRow(id=str(head.rollout), state=ELSEWHERE)
-    return replace(row, state=ELSEWHERE, why=_told(head))
+    def _overtaken(self, mine: RolloutRow | None, head: Head) -> RolloutRow:
+        """Return the row of a rollout that the bus knows of, and maybe a journal here."""
+        if mine is not None and mine.epoch >= head.epoch:
+            return mine
+        if head.summary is not None:
+            caller = self._elsewhere.caller
+            return RolloutRow.of_summary(
+                head.rollout, head.summary, caller=caller, epoch=head.epoch
+            )
+        if (theirs := report_of(head)) is not None:
+            mine = RolloutRow.of(theirs)
+        row = mine or RolloutRow(id=str(head.rollout), state=ELSEWHERE)
+        return replace(row, state=ELSEWHERE, why=_told(head))
 
 
 def _told(head: Head) -> str:
     """Return what a head that counts tells of a rollout, one line."""
     if head.over:
         return "it went on on another machine, and is over"
+    if any(isinstance(event, Over) for _, event in head.events[-1:]):
+        return f"it was stopped on another machine at {head.events[-1][0]}, and can be resumed"
     at = f", last heard of at {head.events[-1][0]}" if head.events else ""
     return f"it goes on on another machine, if a process is there{at}"
 

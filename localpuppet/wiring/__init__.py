@@ -3,5 +3,5 @@
 acts: `agent_child`, `agent_run_side`, `agent_service`, `confirming`, `evaluating`, `exports`,
     `fleet`, `forge`, `good_run`, `identity`, `instance`, `inventory`, `kicks`, `made_anew`,
     `makers`, `node`, `owned_bus`, `puppet_calls`, `puppet_environment`, `reactions`, `releases`,
-    `rollout`, `run`, `run_async`, `warming`, `web`, `web_actions`, `web_doors`.
+    `rollout`, `rollout_heads`, `run`, `run_async`, `warming`, `web`, `web_actions`, `web_doors`.
 """

@@ -178,11 +178,6 @@ class RolloutWiring:
             finally:
                 journal.close()
 
-    async def head(self, rollout: RolloutId | None, owner: SignerName) -> Head:
-        """Return what the bus has of somebody's rollout that can go on; see `say`."""
-        async with self.fleet.connected() as kv:
-            return (await self.heads(kv, owner).find(rollout)).head
-
     async def say(
         self,
         word: Word,

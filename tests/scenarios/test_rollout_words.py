@@ -24,6 +24,12 @@ def read_until(process: subprocess.Popen[str], text: str) -> None:
         pass
 
 
+def run_of(who: Member, *words: str) -> tuple[int, str]:
+    """Run a verb of rollouts; return its code and what it prints."""
+    done = who.run("rollout", *words)
+    return done.code, done.out + done.err
+
+
 def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> None:
     """Bob may not and then may; the operator's laptop has no journal of it."""
     bob = shop.fleet.add_one("bob")
@@ -36,10 +42,7 @@ def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> No
     own = bob.run("rollout", "stop")
     assert (own.code, "a rollout that can go on of bob.example.com" in own.err) == (2, True)
 
-    def say(who: Member, *words: str) -> tuple[int, str]:
-        done = who.run("rollout", *words)
-        return done.code, done.out + done.err
-
+    say = run_of
     of = ("--of", str(shop.operator.name))
     code, told = say(bob, "continue", *of)
     assert (code, "denied: this node has no policy" in told) == (2, True)
@@ -64,6 +67,7 @@ def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> No
     ]
     code, told = say(laptop, "continue")
     assert code == 2
+    assert "stopped" in say(laptop, "list", *of)[1]
     assert shop.runs() == [1, 1, 0]
     assert shop.free()
 
@@ -103,3 +107,7 @@ def test_another_person_goes_on_while_the_first_is_only_slow(shop: Shop) -> None
     assert (ended.code, "was resumed elsewhere (epoch 2, this is 1)" in ended.err) == (75, True)
     assert shop.runs() == [1, 1, 1]
     assert shop.free()
+    code, told = run_of(shop.operator, "status", resumed.json["id"], *of[:2])
+    assert (code, "done (3 succeeded)" in told) == (0, True)
+    (ended_there,) = shop.operator.run("rollout", "list", *of[:2], "--json").json["rollouts"]
+    assert (ended_there["state"], ended_there["counts"]) == ("done", {"succeeded": 3})

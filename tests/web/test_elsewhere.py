@@ -10,10 +10,20 @@ import pytest
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.names import SignerName
-from localpuppet.orchestrator.rollout.events import Ended, Event, Fate, Resumed, Started, Turn
-from localpuppet.orchestrator.rollout.head import Head
+from localpuppet.orchestrator.rollout.events import (
+    Ended,
+    Ending,
+    Event,
+    Fate,
+    Over,
+    Resumed,
+    Started,
+    Turn,
+)
+from localpuppet.orchestrator.rollout.head import Head, Summary
 from localpuppet.orchestrator.rollout.heads import Heads
 from localpuppet.orchestrator.rollout.journals import Journals
+from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.web.elsewhere import Elsewhere
 from localpuppet.web.rollouts import Rollouts
 from tests.doubles.identities import Person, person, verifier
@@ -105,6 +115,31 @@ async def test_one_that_goes_on_elsewhere_is_shown_as_the_bus_has_it(bus: Bus) -
         assert row.why == "it went on on another machine, and is over"
 
 
+async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
+    bus.begin(Started(turns=(TURN,)))
+    over = Over(ending=Ending.FAILURES, why="1 node failed", left={})
+    told = [(AT, FIRST), *((LATER, event) for event in (*FAR, Resumed(epoch=2), over))]
+    summary = Summary.of(Report.of(told, taken=False))
+    async with bus.followed():
+        ended = Head(rollout=ID, epoch=2, events=(), over=True, summary=summary)
+        await bus.heads(bus.alice).write(ended, None)
+        await bus.heard()
+        (row,) = bus.rollouts.rows()
+        assert (row.state, row.caller) == ("failures", "choria=alice")
+        assert row.counts == (("succeeded", 1), ("not reached", 1))
+        assert row.why == "it ended on another machine: 1 node failed"
+        assert None not in (row.began, row.ended)
+        assert bus.rollouts.shown(ID) == (row, None)
+
+
+async def test_one_that_was_stopped_elsewhere_can_go_on(bus: Bus) -> None:
+    stopped = head(*FAR, Over(ending=Ending.STOPPED, why="stopped by bob", left={}))
+    await bus.heads(bus.alice).write(stopped, None)
+    async with bus.followed():
+        (row,) = bus.rollouts.rows()
+        assert row.why == f"it was stopped on another machine at {LATER}, and can be resumed"
+
+
 async def test_of_a_journal_and_a_head_the_newer_epoch_counts(bus: Bus) -> None:
     bus.begin(Started(turns=(TURN,)))
     written = await bus.heads(bus.alice).write(head(*FAR), None)
@@ -162,6 +197,8 @@ async def test_nothing_is_done_to_it_from_here(tmp_path: Path) -> None:
     await bus.heads(bus.alice).write(head(*FAR), None)
     async with bus.followed():
         pass
+    over = Over(ending=Ending.DONE, why="", left={})
+    ended = Summary.of(Report.of([(AT, FIRST), (LATER, over)], taken=False))
     with site.visitor() as visitor:
         page = visitor.get(f"/rollouts/{ID}").text
         assert "elsewhere" in page
@@ -173,3 +210,10 @@ async def test_nothing_is_done_to_it_from_here(tmp_path: Path) -> None:
         answer = visitor.post(resume, data={"token": given})
         assert (answer.status_code, actor.words) == (409, [])
         assert "went on on another machine" in answer.text
+        head_ = Head(rollout=ID, epoch=2, events=(), over=True, summary=ended)
+        bus.elsewhere.heads = {ID: head_}
+        site.fleet.stir()
+        page = visitor.get(f"/rollouts/{ID}").text
+        assert "Its end is here as the bus tells it" in page
+        assert ("/do/" in page, "json" in page) == (False, False)
+        assert visitor.get(f"/rollouts/{ID}.json").status_code == 404

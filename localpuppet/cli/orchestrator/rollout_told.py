@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from localpuppet.cli import render
-from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.errors import StateError
 from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.formats.times import parse_time
 from localpuppet.wiring.node import NodeWiring
@@ -53,21 +53,14 @@ def status_command(
 
     The bus does not know whether a process still goes on with it: a word that is said tells.
     """
+    from localpuppet.cli.orchestrator import rollout_bus
     from localpuppet.cli.orchestrator.rollout_text import head, how_far, outcome
     from localpuppet.orchestrator.rollout.report import INTERRUPTED
 
     if watch and (as_json or owner is not None):
         raise click.UsageError("--watch goes with neither --json nor --of")
     if owner is not None:
-        report = _on_the_bus(node, rollout, owner)
-        if as_json:
-            render.emit_json({"schema": 1, "of_the_bus": True, **report.summary()})
-            return 0
-        render.emit(render.hanging("", head(report.state)))
-        render.emit(render.hanging("", how_far(report.state, goes_on=True)))
-        render.emit(outcome(report))
-        render.say("# as the bus has it: whether a process goes on is not known", err=True)
-        return 0
+        return rollout_bus.show(node, rollout, SignerName.parse(owner), as_json=as_json)
     journal = _journal(node, rollout)
     if watch:
         _watch(journal)
@@ -91,15 +84,30 @@ def status_command(
 Examples:
   localpuppet rollout list
   localpuppet rollout list --json | jq '.rollouts[].state'
+  localpuppet rollout list --of alice
+
+Exit codes: 0; 69 the bus is away (with --of).
 """,
+)
+@click.option(
+    "--of",
+    "owner",
+    metavar="NAME",
+    help="Whose rollouts: as the bus has them, wherever they went on.",
 )
 @_JSON
 @click.pass_obj
-def list_command(node: NodeWiring, as_json: bool) -> None:
-    """List the rollouts of this machine, the newest first.
+def list_command(node: NodeWiring, owner: str | None, as_json: bool) -> None:
+    """List the rollouts of this machine, the newest first; with --of what the bus knows.
 
-    A journal that cannot be read is named, and the others are listed all the same.
+    A journal that cannot be read is named, and the others are listed all the same. The bus knows
+    of a rollout while it can go on, and for a week how it ended.
     """
+    if owner is not None:
+        from localpuppet.cli.orchestrator import rollout_bus
+
+        rollout_bus.show_all(node, SignerName.parse(owner), as_json=as_json)
+        return
     journals = _journals(node)
     ids = journals.ids()
     found = {one: _report_of(journals, one) for one in (ids if as_json else ids[:SHOWN])}
@@ -167,29 +175,6 @@ def _row(rollout: RolloutId, report: "Report | str") -> tuple[str, str, str]:
         return rollout, coloured(DAMAGED), ""
     counts = ", ".join(f"{number} {word}" for word, number in report.counts().items())
     return rollout, coloured(report.word), counts
-
-
-def _on_the_bus(node: NodeWiring, rollout: str | None, owner: str) -> "Report":
-    """Return what the head of a rollout tells.
-
-    Raises:
-        InvalidInputError: There is none, or it is over, or too large for the bus.
-        UnavailableError: The bus cannot be asked.
-        IntegrityError: What is there is not to be believed.
-    """
-    from localpuppet.orchestrator.rollout.report import Report
-    from localpuppet.wiring.rollout import RolloutWiring
-    from localpuppet.wiring.run_async import run
-
-    wanted = None if rollout is None else RolloutId.parse(rollout)
-    head = run(RolloutWiring(node).head(wanted, SignerName.parse(owner)))
-    if not head.events:
-        raise InvalidInputError(
-            "has a journal that is too large for the bus",
-            where=str(head.rollout),
-            hint="look at it where it goes on",
-        )
-    return Report.of(head.events, taken=True)
 
 
 def _journals(node: NodeWiring) -> "Journals":

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 # As long as nodes remember the turns of a rollout, in seconds.
 TTL = 30 * 86400.0
-OVER_TTL = 86400.0  # so long a process that was overtaken can hear of it
+# So long other machines can tell how it ended, and a process that was overtaken hears of it.
+OVER_TTL = 7 * 86400.0
 PACE = 1.0  # seconds between two writes, at least
 AGAIN = 5.0  # seconds until a bus that was away is written to again
 
@@ -144,13 +145,31 @@ class Heads:
         Raises:
             UnavailableError: The bus cannot be asked.
         """
-        listing = await self._kv.list(layout.rollouts_of(self.owner))
-        for entry in sorted(listing.entries, key=lambda entry: entry.key, reverse=True):
+        for entry in await self._entries():
             with suppress(IntegrityError, InvalidInputError):
                 head = self.believed(entry).head
                 if not head.over:
                     return head.rollout
         return None
+
+    async def all(self, *, most: int) -> "list[Head]":
+        """Return the heads that are to be believed, the newest rollouts first, at most so many.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        found = []
+        for entry in await self._entries():
+            with suppress(IntegrityError, InvalidInputError):
+                found.append(self.believed(entry).head)
+            if len(found) == most:
+                break
+        return found
+
+    async def _entries(self) -> "list[Entry]":
+        """Return what is there, the newest rollouts first."""
+        listing = await self._kv.list(layout.rollouts_of(self.owner))
+        return sorted(listing.entries, key=lambda entry: entry.key, reverse=True)
 
     async def write(self, head: Head, revision: int | None) -> int:
         """Write a head over the one with a revision, or the first one; return its revision.

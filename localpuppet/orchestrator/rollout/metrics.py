@@ -13,7 +13,7 @@ from localpuppet.formats.prometheus import parse_samples, show_samples
 from localpuppet.formats.times import parse_time
 from localpuppet.machine.files import write_durably
 from localpuppet.orchestrator.rollout.events import Ending, Fate
-from localpuppet.orchestrator.rollout.report import PAUSED, RUNNING, Report
+from localpuppet.orchestrator.rollout.report import OPEN, PAUSED, RUNNING, Report
 
 _SUCCESS = "localpuppet_last_rollout_success_timestamp_seconds"
 _HELP = {
@@ -77,6 +77,6 @@ def _of(report: Report, now: datetime) -> Iterator[tuple[str, str]]:
         yield f'{last}outcome{{outcome="{ending}"}}', value
     yield f"{last}success", str(int(report.succeeded))
     counts = report.counts()
-    for fate in (*map(str, Fate), "open"):
+    for fate in (*map(str, Fate), OPEN):
         yield f'{last}nodes{{fate="{fate}"}}', str(counts.get(fate, 0))
     yield f"{last}resumed", str(report.state.epoch - 1)

@@ -32,6 +32,7 @@ RUNNING = "running"
 PAUSED = "paused"
 INTERRUPTED = "interrupted"
 ELSEWHERE = "elsewhere"
+OPEN = "open"  # of nodes whose part has no end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +112,9 @@ class Report:
         return self.state.over is not None and all(fate is Fate.SUCCEEDED for fate in fates)
 
     def counts(self) -> dict[str, int]:
-        """Return how many nodes ended how: fate → nodes; `open` for those without an end."""
-        found = Counter(str(fate or "open") for fate in self.state.fates().values())
-        return {fate: found[fate] for fate in [*map(str, Fate), "open"] if found[fate]}
+        """Return how many nodes ended how: fate → nodes; `OPEN` for those without an end."""
+        found = Counter(str(fate or OPEN) for fate in self.state.fates().values())
+        return {fate: found[fate] for fate in [*map(str, Fate), OPEN] if found[fate]}
 
     def seconds(self, turn: Turn) -> float | None:
         """Return how long a turn took, from asking to hearing of its end."""

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from localpuppet.bus.key_value import RefusedError
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId
-from localpuppet.orchestrator.rollout.head import Head
+from localpuppet.orchestrator.rollout.head import Head, Summary
 from localpuppet.orchestrator.rollout.heads import Heads, KeptHead
 from localpuppet.orchestrator.rollout.journal import Journal, of, resumable
 from localpuppet.orchestrator.rollout.journals import Journals
+from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.state import State
 
 # Where the head is not to be believed, epochs that are passed over: as often as a rollout may have
@@ -143,10 +144,15 @@ def head_of(journal: Journal) -> Head:
         StateError: The journal cannot be read.
     """
     events = journal.events()
-    state = State.of(event for _, event in events)
-    over = not state.resumable
-    shown = () if over else tuple(events)
-    return Head(rollout=state.began.id, epoch=state.epoch, events=shown, over=over)
+    report = Report.of(events, taken=False)
+    state, over = report.state, not report.state.resumable
+    return Head(
+        rollout=state.began.id,
+        epoch=state.epoch,
+        events=() if over else tuple(events),
+        over=over,
+        summary=Summary.of(report) if over else None,
+    )
 
 
 def _newer_of(journal: Journal, found: KeptHead, *, here: int, heads: Heads) -> int:

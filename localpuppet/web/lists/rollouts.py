@@ -7,14 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localpuppet.formats.names import RolloutId
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_time
 from localpuppet.orchestrator.rollout.events import Fate
-from localpuppet.orchestrator.rollout.report import Report
+from localpuppet.orchestrator.rollout.head import Summary
+from localpuppet.orchestrator.rollout.report import OPEN, Report
 from localpuppet.web.lists.asked import Asked
 
 DAMAGED = "damaged"
-RUNNING, CHECKING, OPEN = "running", "being checked", "open"
+RUNNING, CHECKING = "running", "being checked"
 # Nodes that a page names of all groups together, and of one at least.
 MOST_NODES, FEWEST = 200, 8
 _BAD = (Fate.FAILED, Fate.SILENT, Fate.NOT_REACHED)
@@ -64,6 +66,25 @@ class RolloutRow:
             noop=bool(told["noop"]),
             counts=tuple(told["counts"].items()),
             epoch=report.state.epoch,
+        )
+
+    @classmethod
+    def of_summary(
+        cls, rollout: RolloutId, told: Summary, *, caller: str, epoch: int
+    ) -> "RolloutRow":
+        """Return the row of a rollout that is over, of which its head tells how it ended."""
+        why = f": {told.why}" if told.why else ""
+        return cls(
+            id=str(rollout),
+            state=str(told.ending),
+            title=told.title,
+            caller=caller,
+            why=f"it ended on another machine{why}",
+            began=_seconds(told.began),
+            ended=_seconds(told.ended),
+            noop=told.noop,
+            counts=tuple(told.counts.items()),
+            epoch=epoch,
         )
 
     @property

@@ -21,7 +21,7 @@ from localpuppet.orchestrator.rollout.events import (
     Stopped,
     Turn,
 )
-from localpuppet.orchestrator.rollout.head import MAX_INFLATED, MAX_PACKED, Head
+from localpuppet.orchestrator.rollout.head import MAX_INFLATED, MAX_PACKED, Head, Summary
 from localpuppet.orchestrator.rollout.heads import HeadKeeper, Heads, KeptHead
 from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.resuming import TakenUp, head_of, take_up
@@ -306,7 +306,17 @@ def test_a_journal_has_a_head_as_long_as_somebody_may_go_on(site: Site) -> None:
     assert not head_of(journal).over
     journal.append(Resumed(epoch=5), at=AT)
     journal.append(Over(ending=Ending.FAILURES, why="", left={}), at=AT)
-    assert head_of(journal) == Head(rollout=ID, epoch=5, events=(), over=True)
+    summary = Summary(
+        title="test",
+        ending=Ending.FAILURES,
+        why="",
+        began=AT,
+        ended=AT,
+        noop=False,
+        counts={"not reached": 3},
+    )
+    ended = Head(rollout=ID, epoch=5, events=(), over=True, summary=summary)
+    assert head_of(journal) == Head.parse(ended.to_payload(), caller=CALLER) == ended
     journal.close()
     assert layout.rollouts_of("alice") + ID == KEY
 
