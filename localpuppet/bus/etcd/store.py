@@ -1,7 +1,7 @@
 """The bus on etcd: `KeyValue` over version 3 of its API.
 
-Owns: what a verb means in etcd's terms. A ttl is a lease, which writes of the same moment share
-(each lease costs the cluster a write of its own); conditions are transactions on the key's
+Owns: what a verb means in etcd's terms. A ttl is a lease, which writes of the same moments share
+(`shared_leases`); conditions are transactions on the key's
 modification revision; a watch is a stream that starts after a revision.
 
 Invariants: reads are linearizable, so a cluster without a quorum raises, and never answers from
@@ -14,11 +14,10 @@ there: a write that is not the newest state of its key is not told.
 """
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -30,6 +29,7 @@ from localpuppet.bus.etcd.connection import (
     EtcdConnection,
     TooLargeError,
 )
+from localpuppet.bus.etcd.shared_leases import Lease, SharedLeases
 from localpuppet.bus.etcd.watch import EtcdWatch, Known
 from localpuppet.bus.key_value import (
     PART,
@@ -55,25 +55,8 @@ LARGEST_PAGE = 2000
 SMALLER = 8
 # Keys that a watcher who comes back compares; where more have changed it lists anew.
 MAX_KNOWN = 50_000
-# Seconds that a lease lives beyond its ttl, for the time between it and the write.
-SPARE = 1
-# Seconds for which a lease is given to further writes: the rest of SPARE is for those writes.
-SHARED = 0.25
 # First releases in which users cannot read every key through nested transactions and watches.
 _SAFE = {(3, 5): 33, (3, 6): 14}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """A lease of the server's; `id` 0 for a value that stays.
-
-    Attributes:
-        id: What the server calls it.
-        began: Our monotonic time before it was asked for.
-    """
-
-    id: int
-    began: float
 
 
 async def open_etcd(
@@ -146,7 +129,7 @@ class EtcdKeyValue(CheckedStore):
         found = weakness(version)
         self._warnings = () if found is None else (found,)
         self._watches: set[asyncio.Task[None]] = set()
-        self._leases: dict[int, tuple[float, asyncio.Task[Lease]]] = {}
+        self._leases = SharedLeases(self._grant)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -176,7 +159,7 @@ class EtcdKeyValue(CheckedStore):
     async def _write(
         self, key: str, value: bytes, ttl: float | None, expected: int | None
     ) -> int | None:
-        lease = await self._grant(ttl)
+        lease = await self._leases.of(ttl)
         written: int | None
         if expected is None:
             request = messages.put_request(key, value, lease.id)
@@ -230,7 +213,8 @@ class EtcdKeyValue(CheckedStore):
     async def close(self) -> None:
         """Give the connection back; see `KeyValue.close`."""
         self._connection.close()
-        for task in (*self._watches, *(lease for _, lease in self._leases.values())):
+        self._leases.close()
+        for task in self._watches:
             task.cancel()
 
     @in_time
@@ -308,27 +292,13 @@ class EtcdKeyValue(CheckedStore):
         read = partial(messages.read_page, limit=limit)
         return await self._call(messages.RANGE, request, read, idempotent=True)
 
-    async def _grant(self, ttl: float | None) -> Lease:
-        if ttl is None:
-            return Lease(id=0, began=math.inf)
-        seconds = math.ceil(ttl) + SPARE
-        began, task = self._leases.get(seconds, (-math.inf, None))
-        if task is None or time.monotonic() - began > SHARED or _failed(task):
-            task = asyncio.create_task(self._new_lease(seconds))
-            task.add_done_callback(_failed)  # all its writers may have been cancelled
-            self._leases[seconds] = time.monotonic(), task
-        # A writer that is cancelled takes the lease from nobody else.
-        return await asyncio.shield(task)
-
-    async def _new_lease(self, seconds: int) -> Lease:
-        began = time.monotonic()
+    async def _grant(self, seconds: int) -> int:
         request = messages.grant_request(seconds)
-        lease = await self._call(messages.GRANT, request, messages.read_lease, idempotent=True)
-        return Lease(id=lease, began=began)
+        return await self._call(messages.GRANT, request, messages.read_lease, idempotent=True)
 
     async def _assure(self, lease: Lease) -> None:
         """See to it that the ttl counts from the write, also where that took long."""
-        if time.monotonic() - lease.began <= SPARE:
+        if time.monotonic() <= lease.covers_until:
             return
         request = messages.keep_alive_request(lease.id)
         left = await self._call(messages.KEEP_ALIVE, request, messages.read_ttl, idempotent=True)
@@ -347,7 +317,3 @@ class EtcdKeyValue(CheckedStore):
             raise UnavailableError(
                 f"does not answer as etcd does: {error}", where=self._connection.where
             ) from error
-
-
-def _failed(task: "asyncio.Task[Lease]") -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
