@@ -39,6 +39,8 @@ class Assignment:
         rollout: The rollout that did; empty where somebody did by hand.
         older: Whether it may be older than what the node runs.
         after: The newest run of the node at that time; empty where there was none.
+        back_to: The newest run that this node goes back to from here; empty for none. It is that of
+            `after`, and where the assignment before was not confirmed, that one's own.
         confirm: Seconds within which it is to be confirmed after its first run; 0 where nobody
             waits for that.
     """
@@ -52,6 +54,7 @@ class Assignment:
     rollout: str = ""
     older: bool = False
     after: str = ""
+    back_to: str = ""
     confirm: float = 0.0
 
     def over(self, own: Input) -> Input:
@@ -65,7 +68,7 @@ class Assignment:
 
     def _given(self) -> "Assignment":
         """Return it without what the node adds."""
-        return replace(self, at="", after="", confirm=0.0)
+        return replace(self, at="", after="", back_to="", confirm=0.0)
 
     def to_public(self) -> dict[str, Json]:
         """Return what others may know: all but the values of classes."""
@@ -87,6 +90,7 @@ class Assignment:
             "classes": {name: dict(body) for name, body in self.classes.items()},
             "older": self.older,
             "after": self.after,
+            "back_to": self.back_to,
         }
 
     @classmethod
@@ -112,6 +116,7 @@ class Assignment:
                 rollout=str(raw["rollout"]),
                 older=bool(raw["older"]),
                 after=str(raw["after"]),
+                back_to=str(raw.get("back_to", raw["after"])),  # an earlier version wrote none
                 confirm=float(cast("float", raw.get("confirm", 0.0))),
             )
         except (KeyError, TypeError, ValueError, AttributeError, InvalidInputError) as error:

@@ -2,13 +2,14 @@
 
     stage:  does the input take one? newer? older? -> provide the release -> do the values fit?
     apply:  the same, and then the assignment is in force
-    back:   the node's last good run of before the assignment is in force
+    back:   the last good run of before the assignment, and of what was confirmed, is in force
 
 Owns: what a release and its values are refused for before anything changes. Refuses to know: who
 may ask, how a request comes here, how Puppet is run.
 
 Invariants: an assignment is in force only when its release is on the node, locked, and its values
-fit the interface that Puppet's own parser read; whatever is asked twice comes to the same.
+fit the interface that Puppet's own parser read; whatever is asked twice comes to the same; nothing
+goes back to an assignment that was to be confirmed and was not.
 """
 
 from collections.abc import Callable
@@ -50,6 +51,7 @@ class Assigning:
         keep: Keeps `gc` away from releases.
         clock: The node's clock.
         confirm: Seconds within which what is taken is to be confirmed; 0 for never.
+        confirmed: Returns whether an assignment was confirmed.
     """
 
     own: Path
@@ -62,7 +64,8 @@ class Assigning:
     answer: Callable[[], EncData | None]
     keep: Callable[[], Flock]
     clock: Clock
-    confirm: float = 0.0
+    confirm: float
+    confirmed: Callable[[Assignment], bool]
 
     def stage(self, wanted: Assignment) -> bool:
         """Have a release on the node; return whether its assignment would be new.
@@ -89,8 +92,13 @@ class Assigning:
         try:
             if self._stage(wanted):
                 newest = next(iter(self.records.ids()), "")
-                at = show_time(self.clock.now())
-                taken = replace(wanted, at=at, after=newest, confirm=self.confirm)
+                taken = replace(
+                    wanted,
+                    at=show_time(self.clock.now()),
+                    after=newest,
+                    back_to=self._back_to(newest),
+                    confirm=self.confirm,
+                )
                 self.assigned.keep(taken)
         finally:
             kept.release()
@@ -126,10 +134,17 @@ class Assigning:
                 user=by or left.by,
                 now=self.clock.now(),
                 resolve=self.releases.resolve,
-                until=held.after,
+                until=held.back_to,
             )
         finally:
             kept.release()
+
+    def _back_to(self, newest: str) -> str:
+        """Return the newest run that may be gone back to from an assignment that comes now."""
+        before = self.assigned.read()
+        if before is None or not before.confirm or self.confirmed(before):
+            return newest
+        return before.back_to
 
     def _stage(self, wanted: Assignment) -> bool:
         loaded = self._read(wanted)

@@ -124,6 +124,6 @@ class GoingBack:
                 return status
         raise InvalidInputError(
             f"no good run of a release of {current.source!r} is in the record that is older than"
-            f" the assignment of {current}",
+            f" the assignment of {current}, and was confirmed if it had to be",
             hint="see 'localpuppet history'",
         )

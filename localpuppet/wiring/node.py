@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import PuppetMissingError
+from localpuppet.errors import PuppetMissingError, StateError
 from localpuppet.formats.documents import Documents
 from localpuppet.runs.observer import Unseen
 from localpuppet.settings import node as node_settings
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from localpuppet.agent.confirming.pending import Confirmation
     from localpuppet.enc.assigned import AssignedRelease
+    from localpuppet.enc.assignment import Assignment
     from localpuppet.enc.input import Fetch, InputReader
     from localpuppet.enc.instance.source import InstanceSource
     from localpuppet.formats.names import NodeName, RunId
@@ -155,6 +156,16 @@ class NodeWiring:
         from localpuppet.agent.confirming.memory import ConfirmationMemory
 
         return ConfirmationMemory(self.settings.state).read()
+
+    def confirmed(self, assignment: "Assignment") -> bool:
+        """Return whether an assignment was confirmed; one of which nothing can be read was not."""
+        from localpuppet.requests.confirmation import Stage
+
+        try:
+            found = self.confirmation()
+        except StateError:  # the agent says what is damaged
+            return False
+        return found is not None and found.is_of(assignment) and found.stage is Stage.CONFIRMED
 
     def assigned_serial(self) -> int:
         """Return the serial of the assignment in force; 0 without one.

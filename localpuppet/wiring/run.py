@@ -88,6 +88,7 @@ class RunWiring:
             keep=self._releases.store.kept,
             clock=node.clock,
             confirm=node.fleet_settings.agent.confirm or 0.0,
+            confirmed=node.confirmed,
         )
 
     def candidate(self) -> "Candidate":

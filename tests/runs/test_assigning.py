@@ -48,6 +48,7 @@ class Site(Provided):
         self.ledger = Ledger(self.site.state)
         self.kept = AssignedRelease(self.site.state)
         self.input("web/assigned")
+        self.confirmed: set[int] = set()
         self.assigning = Assigning(
             own=root / "input.yaml",
             inputs=InputReader(
@@ -64,6 +65,8 @@ class Site(Provided):
             answer=lambda: None,
             keep=self.site.store.kept,
             clock=self.recorded.clock,
+            confirm=0.0,
+            confirmed=lambda assignment: assignment.serial in self.confirmed,
         )
 
     def _parser(self, _started: Started) -> FakeChild:
@@ -224,6 +227,40 @@ def test_what_is_taken_says_how_long_its_confirmation_may_take(node: Site) -> No
     rollback = node.ledger.rollback()
     assert rollback is not None
     assert (rollback.app, rollback.user) == (R1, "this node: no connection")
+
+
+def test_nothing_goes_back_to_what_was_not_confirmed(node: Site) -> None:
+    """Two releases within the time of a confirmation: the second cuts off, the first may have."""
+    site = replace(node.assigning, confirm=90.0)
+    good = node.ran(R1)
+    for serial, app in enumerate((R1, R1, R2, R2), 1):
+        site.take(wants(app, serial))
+        if serial == 1:
+            good = node.ran(app)
+            node.confirmed = {1}
+        elif serial != 4:
+            node.ran(app)
+    site.go_back(wants(R2, 4))
+    rollback = node.ledger.rollback()
+    assert rollback is not None
+    assert (rollback.app, rollback.run) == (R1, good)
+    node.confirmed = {1, 4}
+    good = node.ran(R2)
+    site.take(wants(R1, 5, older=True))
+    held = node.kept.read()
+    assert held is not None
+    assert (held.back_to, Assignment.from_dict(held.to_dict())) == (good, held)
+    earlier = {key: value for key, value in held.to_dict().items() if key != "back_to"}
+    assert Assignment.from_dict(earlier).back_to == held.after
+
+
+def test_where_nothing_was_ever_confirmed_there_is_no_way_back(node: Site) -> None:
+    site = replace(node.assigning, confirm=90.0)
+    site.take(wants(R1, 1))
+    node.ran(R1)
+    site.take(wants(R2, 2))
+    with pytest.raises(InvalidInputError, match="and was confirmed if it had to be"):
+        site.go_back(wants(R2, 2))
 
 
 def test_an_input_that_names_its_release_by_now_is_left_as_it_is(node: Site) -> None:

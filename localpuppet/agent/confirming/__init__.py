@@ -1,5 +1,5 @@
 """A release that somebody deployed is confirmed through the bus, or this node goes back.
 
 decides: `deciding`, `pending`.
-acts: `confirming`, `looking`, `memory`, `retreating`.
+acts: `confirming`, `looking`, `memory`, `retreating`, `way_back`.
 """

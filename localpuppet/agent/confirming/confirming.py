@@ -21,10 +21,10 @@ from localpuppet.agent.confirming.looking import Looking
 from localpuppet.agent.confirming.memory import ConfirmationMemory
 from localpuppet.agent.confirming.pending import OPEN, Confirmation, Instant
 from localpuppet.agent.confirming.retreating import Retreating, first_run
-from localpuppet.agent.runner import Fate
+from localpuppet.agent.confirming.way_back import WayBack
 from localpuppet.enc.assignment import Assignment
 from localpuppet.errors import LocalpuppetError
-from localpuppet.formats.times import show_duration, show_time
+from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.machine.ports import Clock, LineKind, Log
 from localpuppet.releases.ledger import Rollback
@@ -36,7 +36,6 @@ from localpuppet.runs.records import Records
 # Seconds between two looks: they begin close to each other, since most releases cut nobody off.
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 AGAIN = 30.0  # seconds until what the disk refused is tried again
-BUSY_AGAIN = 2.0  # seconds until what found the store locked is
 _OLD_CONNECTION = "an old connection to the bus goes on, and no new one is answered"
 _ANOTHER = "the release that the node is to run was given anew"
 _UNSERVED = "the bus does not serve, and this node is not cut off"
@@ -100,8 +99,14 @@ class Confirming:
         self._fresh = False  # a new connection was made for what is pending
         self._blind: float | None = None  # since when we look and nothing answers
         self._pause = FIRST_PAUSE
-        self._asked = -AGAIN
-        self._in_force = ""  # the nonce for which a rollback was put in force
+        self._leaving = ""  # the nonce of what this agent goes back from
+        self._way_back = WayBack(
+            retreating,
+            assigned=site.assigned,
+            rollback=site.rollback,
+            is_running=lambda: agent.is_running,
+            clock=clock,
+        )
         self._said = ""
 
     async def keep(self, leave: asyncio.Event) -> None:
@@ -131,9 +136,11 @@ class Confirming:
         """Do what is to be done now; return in how many seconds to look again, `None` for never."""
         try:
             found = self._current()
-            if found is not None and found.stage is Stage.NOT_BACK:
-                self._see_whether_back(found)
-            if found is None or found.stage not in OPEN:
+            if found is None:
+                return None
+            if found.stage is Stage.NOT_BACK and self._way_back.is_back(found):
+                found = self._settle(replace(found, stage=Stage.WENT_BACK, why=found.silence))
+            if found.stage not in OPEN:
                 return None
             if found.stage is Stage.GOING_BACK:
                 return await self._go_back(found)
@@ -239,7 +246,7 @@ class Confirming:
         verdict = self._verdict(found, reach)
         command = self._site.command
         if verdict is Verdict.CUT_OFF and command is not None:
-            self._say(f"{found.release}: {_silent(found)}, asking confirm_command")
+            self._say(f"{found.release}: {found.silence}, asking confirm_command")
             connected = await command()
             reach, fresh = await self._looking.look(found.nonce)
             found = self._note_reached(found, fresh=fresh, reached=fresh or connected)
@@ -303,7 +310,7 @@ class Confirming:
             self._settle(replace(found, stage=Stage.CONFIRMED, why=why))
         elif verdict is Verdict.CUT_OFF:
             newest = next(iter(self._site.records.ids()), "")
-            back = replace(found, stage=Stage.GOING_BACK, why=_silent(found), newest=newest)
+            back = replace(found, stage=Stage.GOING_BACK, why=found.silence, newest=newest)
             self._site.memory.write(back)
             self._say(f"{back.release}: {back.why}; going back")
             self._begin_to_go_back(back)
@@ -330,42 +337,21 @@ class Confirming:
 
     async def _go_back(self, found: Confirmation) -> float | None:
         """Go on with going back; return in how many seconds to look again."""
-        if self._in_force != found.nonce:
-            self._begin_to_go_back(found)  # an agent that was killed may not have come to it
-            assignment = self._site.assigned()
-            if assignment is None:
-                return None
-            end = await self._retreating.put_in_force(found, assignment)
-            if end.fate is Fate.BUSY:
-                return BUSY_AGAIN
-            if end.fate is not Fate.OVER:
-                why = f"{found.why}; {end.reason}"
-                self._settle(replace(found, stage=Stage.NOT_BACK, why=why))
-                return None
-            self._in_force = found.nonce
-            self._asked = -AGAIN
-        rollback = self._site.rollback()
-        if rollback is None or rollback.serial != found.serial:
-            self._settle(replace(found, stage=Stage.LEFT, why="somebody decided otherwise"))
+        if self._leaving != found.nonce:  # an agent that was killed may not have come to it
+            self._begin_to_go_back(found)
+            self._leaving = found.nonce
+        then, pause = await self._way_back.step(found)
+        if then == found:
+            return pause
+        if not self._is_open(found):
+            return 0.0
+        if then.stage is not Stage.GOING_BACK:
+            self._settle(then)
             return None
-        ended = self._retreating.ended(found, rollback)
-        if ended is not None:
-            self._settle(ended)
-            return None
-        now = self._clock.monotonic()
-        if not self._agent.is_running and now - self._asked >= AGAIN:
-            self._retreating.ask_for_run(found)
-            self._asked = now
-        return LONGEST_PAUSE
-
-    def _see_whether_back(self, found: Confirmation) -> None:
-        """Note that a later run of the older release was good after all."""
-        rollback = self._site.rollback()
-        if rollback is None or rollback.serial != found.serial:
-            return
-        ended = self._retreating.ended(found, rollback)
-        if ended is not None and ended.stage is Stage.WENT_BACK:
-            self._settle(ended)
+        self._site.memory.write(then)
+        self._say(str(then))
+        self._agent.recheck()
+        return pause
 
     def _settle(self, found: Confirmation) -> Confirmation:
         """Write down how it ended, and tell."""
@@ -382,7 +368,3 @@ class Confirming:
             say = self._log.info if good else self._log.warning
             say(text, kind=LineKind.RUN)
         self._said = text
-
-
-def _silent(found: Confirmation) -> str:
-    return f"no connection to the bus for {show_duration(found.within)}"

@@ -11,12 +11,26 @@ Rules:
   cut off by its release, whatever the bus does from then on: it waits, for ever if need be.
 - Where none was, for as long as a confirmation may take, and nothing answers now, it is cut off. An
   agent that has just begun looks for a while itself: a network takes its time after a reboot.
+- Where going back fails it is tried again some times, in longer and longer pauses: what was in its
+  way may be over by then. After that a person has to look.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 
+# How often going back is tried, and the seconds after the first try that fails: then twice as many.
+TRIES = 5
+FIRST_PAUSE = 30.0
 SETTLING = 20.0  # seconds that an agent looks itself before it believes that nothing answers
+
+
+def pause_after(failed: int) -> float | None:
+    """Return the seconds until going back is tried again; `None` for never.
+
+    Args:
+        failed: How many tries have failed.
+    """
+    return None if failed >= TRIES else FIRST_PAUSE * 2 ** (failed - 1)
 
 
 class Reach(StrEnum):

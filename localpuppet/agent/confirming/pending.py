@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 
 from localpuppet.enc.assignment import Assignment
 from localpuppet.errors import StateError
-from localpuppet.formats.times import parse_time
+from localpuppet.formats.times import parse_time, show_duration
 from localpuppet.formats.values import Json
 from localpuppet.requests.confirmation import Stage
 
@@ -61,6 +61,7 @@ class Confirmation:
         stage: Where it is.
         why: One line more; empty where there is nothing to say.
         newest: The newest run when this node decided to go back; empty before.
+        tries: How often the older release could not be put in force then.
     """
 
     serial: int
@@ -75,11 +76,17 @@ class Confirmation:
     stage: Stage = Stage.PENDING
     why: str = ""
     newest: str = ""
+    tries: int = 0
 
     def is_of(self, assignment: Assignment) -> bool:
         """Return whether this is the confirmation of an assignment; serials may begin anew."""
         mine = (self.serial, self.release, self.by, self.rollout)
         return mine == (assignment.serial, assignment.release, assignment.by, assignment.rollout)
+
+    @property
+    def silence(self) -> str:
+        """Why this node goes back."""
+        return f"no connection to the bus for {show_duration(self.within)}"
 
     def concerns(self, *, rolled_back: bool) -> bool:
         """Return whether a person who looks at the node should see it.
@@ -138,6 +145,7 @@ class Confirmation:
             texts = ("release", "by", "rollout", "run", "nonce", "why", "newest")
             return cls(
                 serial=int(_number(raw, "serial")),
+                tries=int(_number({"tries": 0, **raw}, "tries")),
                 within=_number(raw, "within"),
                 reached=raw["reached"] is True,
                 stage=Stage(str(raw["stage"])),

@@ -7,9 +7,11 @@ know: why we go back.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
+from itertools import takewhile
 from typing import Protocol
+from uuid import UUID, uuid5
 
 from localpuppet.agent.agent import Agent
 from localpuppet.agent.confirming.pending import Confirmation
@@ -19,11 +21,10 @@ from localpuppet.formats.json_file import read_json
 from localpuppet.formats.times import parse_time, show_time
 from localpuppet.machine.ports import Clock
 from localpuppet.releases.ledger import Rollback
-from localpuppet.requests.confirmation import Stage
 from localpuppet.runs.hold import Hold, rollout_owner
 from localpuppet.runs.holds import Holds
 from localpuppet.runs.records import Records, RunDirectory
-from localpuppet.runs.run import Outcome, State, Status
+from localpuppet.runs.run import State, Status
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.inbox import Inbox
 
@@ -87,40 +88,41 @@ class Retreating:
             found: What was not confirmed.
             left: Its assignment.
         """
-        return await self._runner.run(Retreat(left=left, because=f"this node: {found.why}"))
+        return await self._runner.run(Retreat(left=left, because=f"this node: {found.silence}"))
 
-    def ended(self, found: Confirmation, rollback: Rollback) -> Confirmation | None:
-        """Return how going back ended; `None` as long as no run of it is over.
+    def runs(self, found: Confirmation, rollback: Rollback) -> list[Status]:
+        """Return the runs of the older release that are over, since this was decided; newest first.
 
-        A run that a reboot interrupted does not count: another one follows.
+        Raises:
+            StateError: A record cannot be read.
         """
-        for status in self._records.history():
-            if status.id <= found.newest:
-                return None
-            over = status.state is State.FINISHED and status.outcome is not Outcome.INTERRUPTED
-            if over and not status.noop and status.app == rollback.app:
-                if status.good:
-                    return replace(found, stage=Stage.WENT_BACK)
-                why = f"{found.why}; its run of {rollback.app} {status.outcome}"
-                return replace(found, stage=Stage.NOT_BACK, why=why)
-        return None
+        return [
+            status
+            for status in takewhile(lambda one: one.id > found.newest, self._records.history())
+            if status.state is State.FINISHED and not status.noop and status.app == rollback.app
+        ]
 
-    def ask_for_run(self, found: Confirmation) -> None:
+    def ask_for_run(self, found: Confirmation, *, failed: int) -> None:
         """Have a run follow, if none is on or waits; one that is asked for twice is one.
 
         A rollout's hold lets it through: it is a run of that rollout. A person's does not.
+
+        Args:
+            found: What was not confirmed.
+            failed: How many such runs have failed: each is asked for under a name of its own.
 
         Raises:
             StateError: It is not on the disk.
         """
         owner = self.owner(found)
         if found.rollout and any(one.owner == owner for one in self._holds().active()):
-            self.hold(found, f"rollout {found.rollout}: goes back, {found.why}")
+            self.hold(found, f"rollout {found.rollout}: goes back, {found.silence}")
             now = int(self._clock.now().timestamp())
+            name = uuid5(UUID(found.nonce), str(failed)) if failed else found.nonce
             cause = Cause(
                 kind=CauseKind.ROLLOUT,
                 sender=owner,
-                uuid=found.nonce,
+                uuid=str(name),
                 timestamp=now,
                 expires=None,
             )

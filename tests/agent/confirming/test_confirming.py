@@ -166,31 +166,6 @@ async def test_its_run_goes_through_the_hold_of_its_rollout(rolled: Node) -> Non
     )
 
 
-async def test_going_back_that_fails_is_told(by_hand: Node) -> None:
-    by_hand.network.answers = by_hand.network.up = False
-    by_hand.ran()
-    await by_hand.look(WITHIN + 15)
-    by_hand.ran(R1, serial=0, outcome=Outcome.INTERRUPTED)  # by a reboot: another run follows
-    assert await by_hand.look(60) is Stage.GOING_BACK
-    by_hand.ran(R1, serial=0, outcome=Outcome.FAILED)
-    assert await by_hand.look(5) is Stage.NOT_BACK
-    assert "its run of app/tags/r1 failed" in by_hand.rig.log.text
-    assert by_hand.late[-1]
-    by_hand.ran(R1, serial=0)  # half an hour later
-    assert await by_hand.look(5) is Stage.WENT_BACK
-    assert not by_hand.late[-1]
-
-
-async def test_where_there_is_nothing_to_go_back_to_it_says_so(by_hand: Node) -> None:
-    by_hand.network.answers = by_hand.network.up = False
-    by_hand.end = RunEnd(fate=Fate.IMPOSSIBLE, reason="no good run")
-    by_hand.ran()
-    assert await by_hand.look(WITHIN + 15) is Stage.NOT_BACK
-    assert "could not go back (no connection to the bus for 1m 30s; no good run)" in (
-        by_hand.rig.log.text
-    )
-
-
 async def test_a_store_that_is_locked_is_waited_for(by_hand: Node) -> None:
     by_hand.network.answers = by_hand.network.up = False
     by_hand.ran()

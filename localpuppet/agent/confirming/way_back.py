@@ -1,0 +1,127 @@
+"""The way back of a node that is cut off: again, after longer and longer pauses, and not for ever.
+
+    decided -> the rollback is in force -> a run of it -> (a pause -> a run …)* -> back, or not
+
+Owns: when the next try is due, and what is told of those before. Refuses to know: how a try is made
+(`retreating`), how often (`deciding`), files.
+
+Invariant: how many runs have failed stands in their records, and how often the rollback could not
+be put in force in the confirmation: a kill or a reboot begins no new count.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from localpuppet.agent.confirming.deciding import TRIES, pause_after
+from localpuppet.agent.confirming.pending import Confirmation
+from localpuppet.agent.confirming.retreating import Retreating
+from localpuppet.agent.runner import Fate
+from localpuppet.enc.assignment import Assignment
+from localpuppet.formats.times import show_duration
+from localpuppet.machine.ports import Clock
+from localpuppet.releases.ledger import Rollback
+from localpuppet.requests.confirmation import Stage
+
+LOOK = 5.0  # seconds between two looks whether a run is over
+AGAIN = 30.0  # seconds until a run is asked for again that has not begun
+BUSY_AGAIN = 2.0  # seconds until what found the store locked is tried again
+
+
+class WayBack:
+    """Takes one step after the other.
+
+    Args:
+        retreating: Makes the tries.
+        assigned: Returns the assignment in force.
+        rollback: Returns the rollback in force.
+        is_running: Returns whether a run is on.
+        clock: The node's clock.
+    """
+
+    def __init__(
+        self,
+        retreating: Retreating,
+        *,
+        assigned: Callable[[], Assignment | None],
+        rollback: Callable[[], Rollback | None],
+        is_running: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._retreating = retreating
+        self._assigned = assigned
+        self._rollback = rollback
+        self._is_running = is_running
+        self._clock = clock
+        self._in_force = ""  # the nonce for which the rollback was put in force
+        self._failed = 0  # so many tries had failed when `_due` was set
+        self._due = 0.0  # when the next is to be made
+
+    async def step(self, found: Confirmation) -> tuple[Confirmation, float]:
+        """Do what is to be done now.
+
+        Args:
+            found: What is known; this node is going back.
+
+        Returns:
+            What is known then, and in how many seconds to look again.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        if self._in_force != found.nonce:
+            left = self._due - self._clock.monotonic()
+            if found.tries and left > 0:
+                return found, left
+            return await self._put_in_force(found)
+        rollback = self._rollback()
+        if rollback is None or rollback.serial != found.serial:
+            return replace(found, stage=Stage.LEFT, why="somebody decided otherwise"), 0.0
+        runs = self._retreating.runs(found, rollback)
+        if runs and runs[0].good:
+            return replace(found, stage=Stage.WENT_BACK, why=found.silence), 0.0
+        if len(runs) > self._failed:
+            failure = f"its run of {rollback.app} {runs[0].outcome}"
+            found = self._after(found, failure, failed=len(runs))
+            if found.stage is not Stage.GOING_BACK:
+                return found, 0.0
+        now = self._clock.monotonic()
+        if now >= self._due and not self._is_running():
+            self._retreating.ask_for_run(found, failed=len(runs))
+            self._due = now + AGAIN
+        return found, LOOK
+
+    def is_back(self, found: Confirmation) -> bool:
+        """Return whether the last run of the older release was good after all.
+
+        Raises:
+            StateError: A record cannot be read.
+        """
+        rollback = self._rollback()
+        if rollback is None or rollback.serial != found.serial:
+            return False
+        runs = self._retreating.runs(found, rollback)
+        return bool(runs) and runs[0].good
+
+    async def _put_in_force(self, found: Confirmation) -> tuple[Confirmation, float]:
+        assignment = self._assigned()
+        if assignment is None:
+            return found, LOOK
+        end = await self._retreating.put_in_force(found, assignment)
+        if end.fate is Fate.BUSY:
+            return found, BUSY_AGAIN
+        if end.fate is not Fate.OVER:
+            failed = found.tries + 1
+            return self._after(replace(found, tries=failed), end.reason, failed=failed), 0.0
+        self._in_force, self._failed, self._due = found.nonce, 0, self._clock.monotonic()
+        return await self.step(found)
+
+    def _after(self, found: Confirmation, failure: str, *, failed: int) -> Confirmation:
+        """Return what is known after a try that failed, and have the next wait."""
+        self._failed = failed
+        pause = pause_after(failed)
+        if pause is None:
+            why = f"{found.silence}; {failure}, and so ended {TRIES} tries"
+            return replace(found, stage=Stage.NOT_BACK, why=why)
+        self._due = self._clock.monotonic() + pause
+        again = f"try {failed + 1} of {TRIES} in {show_duration(pause)}"
+        return replace(found, why=f"{found.silence}; {failure}, {again}")
