@@ -12,6 +12,7 @@ before it is parsed: some parsers of Python raise at some depth, others end the 
 import json
 import re
 from array import array
+from collections import Counter
 from itertools import accumulate
 from typing import Any, NoReturn, cast
 
@@ -25,6 +26,8 @@ MAX_DEPTH = 100
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+["\\]?', re.DOTALL)
 # So many strings are taken out at once: each leaves a piece behind, of ten times its size.
 _SOME = re.compile(rb'(?:[^"]*+"[^"\\]*+(?:\\.[^"\\]*+)*+["\\]?){1,4096}', re.DOTALL)
+# So many bytes are split at their quotes at once, for the same reason.
+_PART = 64 * 1024
 # An opening bracket is 1, a closing one -1 (as a signed byte); all other bytes are left out.
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 # Each value but the first comes after one of these.
@@ -73,11 +76,23 @@ def _has_more_values(data: bytes, most: int) -> bool:
 
 
 def _outside_strings(data: bytes) -> bytes:
+    if b"\\" not in data:
+        return _between_quotes(data)
     pieces, place = [], 0
     while (some := _SOME.match(data, place)) is not None:
         pieces.append(_STRING.sub(b"", some[0]))
         place = some.end()
     return b"".join([*pieces, data[place:]])
+
+
+def _between_quotes(data: bytes) -> bytes:
+    """Return what is outside of strings where no quote is escaped: in a third of the time."""
+    found, inside = [], 0
+    for start in range(0, len(data), _PART):
+        pieces = data[start : start + _PART].split(b'"')
+        found.append(b"".join(pieces[inside::2]))
+        inside ^= len(pieces) % 2 == 0
+    return b"".join(found)
 
 
 def parse_object(
@@ -152,11 +167,10 @@ def _encode(value: Json) -> None:
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found: dict[str, Json] = {}
-    for key, value in pairs:
-        if key in found:
-            raise InvalidInputError(f"is malformed JSON: duplicate key {key[:60]!r}")
-        found[key] = value
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise InvalidInputError(f"is malformed JSON: duplicate key {twice[:60]!r}")
     return found
 
 

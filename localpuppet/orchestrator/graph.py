@@ -93,15 +93,17 @@ def merge(graph: Graph, number: Sequence[int], count: int) -> Graph:
     Edges within a number are gone. The place is that of those of its vertices that have one.
     """
     places = [JUNCTION] * count
-    edges: list[set[int]] = [set() for _ in range(count)]
-    for vertex, place in enumerate(graph.places):
-        new = number[vertex]
+    edges: list[list[int]] = [[] for _ in range(count)]
+    for new, place, below in zip(number, graph.places, graph.successors, strict=True):
         if place != JUNCTION:
             places[new] = place
-        edges[new].update(map(number.__getitem__, graph.successors[vertex]))
-    for new, below in enumerate(edges):
-        below.discard(new)
-    return Graph(places=places, successors=list(map(list, edges)))
+        edges[new] += map(number.__getitem__, below)
+    for new, numbers in enumerate(edges):
+        if len(numbers) > 1:  # most have one: sets of them take half of the time
+            numbers[:] = set(numbers)
+        if new in numbers:
+            numbers.remove(new)
+    return Graph(places=places, successors=edges)
 
 
 def several_places(graph: Graph, number: Sequence[int], count: int) -> dict[int, set[int]]:

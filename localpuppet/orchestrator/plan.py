@@ -17,6 +17,7 @@ Rules:
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from localpuppet.errors import InvalidInputError
@@ -227,13 +228,16 @@ def _known(word: str, names: Sequence[str]) -> str:
 def _refuse_missing(site: Site, components: Sequence[Component], where: str) -> None:
     """Refuse a capability whose producers are not all selected."""
     selected = {one.application for one in components}
-    produced = {name for one in components for name in one.produces}
+    produced = set[str]().union(*(one.produces for one in components))
     elsewhere = {
         name: one
         for one in reversed(site.components)
         if one.application not in selected
         for name in one.produces
     }
+    consumed = chain.from_iterable(one.consumes for one in components)
+    if not elsewhere and produced.issuperset(consumed):
+        return
     missing = [
         (one, name)
         for one in components

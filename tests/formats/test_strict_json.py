@@ -45,6 +45,17 @@ def test_brackets_in_strings_and_in_a_row_are_not_depth(text: str) -> None:
     assert loads(text.encode()) == loads(text) == json.loads(text)
 
 
+@pytest.mark.parametrize("escaped", ["", "\\n"])
+@pytest.mark.parametrize("shift", range(-9, 3))
+def test_a_long_text_hides_no_depth_wherever_its_quotes_stand(shift: int, escaped: str) -> None:
+    """Documents without an escape are looked at in parts of 64 KiB, those with one otherwise."""
+    text = f'{{"a": "{"[" * (65536 + shift)}{escaped}", "b": %s}}'
+    fine = text % ('"' + "]" * 70_000 + '"')
+    assert loads(fine) == json.loads(fine)
+    with pytest.raises(ValueError, match="nested too deep"):
+        loads(text % nested(MAX_DEPTH))
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b'{"a', b'"\\', b"\xff", b"nul", b"\x00[\x00]"])
 def test_what_is_not_json_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
@@ -56,6 +67,7 @@ HOSTILE = {
     "objects": "b'{\"a\":' * 200_000",
     # A reader that looks for the end of a string from each quote needs minutes for this.
     "quotes": "b'\"' + b'\\\\\\\\\\\"' * 330_000",
+    "empty strings": "b'\"\"' * 500_000",
     "backslashes": "b'\"' + b'\\\\\\\\' * 500_001",
 }
 
