@@ -297,8 +297,16 @@ class RolloutId(str):
             newest: The latest id in the journals, if any; the clock may have been set back.
         """
         if newest is not None:
-            now = max(now, datetime.fromisoformat(newest.partition("-")[0]) + timedelta(seconds=1))
+            now = max(now, newest.began() + timedelta(seconds=1))
         return cls(f"{now.strftime('%Y%m%dT%H%M%SZ')}-{random}")
+
+    def began(self) -> datetime:
+        """Return when the rollout began, UTC to the second, by its caller's clock.
+
+        Raises:
+            ValueError: There is no such day or time.
+        """
+        return datetime.fromisoformat(self.partition("-")[0])
 
 
 def parse_tags(text: str) -> str:

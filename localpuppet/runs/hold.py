@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.formats.names import RolloutId, SignerName
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_time
 
@@ -106,6 +107,15 @@ def rollout_owner(caller: str, rollout: str) -> str:
         rollout: The rollout's id.
     """
     return f"{caller}{_ROLLOUT}{rollout}"
+
+
+def rollout_of(owner: str) -> tuple[str, RolloutId] | None:
+    """Return the caller and the id in the owner of a rollout's holds; `None` for other owners."""
+    caller, _, rollout = owner.partition(_ROLLOUT)
+    try:
+        return SignerName.parse_caller(caller).caller, RolloutId.parse(rollout)
+    except InvalidInputError:
+        return None
 
 
 def _minutes(text: str) -> str:

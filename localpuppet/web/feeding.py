@@ -181,7 +181,12 @@ class Feeding:
         news = self._fleet.news()
         try:
             await asyncio.to_thread(
-                self._memory.write, news.rows, news.ended, gone=news.gone, as_of=news.as_of
+                self._memory.write,
+                news.rows,
+                news.ended,
+                gone=news.gone,
+                as_of=news.as_of,
+                told=news.told,
             )
         except StateError as error:
             self._wrong("memory", f"the page forgets what it hears: {error}")

@@ -29,6 +29,7 @@ from localpuppet.formats.values import Json
 from localpuppet.web.ended import KEPT, Ended
 from localpuppet.web.lists.standing import Standing
 from localpuppet.web.row import NOT_TRUSTED, SILENT, Row
+from localpuppet.web.told import Told, told_of
 
 # Nodes that a page takes up; whoever may write presence could else fill the memory.
 MAX_NODES = 20_000
@@ -51,12 +52,14 @@ class News:
         ended: Ends of runs.
         gone: Nodes that were forgotten.
         as_of: When the bus last answered.
+        told: What nodes tell of rollouts, where that is not as it was.
     """
 
     rows: tuple[Row, ...]
     ended: tuple[Ended, ...]
     gone: tuple[str, ...]
     as_of: float | None
+    told: Mapping[str, tuple[Told, ...]]
 
 
 class Fleet:
@@ -89,6 +92,8 @@ class Fleet:
         self._ended: dict[tuple[str, str], Ended] = {}
         self._ended_of: Counter[str] = Counter()
         self._gone: set[str] = set()
+        self._rollouts: dict[str, tuple[Told, ...]] = {}
+        self._told_anew: set[str] = set()
         self._log: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
         self._woken = asyncio.Event()
         self._waiting: dict[str, Entry] = {}
@@ -196,6 +201,7 @@ class Fleet:
             ended=tuple(self._ended.values()),
             gone=tuple(self._gone),
             as_of=self.as_of,
+            told={name: self._rollouts.get(name, ()) for name in self._told_anew},
         )
 
     def written(self, news: News) -> None:
@@ -206,6 +212,10 @@ class Fleet:
             if self._ended.pop((one.node, one.run), None):
                 self._ended_of[one.node] -= 1
         self._ended_of = +self._ended_of  # without those of which none waits
+        known = self._rollouts
+        self._told_anew -= {one for one in news.told if known.get(one, ()) == news.told[one]}
+        if news.told:
+            self.stir()  # the list of rollouts is made of what is written
 
     async def changed(self, after: int) -> None:
         """Wait until there is a revision after one."""
@@ -226,14 +236,21 @@ class Fleet:
         if revision <= self._revisions.get(name, 0) or not _is_name(name):
             return
         before = self._rows.get(name)
-        row = Row.told(name, self._believe(name, token), now=self._now())
+        status = self._believe(name, token)
+        row = Row.told(name, status, now=self._now())
         if before is None and not self._has_room(row):
             return
         self._revisions[name] = revision
         self._put(row if before is None else row.beside(before))
+        self._hear_of_rollouts(name, told_of(status, row.holds, now=self._now()))
         ended = Ended.of(row)
         if ended is not None and (before is None or before.run != row.run):
             self._end(ended)
+
+    def _hear_of_rollouts(self, name: str, told: tuple[Told, ...]) -> None:
+        if self._rollouts.get(name, ()) != told:
+            self._rollouts[name] = told
+            self._told_anew.add(name)
 
     def _end(self, ended: Ended) -> None:
         """Have an end of a run written down, where there is room until it is."""
@@ -276,6 +293,8 @@ class Fleet:
     def _forget(self, name: str) -> None:
         self.standing.forget(name)
         self._dirty.discard(name)
+        self._rollouts.pop(name, None)
+        self._told_anew.discard(name)
         self._gone.add(name)
         self._wake(name)
 

@@ -15,9 +15,10 @@ Invariants:
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from sqlite3 import Connection
+from types import MappingProxyType
 
 from localpuppet.errors import BusyError
 from localpuppet.formats.names import RunId
@@ -25,11 +26,12 @@ from localpuppet.formats.strict_json import loads_again
 from localpuppet.machine.database import DamagedError, Database, EarlierFormatError
 from localpuppet.machine.files import make_private
 from localpuppet.machine.flock import Flock
-from localpuppet.web import run_table
+from localpuppet.web import run_table, told_table
 from localpuppet.web.dated import DAY, day_of, parts_of
 from localpuppet.web.ended import HOUR, KEPT, Ended
 from localpuppet.web.kinds import Kind
 from localpuppet.web.row import Row
+from localpuppet.web.told import Told, ToldRollout
 
 FILE = Path("web", "fleet.sqlite")
 MOST_FAULTS = 5_000
@@ -47,6 +49,7 @@ _VERSION = 3
 _DAMAGED = "move it away: what is heard from then on is remembered"
 _TABLES = (
     run_table.TABLES
+    + told_table.TABLES
     + """
 CREATE TABLE IF NOT EXISTS nodes (node TEXT PRIMARY KEY, row TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS hours (
@@ -156,6 +159,7 @@ class Memory:
         *,
         gone: Iterable[str] = (),
         as_of: float | None = None,
+        told: Mapping[str, Sequence[Told]] = MappingProxyType({}),
     ) -> None:
         """Write down what is new, in one transaction.
 
@@ -164,6 +168,7 @@ class Memory:
             ended: Ends of runs; those known already change nothing, nor do those of long ago.
             gone: Nodes to forget; their runs stay.
             as_of: When the bus last answered; as it was for `None`.
+            told: What nodes tell of rollouts now, where that is not as it was.
 
         Raises:
             StateError: The disk refused; nothing was written.
@@ -179,6 +184,8 @@ class Memory:
             for one in ended:
                 if parts_of(RunId(one.run))[0] in days and writing.add(one):
                     _count(connection, one)
+            for node, all_told in told.items():
+                told_table.write(connection, node, all_told, now=self._now())
             if as_of is not None:
                 connection.execute("UPDATE state SET as_of = ?", (as_of,))
             while _bytes(connection) > self._most_bytes:
@@ -243,6 +250,24 @@ class Memory:
             found = connection.execute("SELECT fault, first, last FROM faults")
             return {fault: (first, last) for fault, first, last in found}
 
+    def told(self) -> list[ToldRollout]:
+        """Return the rollouts that nodes told of, the newest first.
+
+        Raises:
+            StateError: They cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            return told_table.all_(connection, now=self._now())
+
+    def told_of(self, rollout: ToldRollout) -> list[tuple[str, Told]]:
+        """Return what nodes told of a rollout, each with its name; see `told_table.of_rollout`.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            return told_table.of_rollout(connection, rollout)
+
     def prune(self) -> bool:
         """Take away some of what is too old; return whether there may be more of the same day.
 
@@ -259,6 +284,7 @@ class Memory:
             if left is not None:
                 oldest = min(oldest, left * DAY)
             connection.execute("DELETE FROM hours WHERE hour < ?", (int(oldest // HOUR),))
+            told_table.take_away(connection, oldest=oldest)
             connection.execute("DELETE FROM faults WHERE last < ?", (oldest,))
             connection.execute(
                 "DELETE FROM faults WHERE fault NOT IN"

@@ -48,7 +48,7 @@ from localpuppet.web.lists.asked import (
 )
 from localpuppet.web.lists.choosing import MOST, overview
 from localpuppet.web.lists.failures import failures
-from localpuppet.web.lists.rollouts import decisions_of, groups_of
+from localpuppet.web.lists.rollouts import decisions_of, groups_of, parts_of
 from localpuppet.web.lists.standing import Standing
 from localpuppet.web.live import Live
 from localpuppet.web.memory import Memory
@@ -68,7 +68,7 @@ PATIENCE = 0.5
 MOST_DECISIONS = 50
 # Nodes that are named of those which make one run, or which it makes run.
 MOST_NAMES = 100
-Told = TypeVar("Told")
+Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,11 +219,13 @@ class Pages:
         return await self._together.answer(request, self._rollout)
 
     async def _rollout(self, request: Request) -> Response:
-        row, report = await self._of_rollout(request, self._parts.rollouts.shown)
+        shown = await self._of_rollout(request, self._parts.rollouts.shown)
+        report = shown.report
         return self._showing.page(
             "rollout.html",
-            row=row,
+            row=shown.row,
             whole=report is not None,
+            told=parts_of(shown.told, now=self._now()),
             groups=() if report is None else groups_of(report),
             courses=() if report is None else courses(report),
             decisions=() if report is None else decisions_of(report)[-MOST_DECISIONS:],
@@ -235,7 +237,7 @@ class Pages:
         # In ASCII: whatever a journal holds can be written.
         return Response(json.dumps(told), media_type="application/json")
 
-    async def _of_rollout(self, request: Request, tell: Callable[[RolloutId], Told]) -> Told:
+    async def _of_rollout(self, request: Request, tell: Callable[[RolloutId], Known]) -> Known:
         rollout = RolloutId.parse(request.path_params["rollout"])
         try:
             return await asyncio.to_thread(tell, rollout)

@@ -1,4 +1,4 @@
-"""The rollouts of this machine, read from their journals, and those that went on on another.
+"""The rollouts of this machine by their journals, one's own elsewhere by their heads, and others.
 
 Owns: what of journals is remembered between two looks, noticing that one has changed, and which
 counts where the bus knows of the same rollout. Refuses to know: what events mean, who goes on with
@@ -9,15 +9,17 @@ Invariants:
 - A journal that cannot be read is a row that says so, and hides no other.
 - Of a journal and a head on the bus the one of the newer epoch counts: who resumed a rollout
   elsewhere has overtaken whoever is here.
+- Of a rollout that neither is here nor one's own counts what nodes tell, and is marked as that.
 - Whether a process goes on with a rollout is asked only for somebody who looks: to ask is to have
   the journal's lock for a moment.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId
@@ -28,6 +30,7 @@ from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.report import ELSEWHERE, Report
 from localpuppet.web.elsewhere import Elsewhere, report_of
 from localpuppet.web.lists.rollouts import DAMAGED, RolloutRow
+from localpuppet.web.told import Told, ToldRollout
 
 # Seconds between two looks whether a journal has changed.
 LOOK = 1.0
@@ -37,21 +40,50 @@ MOST = 500
 _Stamp = tuple[float, ...]
 
 
+class Nodes(Protocol):
+    """What nodes told of rollouts."""
+
+    def told(self) -> list[ToldRollout]:
+        """Return the rollouts that they told of."""
+        ...
+
+    def told_of(self, rollout: ToldRollout) -> list[tuple[str, Told]]:
+        """Return what they told of one, each with its name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What is known of a rollout.
+
+    Attributes:
+        row: Its row.
+        report: Its report, where there is a journal or a head that has one.
+        told: What nodes tell, each with its name, where nothing else is known.
+    """
+
+    row: RolloutRow
+    report: Report | None = None
+    told: Sequence[tuple[str, Told]] = ()
+
+
 class Rollouts:
     """The rollouts.
 
     Args:
         journals: Their journals.
         elsewhere: Those that went on on other machines.
+        nodes: What nodes tell.
     """
 
-    def __init__(self, journals: Journals, elsewhere: Elsewhere) -> None:
+    def __init__(self, journals: Journals, elsewhere: Elsewhere, nodes: Nodes) -> None:
         self._journals = journals
         self._elsewhere = elsewhere
+        self._nodes = nodes
         self._known: dict[RolloutId, tuple[_Stamp, RolloutRow]] = {}
 
     def rows(self) -> list[RolloutRow]:
-        """Return the newest rollouts, the newest first.
+        """Return the newest rollouts of this machine and of its caller, and those of others.
 
         Raises:
             StateError: It cannot be told which there are.
@@ -60,23 +92,30 @@ class Rollouts:
         ids = sorted(here.union(heads), reverse=True)[:MOST]
         self._known = {one: known for one, known in self._known.items() if one in ids}
         rows = {one: self._row(one) for one in ids if one in here}
-        return [
+        known = [
             self._overtaken(rows.get(one), heads[one]) if one in heads else rows[one] for one in ids
         ]
+        theirs = (one for one in self._nodes.told() if one.rollout not in here | heads.keys())
+        return [*known, *map(RolloutRow.of_nodes, theirs)]
 
-    def shown(self, rollout: RolloutId) -> tuple[RolloutRow, Report | None]:
-        """Return the row of a rollout, and what is known of it besides, if anything is.
+    def shown(self, rollout: RolloutId) -> Shown:
+        """Return what is known of a rollout.
 
         Raises:
-            InvalidInputError: See `report`; that it is over is known besides its report.
-            StateError: Its journal cannot be read.
+            InvalidInputError: There is none of this id.
+            StateError: Its journal, or what nodes told, cannot be read.
         """
         head = self._elsewhere.heads.get(rollout)
-        mine = self._row(rollout) if rollout in self._journals.ids() else None
+        here = rollout in self._journals.ids()
+        if head is None and not here:
+            told = next((one for one in self._nodes.told() if one.rollout == rollout), None)
+            if told is not None:
+                return Shown(row=RolloutRow.of_nodes(told), told=self._nodes.told_of(told))
+        mine = self._row(rollout) if here else None
         if head is not None and head.summary and (mine is None or mine.epoch < head.epoch):
-            return self._overtaken(mine, head), None
+            return Shown(row=self._overtaken(mine, head))
         report = self.report(rollout)
-        return RolloutRow.of(report), report
+        return Shown(row=RolloutRow.of(report), report=report)
 
     def report(self, rollout: RolloutId) -> Report:
         """Return what is known of a rollout.

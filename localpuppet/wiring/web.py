@@ -95,7 +95,7 @@ async def serve_page(
             memory=memory,
             inventory=Inventory(view, inventory.ask, site=known),
             staged=_staged(node),
-            rollouts=Rollouts(journals, elsewhere),
+            rollouts=Rollouts(journals, elsewhere, memory),
             reports=Reports(_tell(fleet, name, feeding.store)),
             live=Live(rows, leave),
             door=way.door,

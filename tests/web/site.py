@@ -188,7 +188,7 @@ class Site:
     def remember(self) -> None:
         """Write down what is new."""
         news = self.fleet.news()
-        self.memory.write(news.rows, news.ended, gone=news.gone, as_of=news.as_of)
+        self.memory.write(news.rows, news.ended, gone=news.gone, as_of=news.as_of, told=news.told)
         self.fleet.written(news)
 
     def list_(self, *entries: InventoryEntry) -> None:
@@ -227,7 +227,7 @@ class Site:
             memory=self.memory,
             inventory=Inventory(self.view, self.ask, site=self.known),
             staged=PlayedReleases(self),
-            rollouts=Rollouts(Journals(self.directory / "rollouts"), self.elsewhere),
+            rollouts=Rollouts(Journals(self.directory / "rollouts"), self.elsewhere, self.memory),
             reports=Reports(self._tell),
             live=Live(self.fleet, leave),
             door=way.door,

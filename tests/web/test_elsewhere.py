@@ -25,7 +25,8 @@ from localpuppet.orchestrator.rollout.heads import Heads
 from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.web.elsewhere import Elsewhere
-from localpuppet.web.rollouts import Rollouts
+from localpuppet.web.memory import Memory
+from localpuppet.web.rollouts import Rollouts, Shown
 from tests.doubles.identities import Person, person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
 from tests.orchestrator.rollout.simulated import ID, began, node
@@ -54,7 +55,8 @@ class Bus:
         self.told = asyncio.Event()
         self.elsewhere = Elsewhere(lambda kv: self.heads(self.alice, kv), again=0.01)
         self.journals = Journals(directory / "rollouts")
-        self.rollouts = Rollouts(self.journals, self.elsewhere)
+        memory = Memory(directory / "web" / "fleet.sqlite", now=lambda: 0.0)
+        self.rollouts = Rollouts(self.journals, self.elsewhere, memory)
 
     def heads(self, who: Person, kv: KeyValue | None = None) -> Heads:
         return Heads(
@@ -129,7 +131,7 @@ async def test_how_it_ended_elsewhere_is_shown_in_short(bus: Bus) -> None:
         assert row.counts == (("succeeded", 1), ("not reached", 1))
         assert row.why == "it ended on another machine: 1 node failed"
         assert None not in (row.began, row.ended)
-        assert bus.rollouts.shown(ID) == (row, None)
+        assert bus.rollouts.shown(ID) == Shown(row=row)
 
 
 async def test_one_that_was_stopped_elsewhere_can_go_on(bus: Bus) -> None:

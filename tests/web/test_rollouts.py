@@ -22,9 +22,9 @@ async def test_a_change_of_a_journal_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK", 0.01)
-    journals = Journals(tmp_path)
+    journals, site = Journals(tmp_path), Site(tmp_path)
     leave, told = asyncio.Event(), asyncio.Event()
-    rollouts = Rollouts(journals, Site(tmp_path).elsewhere)
+    rollouts = Rollouts(journals, site.elsewhere, site.memory)
     watching = asyncio.create_task(rollouts.watch(told.set, leave))
     async with asyncio.timeout(20):
         await told.wait()

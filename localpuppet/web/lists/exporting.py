@@ -141,7 +141,18 @@ def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
     """Return rollouts as a table; the names are their ids."""
     return Table(
         name="rollouts",
-        columns=("id", "state", "title", "caller", "began", "ended", "nodes", "counts", "why"),
+        columns=(
+            "id",
+            "state",
+            "title",
+            "caller",
+            "began",
+            "ended",
+            "nodes",
+            "counts",
+            "why",
+            "source",
+        ),
         records=[
             {
                 "id": one.id,
@@ -153,6 +164,7 @@ def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
                 "nodes": one.nodes,
                 "counts": [f"{fate}={count}" for fate, count in one.counts],
                 "why": one.why,
+                "source": one.source,
             }
             for one in rollouts
         ],

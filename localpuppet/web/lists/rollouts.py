@@ -3,6 +3,7 @@
 Owns: what is shown of a rollout, and how much. Refuses to know: journals, HTML.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,14 @@ from localpuppet.formats.times import parse_time
 from localpuppet.orchestrator.rollout.events import Fate
 from localpuppet.orchestrator.rollout.head import Summary
 from localpuppet.orchestrator.rollout.report import OPEN, Report
+from localpuppet.triggers.outcome import succeeded
 from localpuppet.web.lists.asked import Asked
+from localpuppet.web.told import Told, ToldRollout
 
 DAMAGED = "damaged"
+# Of a rollout of which only nodes tell: whether it holds one of them.
+HOLDING, LET_GO = "holding", "let go"
+NODES = "as the nodes tell"
 RUNNING, CHECKING = "running", "being checked"
 # Nodes that a page names of all groups together, and of one at least.
 MOST_NODES, FEWEST = 200, 8
@@ -38,6 +44,7 @@ class RolloutRow:
         noop: Whether it changes nothing.
         counts: How many nodes ended how.
         epoch: How often it was begun or resumed; 0 where that cannot be read.
+        source: From where it is known, where that is neither a journal nor its head: `NODES`.
     """
 
     id: str
@@ -50,6 +57,7 @@ class RolloutRow:
     noop: bool = False
     counts: tuple[tuple[str, int], ...] = ()
     epoch: int = 0
+    source: str = ""
 
     @classmethod
     def of(cls, report: Report) -> "RolloutRow":
@@ -87,9 +95,28 @@ class RolloutRow:
             epoch=epoch,
         )
 
+    @classmethod
+    def of_nodes(cls, told: ToldRollout) -> "RolloutRow":
+        """Return the row of a rollout of which only nodes tell."""
+        counts: Counter[str] = Counter()
+        for outcome, nodes in told.ends.items():
+            counts[_fate(outcome)] += nodes
+        held = f"{told.held} {'node is' if told.held == 1 else 'nodes are'} held by it"
+        return cls(
+            id=str(told.rollout),
+            state=HOLDING if told.held else LET_GO,
+            caller=told.caller,
+            why=held if told.held else "",
+            began=told.rollout.began().timestamp(),
+            counts=tuple(
+                (fate, counts[fate]) for fate in (Fate.SUCCEEDED, Fate.FAILED, OPEN) if counts[fate]
+            ),
+            source=NODES,
+        )
+
     @property
     def nodes(self) -> int:
-        """Return how many nodes it is for."""
+        """Return how many nodes it is for, or told of it."""
         return sum(count for _, count in self.counts)
 
 
@@ -163,9 +190,36 @@ def groups_of(report: Report) -> list[Group]:
     return [_group(one, skipped, most) for one in told["groups"]]
 
 
+def parts_of(told: Iterable[tuple[str, Told]], *, now: float) -> list[Part]:
+    """Return what nodes told of a rollout, in the same order.
+
+    Args:
+        told: What, each with the node's name.
+        now: Seconds since 1970, UTC.
+    """
+    return [
+        Part(
+            node=node,
+            word=one.outcome or OPEN,
+            bad=_fate(one.outcome) == Fate.FAILED,
+            reason="held" if one.until is not None and one.until > now else "",
+            run=one.run,
+            seconds=None,
+        )
+        for node, one in told
+    ]
+
+
 def decisions_of(report: Report) -> list[tuple[float, str]]:
     """Return what was decided of a rollout as a whole, each with when: seconds since 1970."""
     return [(parse_time(at).timestamp(), what) for at, what in report.decisions]
+
+
+def _fate(outcome: str) -> str:
+    """Return what an outcome that a node told is for its rollout."""
+    if not outcome:
+        return OPEN
+    return Fate.SUCCEEDED if succeeded(outcome) else Fate.FAILED
 
 
 def _group(told: Mapping[str, Any], skipped: Mapping[str, str], most: int) -> Group:
