@@ -59,9 +59,9 @@ def _show(name: str, action: str, reply: dict[str, Any], now: datetime) -> None:
     if not reply["ok"]:
         render.say(f"{name}: {render.word('failed')}: {render.user_text(reply['error'])}", err=True)
         return
-    from localpuppet.cli.render_reply import told
+    from localpuppet.cli.render_reply import MARGIN, told
 
     word, lines = told(action, reply["result"], now)
     render.emit(f"{name}: {word}")
     for line in lines.splitlines():
-        render.emit(f"  {line}")
+        render.emit(f"{' ' * MARGIN}{line}")

@@ -84,25 +84,27 @@ def word(state: str, *, noop: bool = False) -> str:
     return f"{colored} (noop)" if noop else colored
 
 
-def pairs(rows: Iterable[tuple[str, str]]) -> str:
-    """Return labelled lines; rows without a value are left out."""
+def pairs(rows: Iterable[tuple[str, str]], margin: int = 0) -> str:
+    """Return labelled lines, with a margin before them; rows without a value are left out."""
     kept = [(label, value) for label, value in rows if value]
     width = max((len(label) for label, _ in kept), default=0)
     return "\n".join(
-        hanging(f"{click.style(label.ljust(width), dim=True)}  ", value) for label, value in kept
+        hanging(f"{click.style(label.ljust(width), dim=True)}  ", value, margin)
+        for label, value in kept
     )
 
 
-def hanging(head: str, text: str) -> str:
+def hanging(head: str, text: str, margin: int = 0) -> str:
     """Return text behind a head; on a terminal its lines are broken between words, and indented.
 
     Args:
         head: What stands before the first line; it may be styled.
         text: What follows; it may be styled.
+        margin: So many blanks will stand before each line.
     """
     indent = len(click.unstyle(head))
     width = columns()
-    if width is None or width - indent < LEAST_ROOM:
+    if width is None or (width := width - margin) - indent < LEAST_ROOM:
         return head + text
     lines, room = [""], 0
     words = [piece for word in text.split(" ") for piece in _pieces(word, width - indent)]

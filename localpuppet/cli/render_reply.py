@@ -15,6 +15,7 @@ from localpuppet.runs.hold import Hold
 from localpuppet.runs.run import Status
 
 SHOWN = 20  # resources of a kind
+MARGIN = 2  # before each line that is shown below a node's name
 
 
 def told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, str]:
@@ -42,7 +43,9 @@ def _told(action: str, result: Mapping[str, Any], now: datetime) -> tuple[str, s
     if action == "last_run_summary":
         if not result:
             return "no run yet", ""
-        return render.word("ok"), render.pairs(render_run.rows(Status.from_dict(result), now))
+        return render.word("ok"), render.pairs(
+            render_run.rows(Status.from_dict(result), now), MARGIN
+        )
     if action == "log":
         return render.word("ok"), _log(result)
     if action == "report":
@@ -74,10 +77,10 @@ def _report(said: Mapping[str, Any], now: datetime) -> str:
         for fate, _, _ in SECTIONS
         for raw in said[fate.value]
     ]
-    parts = [render.pairs(render_run.rows(Status.from_dict(said["run"]), now))]
+    parts = [render.pairs(render_run.rows(Status.from_dict(said["run"]), now), MARGIN)]
     if not said["report"]:
         parts.append("no report of this run")
-    parts += sections(resources, SHOWN)
+    parts += sections(resources, SHOWN, margin=MARGIN)
     if said["left_out"]:
         more = render.counted(int(said["left_out"]), "resource")
         parts.append(f"{more} more: there was no room for them")
@@ -113,7 +116,7 @@ def _state(said: Mapping[str, Any], now: datetime) -> tuple[str, str]:
         by = f"rolled back by {rollback['user']} at {render_run.moment(rollback['since'])}"
         rows.append(("Rollback", render.user_text(f"{text}, {by}")))
     rows.append(("Version", render.user_text(said["version"])))
-    lines = [render.pairs(rows), _left(said["holds"])]
+    lines = [render.pairs(rows, MARGIN), _left(said["holds"])]
     return render.word(render.user_text(said["state"])), "\n".join(filter(None, lines))
 
 
@@ -124,7 +127,7 @@ def confirmation_line(told: Mapping[str, Any]) -> str:
 
 
 def _left(holds: list[Mapping[str, Any]]) -> str:
-    return render.pairs([("On hold", _hold(raw)) for raw in holds])
+    return render.pairs([("On hold", _hold(raw)) for raw in holds], MARGIN)
 
 
 def _hold(raw: Mapping[str, Any]) -> str:

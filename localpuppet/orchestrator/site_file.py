@@ -27,6 +27,8 @@ MAX_GRAPH = 48 * 1024 * 1024
 # What a document costs in memory depends on how many values it has: a graph needs one mapping and
 # two lists a component, some nine strings, and a bracket in each of its names.
 MOST = {b"{": 2 * MAX_COMPONENTS, b"[": 16 * MAX_COMPONENTS, b'"': 24 * MAX_COMPONENTS}
+# What a Puppet server answers with instead of a graph.
+SERVER_ERROR = {"message", "issue_kind"}
 STANDARD_INPUT = "-"
 
 
@@ -114,4 +116,11 @@ def _graph(data: bytes, where: str) -> dict[str, Json]:
             where=where,
             hint="plan parts of the site",
         )
-    return parse_object(data, where=where, limit=MAX_GRAPH)
+    raw = parse_object(data, where=where, limit=MAX_GRAPH)
+    if raw.keys() >= SERVER_ERROR:
+        raise InvalidInputError(
+            "is the error that a Puppet server answered with, and not an environment graph",
+            where=where,
+            hint="its 'message' says why; 'curl --fail' would not have written it",
+        )
+    return raw

@@ -6,7 +6,9 @@ from typing import Any
 import click
 import pytest
 
-from localpuppet.cli.render_reply import told
+from localpuppet.cli.render_reply import MARGIN, told
+from localpuppet.cli.render_resources import title
+from localpuppet.puppet.resources import Fate, ReportedResource
 
 NOW = datetime(2026, 11, 20, 20, 43, tzinfo=UTC)
 HOLD = {"owner": "ci", "reason": "rollout 42", "since": "2026-11-20T20:00:00Z", "until": None}
@@ -132,3 +134,18 @@ def test_what_others_tell_does_nothing_to_a_terminal() -> None:
     shown, below = told("log", said, NOW)
     assert "\x1b[2J" not in below
     assert "\x1b]" not in below
+
+
+def test_a_resource_of_another_node_fits_the_line_that_it_stands_in() -> None:
+    resource = ReportedResource(
+        ref=f"File[/srv/{'x' * 80}]",
+        fate=Fate.FAILED,
+        file="",
+        line=None,
+        place="",
+        seconds=0.024,
+        time="",
+        events=(),
+    )
+    assert len(click.unstyle(title(resource))) == 80
+    assert len(click.unstyle(title(resource, margin=MARGIN))) == 80 - MARGIN

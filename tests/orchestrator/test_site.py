@@ -137,6 +137,14 @@ def test_commands_of_checks_are_taken_from_a_yaml_file_that_is_named_and_from_no
         read_site(str(file), Documents(None))
 
 
+def test_what_a_server_answered_instead_of_a_graph_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "environment.json"
+    file.write_text(json.dumps({"message": "Not Found: s3cret", "issue_kind": "RUNTIME_ERROR"}))
+    with pytest.raises(InvalidInputError, match="the error that a Puppet server") as caught:
+        read_site(str(file), Documents(None))
+    assert "s3cret" not in str(caught.value)
+
+
 def test_there_is_a_most_of_components_and_of_capabilities() -> None:
     names = [f"p{number}" for number in range(MAX_CAPABILITIES)]
     (found,) = read(parts(a={**PART, "produces": names})).components

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from localpuppet.orchestrator.plan import Plan
 
 INVENTORY = "inventory"
+NOBODY = (
+    "# the inventory knows no node yet: a node tells of itself after a good run, over the bus of"
+    " its settings; or name a site with --site"
+)
 # Seconds after which no more questions of others are asked: an order without them could be wrong.
 LOOK = 60.0
 
@@ -41,6 +45,8 @@ def inventory_plan(
     found = _read(node, _derive)
     for note in found.notes:
         render.say(f"# {render.user_text(note)}", err=True)
+    if not found.roles:
+        render.say(NOBODY, err=True)
     nodes = found.narrowed(
         named=named, roles=roles, answer=None if query is None else answer(node, query)
     )

@@ -188,7 +188,7 @@ def _delivery(node: NodeWiring, given: dict[str, Any]) -> "Delivery | None":
 
 def _seconds(given: dict[str, Any], name: str) -> float | None:
     text = given[name]
-    return None if text is None else parse_duration(text, what=name.replace("_", " "))
+    return None if text is None else parse_duration(text, what=f"--{name.replace('_', '-')}")
 
 
 def _checks(texts: tuple[str, ...]) -> "tuple[Check, ...]":

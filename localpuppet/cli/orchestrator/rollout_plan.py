@@ -61,12 +61,12 @@ def plan_command(node: NodeWiring, /, as_json: bool, **given: Any) -> int:  # no
     release, catalogs = given["release"], given["catalogs"]
     if catalogs != (release is not None):
         raise click.UsageError("--catalogs and --release go together")
-    if not catalogs and given["parent"] is None and given["order"] == "site":
+    if not catalogs:
+        if given["order"] != "site":
+            raise click.UsageError(f"--order {given['order']} is for --catalogs: there is no order")
         with without_collector():
             show(read_plan(node, given), "json" if as_json else None)
         return 0
-    if given["parent"] is not None or not catalogs:
-        raise click.UsageError("--failed-of is for 'rollout run', and --order for --catalogs")
     with without_collector():
         found = selected(node, given, None)
     nodes = sorted({one for group in found.groups for one in group})

@@ -12,7 +12,12 @@ from localpuppet.cli.orchestrator.rollout_options import (
     new_options,
     options_of_parent,
 )
-from localpuppet.cli.orchestrator.rollout_selection import places, selected, what_options
+from localpuppet.cli.orchestrator.rollout_selection import (
+    earlier_options,
+    places,
+    selected,
+    what_options,
+)
 from localpuppet.cli.orchestrator.rollout_words import of_option
 from localpuppet.cli.orchestrator.site_options import without_collector
 from localpuppet.formats.names import RolloutId, SignerName
@@ -55,6 +60,7 @@ Twice: without waiting for those that run.
 {_EXITS}""",
 )
 @what_options
+@earlier_options
 @how_options
 @_JSON
 @click.pass_obj

@@ -12,14 +12,14 @@ from localpuppet.wiring.node import NodeWiring
 if TYPE_CHECKING:
     from localpuppet.orchestrator.rollout.selecting import Groups, Selected
 
-_WHAT = (
-    click.option(
-        "--order",
-        type=click.Choice(["site", "none"]),
-        default="site",
-        show_default=True,
-        help="none: the nodes of --query, --role and --nodes are one group.",
-    ),
+_ORDER = click.option(
+    "--order",
+    type=click.Choice(["site", "none"]),
+    default="site",
+    show_default=True,
+    help="none: the nodes of --query, --role and --nodes are one group.",
+)
+_EARLIER = (
     click.option(
         "--approve",
         metavar="DIGEST",
@@ -35,10 +35,15 @@ _WHAT = (
 
 
 def what_options(command: Any) -> Any:  # noqa: ANN401
-    """Add the options to a command."""
-    for option in reversed(_WHAT):
+    """Add the options that say which nodes to a command."""
+    return site_options(_ORDER(command))
+
+
+def earlier_options(command: Any) -> Any:  # noqa: ANN401
+    """Add the options that name an earlier rollout to a command."""
+    for option in reversed(_EARLIER):
         command = option(command)
-    return site_options(command)
+    return command
 
 
 def selected(

@@ -86,7 +86,7 @@ Examples:
   localpuppet rollout list --json | jq '.rollouts[].state'
   localpuppet rollout list --of alice
 
-Exit codes: 0; 69 the bus is away (with --of).
+Exit codes: 0 however they ended; 69 the bus is away (with --of).
 """,
 )
 @click.option(
@@ -139,6 +139,8 @@ Examples:
   localpuppet rollout report
   localpuppet rollout report 20261122T110000Z-0a1b --json
   localpuppet rollout report --html > report.html
+
+Exit codes: 0 it is shown, however it ended ('status' tells that by its code); 2 there is none.
 """,
 )
 @_ID

@@ -126,9 +126,10 @@ class Heads:
         wanted = rollout or await self.newest()
         found = None if wanted is None else await self.read(wanted)
         if found is None:
-            what = f"rollout {rollout}" if rollout else "a rollout that can go on"
+            mine = f"rollout {rollout} of {self.owner}"
             raise InvalidInputError(
-                f"the bus does not know {what} of {self.owner}",
+                "the bus does not know "
+                f"{mine if rollout else f'a rollout of {self.owner} that can go on'}",
                 where="rollout",
                 hint="name whose it is: --of NAME",
             )

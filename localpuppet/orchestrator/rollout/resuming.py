@@ -81,7 +81,7 @@ async def take_up(
         raise InvalidInputError(
             f"neither this machine nor the bus knows rollout {wanted}"
             if wanted
-            else f"no rollout of {caller} can go on, by this machine and by the bus",
+            else f"neither this machine nor the bus knows a rollout of {caller} that can go on",
             where="rollout",
             hint="localpuppet rollout list, on the machine where it began",
         )

@@ -7,7 +7,7 @@ from localpuppet.formats.text import shown_names
 from localpuppet.orchestrator.rollout.selecting import needed
 from localpuppet.orchestrator.rollout.state import State
 
-SHOWN = 3  # nodes, in a message
+SHOWN = 3  # reasons, in a message
 
 
 def can_do_without(state: State, problems: Collection[NodeName]) -> bool:
@@ -21,9 +21,14 @@ def can_do_without(state: State, problems: Collection[NodeName]) -> bool:
 
 
 def why_not_ready(state: State, problems: Mapping[NodeName, str]) -> str:
-    """Return what is wrong with nodes, one line."""
-    found = [f"{node}: {why}" for node, why in sorted(problems.items())]
-    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    """Return what is wrong with nodes, one line: each reason once, that of most nodes first."""
+    alike: dict[str, list[NodeName]] = {}
+    for node, why in sorted(problems.items()):
+        alike.setdefault(why, []).append(node)
+    common = sorted(alike.items(), key=lambda one: -len(one[1]))
+    found = [f"{shown_names(nodes)}: {why}" for why, nodes in common]
+    left = sum(len(nodes) for _, nodes in common[SHOWN:])
+    more = f"; and {left} more" if left else ""
     if state.began.options.skip_unready and (pairs := _needed(state, problems)):
         more += f"; not left out, because {shown_names(pairs)}"
     return "; ".join(found[:SHOWN]) + more

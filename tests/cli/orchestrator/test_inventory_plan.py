@@ -31,7 +31,9 @@ def groups(done: Done) -> list[list[str]]:
 def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     web, lb = fleet.add("web", "lb")
     (db,) = fleet.add("db", puppet=True)
-    assert "No site applications were found in the Puppet environment" in web.run("plan").out
+    nobody = web.run("plan")
+    assert "No site applications were found in the Puppet environment" in nobody.out
+    assert "# the inventory knows no node yet: " in nobody.err
     db.node.app(CODE)
     raw = json.loads((db.root / "input.yaml").read_text())
     db.node.write("input.yaml", json.dumps({**raw, "parameters": {"role": "db"}}))
@@ -39,7 +41,7 @@ def test_the_order_is_that_of_the_inventory(fleet: Fleet) -> None:
     assert applied.code == 0, applied.err
     assert db.run("publish").code == 0  # a process of its own does it as well, and may be late
     found = web.run("plan", "--json")
-    assert groups(found) == [["db"]]
+    assert (groups(found), found.err) == ([["db"]], "")
     assert found.json["applications"] == ["Shop[a]"]
     (component,) = found.json["groups"][0]["runs"][0]["components"]
     assert (component["name"], component["produces"]) == ("Shop::Sql[a]", ["sql/a"])

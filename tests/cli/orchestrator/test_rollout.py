@@ -35,6 +35,7 @@ SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
         (["--site", "@SITE@", "--max-failures", "x"], "--max-failures: 'x' is not a number"),
         (["--failed-of", "20261122T110000Z-0123", "--noop"], "takes the options of the earlier"),
         (["--query", "role=web", "--order", "none"], "matches no node"),
+        (["--site", "@SITE@", "--pause-at-most", "0"], "the --pause-at-most must be positive"),
     ],
 )
 def test_what_is_refused(node: Node, words: list[str], message: str) -> None:
