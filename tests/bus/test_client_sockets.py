@@ -57,7 +57,7 @@ def test_what_has_no_buffer_is_left_alone() -> None:
 @pytest.mark.parametrize("served", ["nats"], indirect=True)
 async def test_our_client_of_nats_reads_little(served: ServerEngine) -> None:
     assert isinstance(served.server, NatsServer)
-    link = NatsLink(where="", timeout=5.0, must_be_tls=False)
+    link = NatsLink(where="", timeout=60.0, must_be_tls=False)
     await link.connect(served.server.url, {}, inbox="_INBOX")
     assert sizes(link.client._socket()) == {READ}
     await link.close()
@@ -66,7 +66,7 @@ async def test_our_client_of_nats_reads_little(served: ServerEngine) -> None:
 @pytest.mark.parametrize("served", ["etcd"], indirect=True)
 async def test_our_client_of_etcd_reads_little(served: ServerEngine) -> None:
     assert isinstance(served.server, EtcdServer)
-    connection = EtcdConnection(servers_at(served.server.url), timeout=5.0)
+    connection = EtcdConnection(servers_at(served.server.url), timeout=60.0)
     channel, _ = await connection.ready()
     protocol = await channel.__connect__()
     assert sizes(protocol.connection._transport) == {READ}

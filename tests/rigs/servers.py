@@ -24,7 +24,7 @@ ETCDCTL = Path("/usr/bin/etcdctl")
 OLD_NATS = Path("/usr/sbin/nats-server")
 NEW_NATS = Path(sysconfig.get_path("scripts")) / "nats-server"
 # Enough for a server on a busy machine; one that needs longer is broken.
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def free_port() -> int:
@@ -99,7 +99,7 @@ class Server:
             time.sleep(0.02)
 
     def _answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.health, timeout=1.0)
+        connection = http.client.HTTPConnection("127.0.0.1", self.health, timeout=5.0)
         try:
             connection.request("GET", self.health_path)
             answer = connection.getresponse()

@@ -149,7 +149,7 @@ async def test_no_trace_of_a_message_becomes_a_write(wire: NatsWire) -> None:
         await client.client.publish(
             MINE, packed(b"1", ttl=None), headers={"Nats-Trace-Dest": SUBJECT}
         )
-        await client.client.flush(timeout=5)
+        await client.client.flush(timeout=60)
     entry = await admin.get(OTHERS)
     assert entry is not None
     assert (entry.value, entry.revision) == (b"there", before)

@@ -273,7 +273,7 @@ class Served:
     def __exit__(self, *_: object) -> None:
         with suppress(RuntimeError):  # a test may have ended it: its loop is closed
             self.loop.call_soon_threadsafe(self.leave.set)
-        self._thread.join(20)
+        self._thread.join(60)
 
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()

@@ -22,7 +22,7 @@ from localpuppet.releases.difference import Difference
 from tests.inventory.entries import entry
 from tests.web.site import DIFFERENCE, PlayedActor, Served, Site, run_id, staged, status
 
-PATIENCE = 20
+PATIENCE = 60
 EVIL = "<img src=x onerror=pwned=1><script>pwned=1</script><svg onload=pwned=1>\u202e\u2066"
 ARGUMENTS = (
     "--headless=new",

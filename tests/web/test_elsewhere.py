@@ -73,7 +73,7 @@ class Bus:
         return MemoryKeyValue(self.store)
 
     async def heard(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self.told.wait()
         self.told.clear()
 
@@ -178,7 +178,7 @@ async def test_what_others_write_there_is_passed_over_and_outages_change_nothing
         bus.store.away = False
         key = bus.heads(bus.alice).key(ID)
         await MemoryKeyValue(bus.store).remove_if_revision(key, written)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while bus.rollouts.rows():
                 await bus.heard()
 

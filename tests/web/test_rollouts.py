@@ -26,17 +26,17 @@ async def test_a_change_of_a_journal_is_told(
     leave, told = asyncio.Event(), asyncio.Event()
     rollouts = Rollouts(journals, site.elsewhere, site.memory)
     watching = asyncio.create_task(rollouts.watch(told.set, leave))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await told.wait()
     told.clear()
     began = Began(id=ID, caller="a", groups=(), options=RolloutOptions(), title="")
     journal = journals.begin(began, at=AT)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await told.wait()
     assert [row.state for row in rollouts.rows()] == ["running"]  # this process has it
     told.clear()
     journal.append(Over(ending=Ending.DONE, why="", left={}), at=AT)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await told.wait()
     assert [row.state for row in rollouts.rows()] == ["done"]
     leave.set()

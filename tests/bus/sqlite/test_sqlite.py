@@ -63,7 +63,7 @@ async def refused(path: Path) -> str:
 
 
 async def test_files_are_private(path: Path) -> None:
-    store = await open_sqlite(path, timeout=5.0)
+    store = await open_sqlite(path, timeout=60.0)
     await store.put("/a", b"")
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     assert modes == dict.fromkeys(("bus.sqlite", "bus.sqlite-wal", "bus.sqlite-shm"), 0o600)
@@ -75,7 +75,7 @@ async def test_a_directory_that_others_can_write_is_refused(path: Path) -> None:
     path.parent.mkdir()
     path.parent.chmod(0o777)
     with pytest.raises(InvalidInputError, match="can be written by others"):
-        await open_sqlite(path, timeout=5.0)
+        await open_sqlite(path, timeout=60.0)
 
 
 async def test_a_file_that_is_no_database(path: Path) -> None:
@@ -155,14 +155,14 @@ async def test_what_was_acknowledged_survives_the_writer(path: Path) -> None:
         process.stdin.flush()
         acknowledged = [int(process.stdout.readline()) for _ in range(50)]
         process.kill()
-    store = await open_sqlite(path, timeout=5.0)
+    store = await open_sqlite(path, timeout=60.0)
     found = {entry.revision for entry in (await store.list("/a/")).entries}
     assert found >= set(acknowledged)
     await store.close()
 
 
 async def test_a_writer_that_died_before_it_rang(path: Path) -> None:
-    store = await open_sqlite(path, timeout=5.0)
+    store = await open_sqlite(path, timeout=60.0)
     follower = Follower(store, "/a/")
     await follower.listed()
     quiet = SqliteFile(path)  # commits, and rings no bell
@@ -174,7 +174,7 @@ async def test_a_writer_that_died_before_it_rang(path: Path) -> None:
 
 
 async def test_an_expiry_is_told_as_gone(path: Path) -> None:
-    store = await open_sqlite(path, timeout=5.0)
+    store = await open_sqlite(path, timeout=60.0)
     follower = Follower(store, "/a/")
     await follower.listed()
     await store.put("/a/b", b"1", ttl=0.1)
@@ -212,7 +212,7 @@ async def test_more_removals_than_are_kept_bring_a_listing(path: Path) -> None:
             ((seen + i, f"/a/{i}") for i in range(1, MAX_REMOVALS + 1)),
         )
         other.execute("UPDATE counter SET revision = ?", (seen + MAX_REMOVALS,))
-    store = await open_sqlite(path, timeout=5.0)
+    store = await open_sqlite(path, timeout=60.0)
     kept = Follower(store, "/a/", seen)
     await kept.until(lambda: len(kept.changes) == MAX_REMOVALS)
     assert all(isinstance(change, Gone) for change in kept.changes)
@@ -226,7 +226,7 @@ async def test_more_removals_than_are_kept_bring_a_listing(path: Path) -> None:
 
 
 async def test_a_file_that_was_replaced(path: Path) -> None:
-    store = await open_sqlite(path, timeout=5.0)
+    store = await open_sqlite(path, timeout=60.0)
     await store.put("/a/old", b"")
     follower = Follower(store, "/a/")
     seen = (await follower.listed()).revision

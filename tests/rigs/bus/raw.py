@@ -19,6 +19,7 @@ from localpuppet.bus.nats.message import packed
 from localpuppet.bus.nats.subjects import inbox_of, subject_of, subjects_below
 from localpuppet.machine.anchors import tls_context
 from tests.rigs.bus.wire import EtcdWire, NatsWire
+from tests.rigs.waiting import PATIENCE
 
 STREAM = "localpuppet"
 
@@ -43,7 +44,9 @@ class RawNats:
     ) -> Msg | None:
         """Send a request; `None` when the server refused it."""
         data = json.dumps(body).encode() if isinstance(body, dict) else body
-        asking = asyncio.create_task(self.client.request(subject, data, timeout=5, headers=headers))
+        asking = asyncio.create_task(
+            self.client.request(subject, data, timeout=PATIENCE, headers=headers)
+        )
         refusing = asyncio.create_task(self.refusals.get())
         await asyncio.wait({asking, refusing}, return_when=asyncio.FIRST_COMPLETED)
         if refusing.done():
@@ -74,7 +77,7 @@ class RawNats:
     async def subscribe(self, subject: str) -> object | None:
         subscription = await self.client.subscribe(subject)
         for _ in range(2):  # the first may take the answer to a ping of the library's for its own
-            await self.client.flush(timeout=5)
+            await self.client.flush(timeout=int(PATIENCE))
         if self.refusals.empty():
             await subscription.unsubscribe()
             return subscription
