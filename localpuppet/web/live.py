@@ -44,6 +44,7 @@ class Live:
         self._fleet = fleet
         self._leave = leave
         self._streams = 0
+        self._told: tuple[tuple[int, int], str] = ((-1, -1), "")
 
     @property
     def full(self) -> bool:
@@ -80,12 +81,20 @@ class Live:
                     await asyncio.sleep(GATHER)
                 if not stays():
                     return
-                names = None if at < 0 else self._fleet.since(at)
+                text = self._event(at)
                 at = self._fleet.revision
-                yield event(at, names)
+                yield text
         finally:
             leaving.cancel()
             self._streams -= 1
+
+    def _event(self, seen: int) -> str:
+        """Return the event for those who have seen a change: most of them have seen the same."""
+        between = seen, self._fleet.revision
+        if self._told[0] != between:
+            names = None if seen < 0 else self._fleet.since(seen)
+            self._told = between, event(self._fleet.revision, names)
+        return self._told[1]
 
     async def _wait(self, seen: int, leaving: "asyncio.Task[bool]") -> None:
         """Wait for a change, the end, or until it is time to say that we are there."""

@@ -33,6 +33,32 @@ async def test_changes_are_gathered_and_named(site: Site) -> None:
     await events.aclose()  # type: ignore[attr-defined]  # a generator
 
 
+async def test_what_is_told_to_all_is_made_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = Live(site.fleet, asyncio.Event())
+    site.fleet.answered()
+    seen = site.fleet.revision
+    site.tell(status("a", site.now()))
+    looks, since = [], site.fleet.since
+
+    def counted(revision: int) -> set[str] | None:
+        looks.append(revision)
+        return since(revision)
+
+    monkeypatch.setattr(site.fleet, "since", counted)
+    streams = [live.events(seen) for _ in range(20)]
+    for events in streams:
+        await anext(events)
+        assert nodes(await anext(events)) == ["a"]
+    assert looks == [seen]
+    site.tell(status("b", site.now()))
+    late = live.events(seen + 1)
+    await anext(late)
+    assert nodes(await anext(late)) == ["b"]
+    assert nodes(await anext(streams[0])) == ["b"]
+
+
 async def test_who_was_asleep_hears_what_he_missed(site: Site) -> None:
     live = Live(site.fleet, asyncio.Event())
     site.fleet.answered()
