@@ -14,9 +14,10 @@ from typing import Self
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
-from localpuppet.formats.text import parse_line
+from localpuppet.formats.text import parse_line, shown_names
 from localpuppet.formats.times import parse_duration
 from localpuppet.orchestrator.rollout.report import ELSEWHERE, PAUSED, RUNNING, Report
+from localpuppet.orchestrator.rollout.state import State
 from localpuppet.web.row import SILENT, Row
 
 
@@ -142,6 +143,7 @@ class Course(_Word):
 
     CONTINUE = "continue"
     STOP = "stop"
+    ROLLBACK = "rollback"
     RESUME = "resume"
 
 
@@ -152,6 +154,7 @@ _LABELS: Mapping[_Word, str] = {
     Action.ENABLE: "End my hold",
     Course.CONTINUE: "Continue the rollout",
     Course.STOP: "Stop the rollout",
+    Course.ROLLBACK: "Take the release back",
     Course.RESUME: "Resume the rollout",
 }
 _COURSE_WILL = {
@@ -159,6 +162,10 @@ _COURSE_WILL = {
     Course.STOP: (
         "No further node starts. Runs that are on end first; then the nodes are given back as they"
         " were."
+    ),
+    Course.ROLLBACK: (
+        "No further node starts. Runs that are on end first; then the nodes that took the release go"
+        " back to their newest good run of before it, the last group first."
     ),
     Course.RESUME: (
         "A process of its own goes on with it on this machine, in your name, also when this page"
@@ -172,7 +179,8 @@ def courses(report: Report) -> tuple[Course, ...]:
     if report.word == ELSEWHERE:
         return ()
     if report.word in (RUNNING, PAUSED):
-        return Course.CONTINUE, Course.STOP
+        gives = report.state.began.options.delivery is not None and not report.state.goes_back
+        return Course.CONTINUE, Course.STOP, *((Course.ROLLBACK,) if gives else ())
     resumable = report.state.over is None or report.state.resumable
     return (Course.RESUME,) if resumable else ()
 
@@ -202,4 +210,24 @@ def rollout_consequences(course: Course, report: Report) -> tuple[str, ...]:
         found.append(f"It is {report.word}: no process goes on with it that could hear this.")
     elif course is Course.CONTINUE and report.word != PAUSED:
         found.append("It does not wait for a word.")
+    elif course is Course.ROLLBACK:
+        found += _goes_back(report.state)
     return tuple(found)
+
+
+def _goes_back(state: State) -> tuple[str, ...]:
+    """Return what it means for which nodes that a release is taken back, sentence by sentence."""
+    delivery = state.began.options.delivery
+    if delivery is None:
+        return ("It gave no node a release: there is nothing to take back.",)
+    if state.goes_back:
+        return ("Its nodes go back already.",)
+    names = sorted(state.took)
+    if not names:
+        return (f"No node has taken {delivery.release} yet.",)
+    does = "has" if len(names) == 1 else "have"
+    return (
+        f"{shown_names(names)} {does} taken {delivery.release}, or may have: each runs once more.",
+        "What the earlier release does not manage stays as it is.",
+        "The rollout is over then, and cannot be resumed.",
+    )

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from localpuppet.formats.names import RolloutId
+from localpuppet.formats.names import ReleasePath, RolloutId
+from localpuppet.orchestrator.rollout.delivery import Delivery
 from localpuppet.orchestrator.rollout.events import Began
 from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
@@ -140,7 +141,8 @@ def test_a_rollout_is_told_to_stop_or_to_go_on(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
     rollout = RolloutId.parse("20261122T110000Z-00aa")
-    began = Began(id=rollout, caller="choria=alice", groups=(), options=RolloutOptions(), title="")
+    options = RolloutOptions(delivery=Delivery(release=ReleasePath.parse("shop/tags/r7")))
+    began = Began(id=rollout, caller="choria=alice", groups=(), options=options, title="")
     journal = Journals(site.directory / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
     url = f"/rollouts/{rollout}/do/stop"
     assert f'href="{url}"' in text(visitor, f"/rollouts/{rollout}")
@@ -148,7 +150,12 @@ def test_a_rollout_is_told_to_stop_or_to_go_on(
     assert "does not wait for a word" in text(visitor, f"/rollouts/{rollout}/do/continue")
     assert actor.words == []
     assert sent(visitor, url, token=token(visitor, url)).startswith("200")
-    assert actor.words == [f"{rollout} stop"]
+    back = f"/rollouts/{rollout}/do/rollback"
+    assert f'href="{back}"' in text(visitor, f"/rollouts/{rollout}")
+    assert "No node has taken shop/tags/r7 yet." in text(visitor, back)
+    assert sent(visitor, back, token=token(visitor, back)).startswith("200")
+    assert actor.words == [f"{rollout} stop", f"{rollout} rollback"]
+    actor.words.pop()
     journal.close()
     assert "no process goes on with it" in text(visitor, url)
     site.fleet.stir()  # the view is the same for a second

@@ -3,8 +3,18 @@
 import pytest
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.formats.names import NodeName, RolloutId
-from localpuppet.orchestrator.rollout.events import Began, Ending, Event, Over, Paused
+from localpuppet.formats.names import NodeName, ReleasePath, RolloutId
+from localpuppet.orchestrator.rollout.delivery import Delivery
+from localpuppet.orchestrator.rollout.events import (
+    Began,
+    Ending,
+    Event,
+    Over,
+    Paused,
+    Started,
+    Stopped,
+    Turn,
+)
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.web.deeds import Action, Course, Deed, consequences, courses, rollout_consequences
@@ -29,15 +39,16 @@ def test_other_actions_take_nothing_of_a_form() -> None:
         Action.parse("reboot")
 
 
+OPTIONS = RolloutOptions()
 ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
 
 
-def told(*events: Event, taken: bool) -> Report:
+def told(*events: Event, taken: bool, options: RolloutOptions = OPTIONS) -> Report:
     began = Began(
         id=ROLLOUT,
         caller="choria=alice",
         groups=((NODE, NodeName.parse("web02")),),
-        options=RolloutOptions(),
+        options=options,
         title="shop",
     )
     at = "2026-11-22T11:00:00Z"
@@ -53,8 +64,25 @@ def test_a_word_is_heard_by_a_rollout_that_a_process_goes_on_with() -> None:
     assert "does not wait" in " ".join(rollout_consequences(Course.CONTINUE, running))
     paused = told(Paused(why="canaries"), taken=True)
     assert "does not wait" not in " ".join(rollout_consequences(Course.CONTINUE, paused))
-    with pytest.raises(InvalidInputError, match="is not one of continue, stop, resume"):
+    with pytest.raises(InvalidInputError, match="is not one of continue, stop, rollback, resume"):
         Course.parse("reboot")
+
+
+def test_a_release_is_taken_back_where_a_rollout_gave_one() -> None:
+    delivery = Delivery(release=ReleasePath.parse("shop/tags/r7"))
+    gives = RolloutOptions(delivery=delivery)
+    paused = (Started(turns=(Turn(1, NODE),)), Paused(why="canaries"))
+
+    def said(*events: Event, options: RolloutOptions = gives) -> str:
+        report = told(*events, taken=True, options=options)
+        assert (Course.ROLLBACK in courses(report)) == (options is gives and len(events) < 3)
+        return " ".join(rollout_consequences(Course.ROLLBACK, report))
+
+    assert f"{NODE} has taken shop/tags/r7, or may have: each runs once more." in said(*paused)
+    assert "No node has taken shop/tags/r7 yet." in said()
+    assert "gave no node a release" in said(*paused, options=OPTIONS)
+    back = Stopped(ending=Ending.TAKEN_BACK, why="taken back by bob")
+    assert "Its nodes go back already." in said(*paused, back)
 
 
 def test_a_rollout_is_resumed_that_no_process_goes_on_with() -> None:
