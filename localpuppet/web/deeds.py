@@ -164,8 +164,8 @@ _COURSE_WILL = {
         " were."
     ),
     Course.ROLLBACK: (
-        "No further node starts. Runs that are on end first; then the nodes that took the release go"
-        " back to their newest good run of before it, the last group first."
+        "No further node starts. Runs that are on end first; then the nodes that took the release"
+        " go back to their newest good run of before it, the last group first."
     ),
     Course.RESUME: (
         "A process of its own goes on with it on this machine, in your name, also when this page"

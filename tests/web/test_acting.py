@@ -141,7 +141,7 @@ def test_a_rollout_is_told_to_stop_or_to_go_on(
     site: Site, visitor: TestClient, actor: PlayedActor
 ) -> None:
     rollout = RolloutId.parse("20261122T110000Z-00aa")
-    options = RolloutOptions(delivery=Delivery(release=ReleasePath.parse("shop/tags/r7")))
+    options = RolloutOptions(delivery=Delivery(release=ReleasePath("shop/tags/r7")))
     began = Began(id=rollout, caller="choria=alice", groups=(), options=options, title="")
     journal = Journals(site.directory / "rollouts").begin(began, at="2026-11-22T11:00:00Z")
     url = f"/rollouts/{rollout}/do/stop"

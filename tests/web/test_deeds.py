@@ -69,7 +69,7 @@ def test_a_word_is_heard_by_a_rollout_that_a_process_goes_on_with() -> None:
 
 
 def test_a_release_is_taken_back_where_a_rollout_gave_one() -> None:
-    delivery = Delivery(release=ReleasePath.parse("shop/tags/r7"))
+    delivery = Delivery(release=ReleasePath("shop/tags/r7"))
     gives = RolloutOptions(delivery=delivery)
     paused = (Started(turns=(Turn(1, NODE),)), Paused(why="canaries"))
 
