@@ -98,6 +98,10 @@ class _Mode(Enum):
     COLUMNS = "columns of nodes"
 
 
+# How PQL begins: those who asked PuppetDB will write it here, too.
+_PQL = re.compile(r"\s*(?:inventory|nodes|facts|fact_contents|resources)\s*(?:\[[^]]*\]\s*)?\{")
+
+
 def parse_nodes(query: Json) -> Condition:
     """Return the condition on rows of `inventory` in a query.
 
@@ -111,6 +115,12 @@ def parse_nodes(query: Json) -> Condition:
         return ALL
     if isinstance(query, list):
         return Related(entity=Entity.NODES, where=parse_condition(query, Entity.NODES))
+    if isinstance(query, str) and _PQL.match(query):
+        raise InvalidInputError(
+            "is PQL, which only puppetdb_query() takes",
+            where=_WHERE,
+            hint="write os.name=CentOS and Class[Apache]: docs/queries.md",
+        )
     return _parse(query, _Mode.NODES)
 
 

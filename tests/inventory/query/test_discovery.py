@@ -98,6 +98,20 @@ def test_refused(query: Json, reason: str) -> None:
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        'inventory { facts.os.name = "CentOS" }',
+        'inventory[certname] { facts.os.name = "CentOS" }',
+        'nodes[certname] { facts { name = "operatingsystem" and value = "Debian" } }',
+        '\n resources{type="Class"}',
+    ],
+)
+def test_pql_is_named_where_it_is_not_taken(query: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"is PQL, which only puppetdb_query\(\) takes"):
+        parse_nodes(query)
+
+
 def test_a_question_about_resources_names_classes_only() -> None:
     for query, reason in (
         ("", "is empty"),
