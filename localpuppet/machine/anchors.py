@@ -81,9 +81,10 @@ def tls_context(
 
 
 def server_tls_context(ca: Path, certificate: Path, key: Path | None) -> "ssl.SSLContext":
-    """Return TLS of a server that wants a certificate of the authorities of each client.
+    """Return TLS of a server that asks each client for a certificate of the authorities.
 
-    Each connection shows its certificate anew: no session is resumed.
+    Each connection shows its certificate anew: no session is resumed. One that shows none is let
+    through, for the caller to look at; one that shows another is not.
 
     Args:
         ca: The file of the authorities.
@@ -98,7 +99,7 @@ def server_tls_context(ca: Path, certificate: Path, key: Path | None) -> "ssl.SS
     def make(checked: _Checked) -> "ssl.SSLContext":
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_mode = ssl.CERT_OPTIONAL
         # A CA in the file is trusted by itself, as `trust.authority` does.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION

@@ -2,8 +2,11 @@
 
 Owns: a connection until its handshake is over. Refuses to know: who may look, HTTP.
 
-Invariant: no byte reaches HTTP of a connection that has not shown a certificate which the CA has
-issued, and the key of it.
+Invariants:
+
+- No byte reaches HTTP of a connection that has not shown a certificate which the CA has issued, and
+  the key of it.
+- Who shows none is told so, always in the same words, whatever is asked: nothing of it is read.
 """
 
 import asyncio
@@ -19,6 +22,18 @@ from localpuppet.web.doors.crowd import Crowd
 # Seconds in which a handshake is over, and in which the other side says goodbye.
 PATIENCE = 10.0
 GOODBYE = 2.0
+_WORDS = b"""\
+This page is for people with a certificate of this site, and your browser has shown none.
+
+Import your certificate and its key into the browser. If it has asked for one already and you
+sent none, end the browser and begin again: it asks once. Whoever runs the page has the list of
+those who may look.
+"""
+NO_CERTIFICATE = (
+    b"HTTP/1.1 403 Forbidden\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"x-content-type-options: nosniff\r\ncache-control: no-store\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_WORDS), _WORDS)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +41,12 @@ class Tls:
     """How connections are secured.
 
     Attributes:
-        context: Returns the server's side of TLS, which wants a certificate of each client, with
+        context: Returns the server's side of TLS, which asks each client for a certificate, with
             the files as they are now.
         crowd: Counts connections.
         log: Is told when the files are refused.
-        patience: Seconds in which a handshake is over.
+        patience: Seconds in which a handshake is over, and in which somebody without a certificate
+            asks for something.
     """
 
     context: Callable[[], ssl.SSLContext]
@@ -51,6 +67,8 @@ class Handshake(asyncio.Protocol):
         self._tls = tls
         self._make = make
         self._inner: asyncio.Protocol | None = None
+        self._stranger: asyncio.Transport | None = None
+        self._late: asyncio.TimerHandle | None = None
         self._early = b""
         self._gone = False
         self._one: str | None = None
@@ -80,10 +98,8 @@ class Handshake(asyncio.Protocol):
                 ssl_handshake_timeout=self._tls.patience,
                 ssl_shutdown_timeout=GOODBYE,
             )
-        except ssl.SSLError as error:  # no certificate, one of another CA, no TLS at all
-            why = getattr(error, "verify_message", "") or error.reason or "not TLS"
-            line = f"refused a connection from {self._one}: {why}"
-            self._tls.log.info(line, kind=LineKind.STRANGER)
+        except ssl.SSLError as error:  # a certificate of another CA, no TLS at all
+            self._refused(getattr(error, "verify_message", "") or error.reason or "not TLS")
             self._let_go(plain)
         except OSError:  # it has gone, or no time is left
             self._let_go(plain)
@@ -93,6 +109,10 @@ class Handshake(asyncio.Protocol):
             self._let_go(plain)
         else:
             self._speak(secured)
+
+    def _refused(self, why: str) -> None:
+        line = f"refused a connection from {self._one}: {why}"
+        self._tls.log.info(line, kind=LineKind.STRANGER)
 
     def _let_go(self, plain: asyncio.Transport) -> None:
         plain.abort()
@@ -108,15 +128,34 @@ class Handshake(asyncio.Protocol):
         if secured is None or self._gone:
             self._leave()  # gone in the middle of the handshake: nobody says that it was lost
             return
+        if not secured.get_extra_info("ssl_object").getpeercert(binary_form=True):
+            self._turn_away(secured)
+            return
         self._inner = self._make()
         self._inner.connection_made(secured)
         if self._early:
             self._inner.data_received(self._early)
         self._early = b""
 
+    def _turn_away(self, secured: asyncio.Transport) -> None:
+        """Tell somebody without a certificate so, as soon as anything is asked for."""
+        self._refused("no certificate")
+        self._stranger = secured
+        if self._early:
+            self._answer()
+        else:
+            self._late = asyncio.get_running_loop().call_later(self._tls.patience, secured.abort)
+
+    def _answer(self) -> None:
+        if self._stranger is not None and not self._stranger.is_closing():
+            self._stranger.write(NO_CERTIFICATE)
+            self._stranger.close()
+
     def data_received(self, data: bytes) -> None:
         """Hand bytes on."""
-        if self._inner is None:
+        if self._stranger is not None:
+            self._answer()
+        elif self._inner is None:
             self._early += data
         else:
             self._inner.data_received(data)
@@ -138,6 +177,8 @@ class Handshake(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Hand on that the connection has ended."""
         self._gone = True
+        if self._late is not None:
+            self._late.cancel()
         self._leave()
         if self._inner is not None:
             self._inner.connection_lost(exc)

@@ -3,7 +3,7 @@
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
@@ -18,7 +18,7 @@ from localpuppet.trust.keys import TrustedKeys
 from localpuppet.trust.signing import Verifier
 from localpuppet.web.doors.crowd import Crowd
 from localpuppet.web.doors.people import PeopleDoor
-from localpuppet.web.doors.tls import PATIENCE, Tls
+from localpuppet.web.doors.tls import NO_CERTIFICATE, PATIENCE, Tls
 from localpuppet.wiring.web_doors import Way
 from tests.doubles.certificates import Ca, Issued, pem, write
 from tests.rigs.waiting import wait_until
@@ -133,7 +133,7 @@ def test_people_come_in_and_nobody_else(secured: Secured) -> None:
     other = Ca(since=secured.ca.since, until=secured.ca.until)
     of_another_ca = secured.issue("alice", ca=other)
     expired = secured.issue("alice", days=0)
-    for issued in (None, of_another_ca, expired):
+    for issued in (of_another_ca, expired):
         secured.log.lines.clear()
         with closing(secured.client(issued)) as stranger, pytest.raises(GONE):
             ask(stranger)
@@ -141,6 +141,24 @@ def test_people_come_in_and_nobody_else(secured: Secured) -> None:
             lambda: "refused a connection from 127.0.0.1" in secured.log.text,
             lambda: secured.log.text,
         )
+
+
+def test_who_has_no_certificate_is_told_so_and_nothing_else(secured: Secured) -> None:
+    """Whatever is asked, or said: the answer is the same bytes, and the connection ends."""
+    for path, method in (("/nodes", "GET"), ("/static/page.css", "GET"), ("/enter", "POST")):
+        with closing(secured.client(None)) as stranger:
+            code, text = ask(stranger, path, method)
+            assert (code, text[:44]) == (403, "This page is for people with a certificate o")
+    context = ssl.create_default_context(cafile=str(secured.files[0]))
+    for said in (b"\x00", b"GET /nodes HTTP/1.1\r\n" * 5000):
+        with (
+            socket.create_connection(("127.0.0.1", secured.port), 30) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as odd,
+        ):
+            odd.sendall(said)
+            with suppress(*GONE):  # more was said than is read
+                assert b"".join(iter(lambda: odd.recv(4096), b"")) == NO_CERTIFICATE
+    assert "refused a connection from 127.0.0.1: no certificate" in secured.log.text
 
 
 def test_who_is_named_no_more_is_out_on_the_same_connection(secured: Secured) -> None:
@@ -171,6 +189,13 @@ def test_who_does_not_shake_hands_is_let_go(tmp_path: Path) -> None:
             with socket.create_connection(("127.0.0.1", site.port), 30) as slow:
                 slow.sendall(head)
                 assert slow.recv(1) == b""
+        context = ssl.create_default_context(cafile=str(site.files[0]))
+        with (
+            suppress(*GONE),
+            socket.create_connection(("127.0.0.1", site.port), 30) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as silent,
+        ):
+            assert silent.recv(1) == b""  # it has shaken hands, without a certificate
         wait_until(lambda: not site.crowd.total, lambda: str(site.crowd.total))
 
 
