@@ -144,7 +144,7 @@ class Fetcher:
         tags = dict(judged or {})
         noted = self._verified.noted()
         absent = {key for key, item in wanted.items() if not self._has(item, noted)}
-        budget = budget or Budget()
+        budget = budget or self._store.budget()
         for key, item in wanted.items():
             if key not in absent and item.tree_sha256 is not None:
                 members, size = self._store.weight(item.tree_sha256)

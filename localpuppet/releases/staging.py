@@ -25,7 +25,6 @@ from localpuppet.machine.files import (
 from localpuppet.machine.ports import Clock
 from localpuppet.releases.fetch import Wanted, wanted_of
 from localpuppet.releases.layout.composing import Compositions
-from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST
 from localpuppet.releases.source import refuse_stale, source_of, split
@@ -256,7 +255,7 @@ class Staging:
         key = f"{app} itself"  # no pin's key has a space
         file = f"{app}/{LOCK}"
         wanted = {key: own, **wanted_of(lock, self._sources, file=file)}
-        budget = Budget()
+        budget = self.store.budget()
         pins = self._fetcher.bring(wanted, judged={key: found}, budget=budget)
         self._fetch_modules.bring(lock.pins, file=file, budget=budget)
         return self.describe(app, pins[key], lock)

@@ -16,7 +16,7 @@ from pathlib import Path
 from localpuppet.errors import BusyError, IntegrityError, StateError
 from localpuppet.machine.files import make_private, remove_tree, state_problem, sync_filesystem
 from localpuppet.machine.flock import Flock
-from localpuppet.releases.limits import Budget
+from localpuppet.releases.limits import LIMITS, Budget, Limits
 from localpuppet.releases.tree import TreeEntry, check_link, check_path, digest
 
 CHUNK = 1024 * 1024
@@ -28,18 +28,28 @@ class Store:
     Args:
         directory: The state directory.
         note: Is told what could not be swept away.
+        limits: What the trees of one release may take together.
     """
 
     def __init__(
-        self, directory: Path, *, note: Callable[[str], None] = lambda _text: None
+        self,
+        directory: Path,
+        *,
+        note: Callable[[str], None] = lambda _text: None,
+        limits: Limits = LIMITS,
     ) -> None:
         self.directory = directory
         self._note = note
+        self._limits = limits
         self.objects = directory / "objects"
         self._index = directory / "index"
         self._staging = directory / "staging"
         self._quarantine = directory / "quarantine"
         self._weights: dict[str, tuple[int, int]] = {}  # as they were when they were last looked at
+
+    def budget(self) -> Budget:
+        """Return what counts the trees of one release, before they are written."""
+        return Budget(self._limits)
 
     def path(self, sha256: str) -> Path:
         """Return where the tree `sha256` is, or would be."""
@@ -152,7 +162,7 @@ class Store:
         listings = self._staging / os.urandom(8).hex()
         try:
             make_private(listings)
-            budget = Budget()
+            budget = self.budget()
             for name, tree in trees:
                 # Renaming keeps a file's times and inode: what is true here stays true. Two trees
                 # with the same bytes have a listing each.

@@ -17,6 +17,7 @@ from localpuppet.releases.limits import MAX_PINNED, Budget, Limits
 from localpuppet.releases.lock import ForgePin, Lock
 from localpuppet.releases.manifest import Manifest
 from localpuppet.releases.single.fetching import ModuleFetcher
+from localpuppet.releases.store import Store
 from tests.rigs.module_forge import ModuleForge, serve
 from tests.rigs.staged import R1, R2, ReleaseSite
 from tests.rigs.tls import Authority
@@ -24,9 +25,9 @@ from tests.rigs.tls import Authority
 NAMES = ("one", "two")
 
 
-def let_in(monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
-    """Have every budget that nobody gives other limits let in so much."""
-    monkeypatch.setattr(Budget.__init__, "__defaults__", (Limits(**limits),))
+def let_in(site: ReleaseSite, **limits: int) -> None:
+    """Have a site's store let in so much of a release."""
+    site.store = Store(site.state, limits=Limits(**limits))
 
 
 @pytest.fixture
@@ -55,30 +56,24 @@ def pins() -> dict[str, ForgePin]:
     }
 
 
-def test_tree_modules_and_collections_are_counted_together(
-    web_site: ReleaseSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tree_modules_and_collections_are_counted_together(web_site: ReleaseSite) -> None:
     """The release has three files of its own, its module and its collection one each."""
-    with monkeypatch.context() as patch:
-        let_in(patch, members=4)
-        with pytest.raises(IntegrityError, match="too many members: at most 4"):
-            web_site.staging().stage(R1)
-        assert (web_site.store.digests(), web_site.names()) == ([], [])
-    with monkeypatch.context() as patch:
-        let_in(patch, members=5)
+    let_in(web_site, members=4)
+    with pytest.raises(IntegrityError, match="too many members: at most 4"):
         web_site.staging().stage(R1)
+    assert (web_site.store.digests(), web_site.names()) == ([], [])
+    let_in(web_site, members=5)
+    web_site.staging().stage(R1)
 
 
-def test_what_the_store_has_of_a_release_is_counted_too(
-    web_site: ReleaseSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_store_has_of_a_release_is_counted_too(web_site: ReleaseSite) -> None:
     web_site.staging().stage(R1)
     web_site.release(R2)
-    let_in(monkeypatch, members=4)
+    let_in(web_site, members=4)
     with pytest.raises(IntegrityError, match="too many members"):
         web_site.staging().stage(R2)
     assert web_site.says(R2) == ""
-    let_in(monkeypatch, members=5)
+    let_in(web_site, members=5)
     web_site.staging().stage(R2)
 
 
@@ -101,10 +96,8 @@ def test_archives_are_counted_together(
         bring({key: pin}, file="manifest.lock", budget=Budget(limits))
 
 
-def test_the_trees_of_a_package_are_counted_together(
-    web_site: ReleaseSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    let_in(monkeypatch, unpacked=10)
+def test_the_trees_of_a_package_are_counted_together(web_site: ReleaseSite) -> None:
+    let_in(web_site, unpacked=10)
     staging = web_site.store.staging()
     for name in NAMES:
         (staging / name).mkdir()

@@ -20,7 +20,6 @@ from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.interface import Interface, check_classes
 from localpuppet.releases.interfaces import Parser
 from localpuppet.releases.layout.composing import Layout, layout
-from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST, check_complete
 from localpuppet.releases.making.data import check_data
@@ -171,7 +170,7 @@ class ReleaseChecker:
 
     def _bring(self, lock: Lock, file: Path) -> None:
         """Ask for every tag again, hold it against the lock, and have its bytes in the store."""
-        budget = Budget()
+        budget = self._supply.store.budget()
         hint = "run 'localpuppet release lock'; find out who edited the lock"
         self._supply.tags(self._repository).bring(
             wanted_of(lock, self._supply.sources, file=str(file), hint=hint),

@@ -15,7 +15,6 @@ from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.machine.files import write_durably
 from localpuppet.releases.fetch import Wanted
 from localpuppet.releases.git.names import Tag
-from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import AnyPin, Lock, Pin
 from localpuppet.releases.lockfile import EMPTY, LOCK, MANIFEST, to_text
 from localpuppet.releases.manifest import Manifest
@@ -102,7 +101,7 @@ class LockWriter:
         held = self._store.exclusively()
         try:
             self._store.sweep(self._repository.rubbish())
-            budget = Budget()
+            budget = self._store.budget()
             fetcher = self._supply.tags(self._repository)
             pins: dict[str, AnyPin] = {**fetcher.bring(wanted, budget=budget)}
             modules = self._supply.modules(self._repository)

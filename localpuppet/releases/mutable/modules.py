@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from localpuppet.releases.fetch import wanted_of
 from localpuppet.releases.layout.links import ModuleLinks
-from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock
 from localpuppet.releases.supply import Supply
 
@@ -56,7 +55,7 @@ class LockedModules:
         held = self._supply.store.exclusively()
         try:
             with self._repository(title) as repository:
-                budget = Budget()
+                budget = self._supply.store.budget()
                 self._supply.tags(repository).bring(wanted, budget=budget)
                 self._supply.modules(repository).bring(lock.pins, file=str(file), budget=budget)
             ModuleLinks(self._supply.store.directory).make(trees)

@@ -69,7 +69,7 @@ class ModuleFetcher:
         wanted = {key: pin for key, pin in pins.items() if not isinstance(pin, Pin)}
         absent = {key: pin for key, pin in wanted.items() if not self._has(pin)}
         found = dict(wanted)
-        budget = budget or Budget()
+        budget = budget or self._store.budget()
         for key, pin in wanted.items():
             if key not in absent:
                 members, size = self._store.weight(pin.tree_sha256)
