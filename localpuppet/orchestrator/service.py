@@ -31,7 +31,7 @@ class Record:
 
     Attributes:
         priority: Lower ones are tried first.
-        weight: How much of those of a priority it gets.
+        weight: Its share of the requests among those of its priority.
         port: The port.
         target: The server's name.
     """
@@ -108,7 +108,7 @@ class ServiceFetch:
         timeout: Seconds for all of it.
         now: Returns seconds, by a clock that is not set back.
         draw: See `in_order`.
-        default: The server, `HOST:PORT`, where a service has no records; none for an empty text.
+        default: The server, `HOST:PORT`, where a service has no records; empty for none.
     """
 
     def __init__(
@@ -132,8 +132,8 @@ class ServiceFetch:
         """Return the body of a URL; see `enc.input.Fetch`.
 
         Raises:
-            InvalidInputError: The URL is refused, or names a service with a port; or what the
-                server answers is.
+            InvalidInputError: The URL is refused, or names a service with a port, or the server's
+                answer is refused.
             UnavailableError: The service has no servers, none of them can be asked, or no name
                 server answered.
         """

@@ -8,8 +8,7 @@ Refuses to know: where a report and the key are kept, what is done with what is 
 - The key is the node's own and never leaves it: nobody else can try values until a mark fits.
 - Of a value that Puppet hides (Sensitive) it says no more in a report than that it would change,
   and so the mark says no more.
-- What a resource does beside its properties is no change of one: the command of an Exec is not in
-  a mark, its title is.
+- A mark is of a property: the command of an Exec, which is not one, is not in it; its title is.
 """
 
 import hashlib
@@ -102,7 +101,12 @@ class Foreseen:
 
 
 def together(before: Foreseen | None, now: Foreseen) -> Foreseen:
-    """Return what two runs of a node would change, each change once; `None` for no first run."""
+    """Return what two runs of a node would change, each change once.
+
+    Args:
+        before: What the first of them would; `None` where there was none.
+        now: What the second would.
+    """
     if before is None:
         return now
     changes = tuple(sorted({*before.changes, *now.changes}))

@@ -169,7 +169,7 @@ class RolloutWiring:
                 journal.close()
 
     async def give_back(self, journal: Journal, told: Callable[[Event], None]) -> None:
-        """Let go of the nodes that a rollout kept which is over; see `resume`."""
+        """Let go of the nodes that a rollout which is over has kept; see `resume`."""
         async with self.fleet.connected() as kv:
             journal.take()
             try:
@@ -385,7 +385,7 @@ class Timed:
         self._changed()
 
     def now(self) -> datetime:
-        """Return the time; see `executing.Notes`."""
+        """Return the time; see `notes.Notes`."""
         return self._clock.now()
 
     async def hear(self, take: Callable[[Said], str]) -> None:

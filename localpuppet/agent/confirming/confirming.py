@@ -110,7 +110,7 @@ class Confirming:
         self._said = ""
 
     async def keep(self, leave: asyncio.Event) -> None:
-        """See to what is to be confirmed until `leave` is set."""
+        """Look after what waits for its confirmation until `leave` is set."""
         keeping = asyncio.create_task(self._keep())
         leaving = asyncio.create_task(leave.wait())
         try:
@@ -150,7 +150,7 @@ class Confirming:
             return AGAIN
 
     def told(self) -> Mapping[str, Json] | None:
-        """Return what the others are told: the nonce as soon as it could come back."""
+        """Return what the others are told; the nonce is in it as soon as it can come back."""
         try:
             found = self._site.memory.read()
         except LocalpuppetError:
@@ -330,7 +330,7 @@ class Confirming:
             self._agent.recheck()
 
     def _begin_to_go_back(self, found: Confirmation) -> None:
-        """Have our own hold not be in the way of the run that is to follow, and tell."""
+        """Take our own hold out of the way of the run that is to follow, and tell the others."""
         self._site.late(True)
         self._retreating.let_go(found)
         self._agent.recheck()

@@ -24,8 +24,6 @@ from localpuppet.formats.values import Json
 from localpuppet.requests.confirmation import Stage
 
 SCHEMA = 1
-
-
 OPEN = (Stage.PENDING, Stage.GOING_BACK)
 
 

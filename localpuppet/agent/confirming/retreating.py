@@ -1,4 +1,4 @@
-"""Going back by ourselves: to the last good release of before, through a rollout's hold if need be.
+"""Going back by ourselves to the last good release, through a rollout's hold if need be.
 
     decided -> the rollback is in force (in a child) -> a run of it -> how that ended
 
@@ -57,8 +57,8 @@ class Retreating:
 
     Args:
         runner: Puts the rollback in force.
-        agent: Runs it.
-        inbox: Remembers that it is to.
+        agent: Runs the older release.
+        inbox: Remembers that such a run is to follow.
         records: The runs of this node.
         holds: Returns the holds on it.
         clock: The node's clock.
@@ -138,7 +138,7 @@ class Retreating:
         return f"{found.by}/confirmation"
 
     def hold(self, found: Confirmation, reason: str) -> None:
-        """Hold this node for some minutes more, where nothing does so as long.
+        """Hold this node for some minutes more, unless it is held for that long already.
 
         Raises:
             StateError: The disk refused.

@@ -59,8 +59,8 @@ class Need:
     """Nodes that need what other nodes produce.
 
     Attributes:
-        producers: These, sorted.
-        consumers: Those, sorted; a node may be both, and does not wait for itself.
+        producers: Those that produce it, sorted.
+        consumers: Those that need it, sorted; a node may be both, and does not wait for itself.
     """
 
     producers: tuple[NodeName, ...]
@@ -75,13 +75,13 @@ class Began:
         id: The rollout.
         caller: Who rolls out, a caller id.
         groups: The nodes of each group, sorted.
-        consumers: Node → the nodes that consume what that one produces; those without are left out,
-            and all of them where no node may be left out of the rollout.
+        consumers: Node → the nodes that consume what that one produces; nodes without any are not
+            in it. Empty where no node may be left out of the rollout.
         options: How.
         title: What is rolled out, for people.
         parent: The rollout whose failed nodes these are.
-        checks: The checks that follow a turn, besides those of the options; without those that
-            have none.
+        checks: Turn → the checks that follow it, besides those of the options; turns without any
+            are not in it.
         places: Of each node the value of the fact of which nodes with different values do not run
             at the same time; empty where the options name none.
         needs: What components declare that they consume, as far as it is produced here.
@@ -161,8 +161,8 @@ class Ended:
 
     Attributes:
         turn: Which.
-        fate: How, one of succeeded, failed, silent; of a node that was to go back and had not taken
-            the release, not reached.
+        fate: How: succeeded, failed or silent; not reached where a node was to go back that had not
+            taken the release.
         outcome: How, in the node's own word; empty where it is silent.
         run: The run's id on the node, if it has one.
         reason: Why it did not succeed, one line.
@@ -278,7 +278,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """The rollout is over, and no node is held any more but those that did not answer.
+    """The rollout is over, and no node is held any more but those in `left` and `kept`.
 
     Attributes:
         ending: Why.

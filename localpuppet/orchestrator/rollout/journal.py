@@ -215,7 +215,7 @@ def resumable(journal: Journal, caller: str) -> Began:
         InvalidInputError: It is over, or another caller's.
     """
     state = journal.state()
-    began = of(state.began, caller)
+    began = owned(state.began, caller)
     if not state.resumable and state.over is not None:
         raise InvalidInputError(
             f"is over: {state.over.ending}",
@@ -225,8 +225,8 @@ def resumable(journal: Journal, caller: str) -> Began:
     return began
 
 
-def of(began: Began, caller: str) -> Began:
-    """Return the first event of a caller's rollout.
+def owned(began: Began, caller: str) -> Began:
+    """Return the first event of a caller's own rollout.
 
     Raises:
         InvalidInputError: It is another caller's.

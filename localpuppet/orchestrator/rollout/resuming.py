@@ -20,7 +20,7 @@ from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetErr
 from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.head import Head, Summary
 from localpuppet.orchestrator.rollout.heads import Heads, KeptHead
-from localpuppet.orchestrator.rollout.journal import Journal, of, resumable
+from localpuppet.orchestrator.rollout.journal import Journal, owned, resumable
 from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.state import State
@@ -221,7 +221,7 @@ async def _check_over(
 
 def _epoch(journal: Journal, caller: str) -> int:
     state = journal.state()
-    of(state.began, caller)
+    owned(state.began, caller)
     return state.epoch
 
 

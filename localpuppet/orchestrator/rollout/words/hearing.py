@@ -3,7 +3,7 @@
     /localpuppet/words/WHO GOES ON/WHO SPEAKS/ROLLOUT/ID     a word; the reply is where replies are
 
 Owns: which words are believed, how many are listened to, and that each that can be believed gets a
-signed reply. Refuses to know: what a word does (`word`), who may say one (it asks).
+signed reply. Refuses to know: what a word does (`word`), who may say one (`denied`).
 
 Invariants: a word is heard once; an answer that says so is given when the journal has it; who fills
 the bus with words keeps neither the rollout nor others' words up.
@@ -152,7 +152,10 @@ class BusEars:
             )
 
     def _believed(self, token: bytes, began: Began) -> SpokenWord | None:
-        """Return a word that is its signer's, for this rollout, and new; else nobody is told."""
+        """Return the word where it is its signer's own, for this rollout, and new; else `None`.
+
+        Anything else is passed over without a reply.
+        """
         try:
             signed = self._verifier.verify(token, MessageKind.WORD)
             spoken = SpokenWord.parse(signed.payload)

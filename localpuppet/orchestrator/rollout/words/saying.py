@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     from localpuppet.trust.signing import Signer, Verifier
 
 PATIENCE = 20.0  # for an answer, in seconds
-# Heads lag behind: how often, and how soon, one is looked at again that knows of no pause yet.
+# Heads lag behind: how often one that knows of no pause yet is looked at, and after how many
+# seconds again.
 LOOKS, PACE = 5, 1.0
 
 
 async def look(
     heads: Heads, rollout: "RolloutId | None", word: Word, *, pace: float = PACE
 ) -> KeptHead:
-    """Return the head of the rollout that a word is for, and where it is to end a pause, with that.
+    """Return the head of the rollout that a word is for; with its pause, where the word ends one.
 
     Args:
         heads: Where.
