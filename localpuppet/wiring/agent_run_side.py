@@ -49,6 +49,7 @@ from localpuppet.wiring.inventory import InventoryWiring
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.puppet_calls import puppet_calls
 from localpuppet.wiring.puppet_environment import own_variables
+from localpuppet.wiring.telling import TellingWiring
 
 # Lends the store of an engine, connected; that of the site for `None`.
 Lend = Callable[[str | None], AbstractAsyncContextManager[KeyValue]]
@@ -103,7 +104,7 @@ def run_parts(
         confirmation=confirmation.told,
     )
     describer = Describer(agent, kept, signer=signer, clock=node.clock)
-    outbox = inventory.outbox()
+    outbox = TellingWiring(node, fleet=fleet).outbox()
     steps = RolloutSteps(
         agent,
         inbox=inbox,

@@ -26,6 +26,7 @@ from localpuppet.wiring.agent_run_side import run_parts
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.inventory import InventoryWiring
 from localpuppet.wiring.reactions import reactor
+from localpuppet.wiring.telling import TellingWiring
 from localpuppet.wiring.warming import warming
 
 # The network side asks so often, in seconds, whether there is a run side.
@@ -124,7 +125,7 @@ def _inventory(
     All are the run side's: it signs, and it verifies what the network side hands over.
     """
     wiring = InventoryWiring(fleet.node, fleet=fleet)
-    publisher = wiring.publisher(store, log)
+    publisher = TellingWiring(fleet.node, fleet=fleet).publisher(store, log)
     seen = asyncio.Event()
     follower = wiring.follower(store, log, changed=seen.set)
     tasks: list[Task] = [partial(publisher.run, agent.subscribe()), follower.follow]

@@ -172,8 +172,8 @@ class RunWiring:
         """
         from localpuppet.releases.interfaces import check_kept
         from localpuppet.runs.supervisor import Node, Supervisor
-        from localpuppet.wiring.inventory import InventoryWiring
         from localpuppet.wiring.puppet_environment import own_variables
+        from localpuppet.wiring.telling import TellingWiring
 
         settings = self._node.settings
         self.refuse_foreign()
@@ -184,10 +184,10 @@ class RunWiring:
             command = installation.command
             observer.note(f"puppet.facter_conf: {command} does not hand RUBYOPT on; not used")
         compiled = self._compiled_ruby()
-        inventory = InventoryWiring(self._node)
+        telling = TellingWiring(self._node)
 
         def after_run(run: "RunDirectory", status: "Status") -> None:
-            inventory.after_run(observer.note, run, status)
+            telling.after_run(observer.note, run, status)
             if compiled is not None:
                 compiled.after_run(observer.note)
 

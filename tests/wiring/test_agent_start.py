@@ -32,7 +32,7 @@ def test_new_settings_are_read_without_what_only_reading_them_needs(tmp_path: Pa
 
 def test_what_supervises_a_run_and_leaves_its_entry_loads_nothing_of_the_bus() -> None:
     """asyncio and ssl are 30 ms, for which every run would have to wait."""
-    rooms = "localpuppet.wiring.run, localpuppet.wiring.inventory, localpuppet.inventory.outbox"
+    rooms = "localpuppet.wiring.run, localpuppet.wiring.telling, localpuppet.inventory.outbox"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys, {rooms}; print(*sys.modules)"],
         capture_output=True,

@@ -23,9 +23,9 @@ def forget_command(node: NodeWiring, name: str) -> None:
     Each node takes it out of its inventory if its own policy allows you to (action 'forget',
     which '*' does not mean). A good run of NODE brings it back, unless its key is revoked.
     """
-    from localpuppet.wiring.inventory import InventoryWiring
     from localpuppet.wiring.run_async import run
+    from localpuppet.wiring.telling import TellingWiring
 
     forgotten = NodeName.parse(name)
-    run(InventoryWiring(node).forget(forgotten))
+    run(TellingWiring(node).forget(forgotten))
     render.emit(f"told all nodes to forget {forgotten}; each does if its policy allows 'forget'")

@@ -23,15 +23,15 @@ def publish_command(node: NodeWiring, show: bool) -> None:
     A running agent does so by itself. Without one, a run starts this command when it is over, if
     the settings name a bus.
     """
-    from localpuppet.wiring.inventory import InventoryWiring
     from localpuppet.wiring.run_async import run
+    from localpuppet.wiring.telling import TellingWiring
 
-    inventory = InventoryWiring(node)
+    telling = TellingWiring(node)
     if show:
-        entry = inventory.outbox().entry()
+        entry = telling.outbox().entry()
         render.emit_json({"schema": 1, "entry": None if entry is None else entry.to_dict()})
         return
-    news = run(inventory.publish(render.Silent().note))
+    news = run(telling.publish(render.Silent().note))
     if news is None:
         render.emit("there is nothing to tell: no good whole run was made here yet")
     else:
