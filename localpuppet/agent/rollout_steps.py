@@ -6,9 +6,11 @@ for those who run after it. Refuses to know: signatures and rights
 """
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 from localpuppet.agent.agent import Agent
 from localpuppet.errors import BusyError, LocalpuppetError, OnHoldError
+from localpuppet.formats.times import show_time
 from localpuppet.formats.values import Json
 from localpuppet.inventory.awaited import Awaited
 from localpuppet.machine.ports import Clock
@@ -62,6 +64,19 @@ class RolloutSteps:
             StateError: It cannot be remembered.
         """
         self._inbox.hear_rollout(_voice(caller, rollout))
+
+    def speaks(self, owner: str) -> dict[str, Json]:
+        """Return who spoke for a rollout last, by what `hear` noted; nothing where nobody did.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        found = self._inbox.speaks(owner)
+        if found is None:
+            return {}
+        voice, at = found
+        since = show_time(datetime.fromtimestamp(at, UTC))
+        return {"epoch": voice.epoch, "by": voice.speaker, "since": since}
 
     def check_hold(self, owner: str) -> None:
         """Refuse a hold where somebody else has one: of two rollouts the first has the node.

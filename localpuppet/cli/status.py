@@ -66,7 +66,7 @@ def status_command(
     only_here(nodes, RUN=run, __wait=wait, __timeout=timeout)
     if nodes:
         from localpuppet.cli.asking import ask_nodes
-        from localpuppet.requests.request import StatusRequest
+        from localpuppet.requests.status import StatusRequest
 
         return ask_nodes(node, nodes, "status", StatusRequest(), as_json=as_json)
     if timeout is not None and not wait:

@@ -17,6 +17,8 @@ from localpuppet.formats.names import NodeName
 from localpuppet.requests import exchange, messages
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from localpuppet.bus.key_value import KeyValue
     from localpuppet.machine.ports import Clock
     from localpuppet.requests.reply import Reply
@@ -75,11 +77,16 @@ class RequestClient:
         self._verifier = verifier
         self._clock = clock
         self._replies: exchange.Replies | None = None
+        self._heed: Callable[[NodeName, Arguments], Awaitable[None]] | None = None
 
     @property
     def caller(self) -> str:
         """Who asks, a caller id."""
         return self._signer.name.caller
+
+    def heed_refusals(self, heed: "Callable[[NodeName, Arguments], Awaitable[None]]") -> None:
+        """Have each refusal looked at before it is returned; what that raises, `ask` raises."""
+        self._heed = heed
 
     @asynccontextmanager
     async def together(self) -> AsyncGenerator[None, None]:
@@ -128,6 +135,19 @@ class RequestClient:
             return await self._ask(node, action, args, patience, replies)
 
     async def _ask(
+        self,
+        node: NodeName,
+        action: str,
+        args: "Arguments",
+        patience: float,
+        replies: exchange.Replies,
+    ) -> Answer:
+        answer = await self._answer(node, action, args, patience, replies)
+        if self._heed is not None and answer.reply is not None and not answer.ok:
+            await self._heed(node, args)
+        return answer
+
+    async def _answer(
         self,
         node: NodeName,
         action: str,

@@ -8,7 +8,7 @@ from localpuppet.formats.values import mapping_of
 from localpuppet.requests.client import AT_ONCE, Answer
 from localpuppet.requests.deploy import MAX_SERIAL
 from localpuppet.requests.repeating import REPLY, until_over
-from localpuppet.requests.request import StatusRequest
+from localpuppet.requests.status import StatusRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

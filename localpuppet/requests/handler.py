@@ -20,8 +20,9 @@ from localpuppet.requests.admission import Refusal, RequestAdmission
 from localpuppet.requests.compile import Compile
 from localpuppet.requests.deploy import Deed, Deploy
 from localpuppet.requests.messages import answer
-from localpuppet.requests.request import Disable, Enable, OfRun, Request, RunOnce, StatusRequest
+from localpuppet.requests.request import Disable, Enable, OfRun, Request, RunOnce
 from localpuppet.requests.rollout import OfRollout
+from localpuppet.requests.status import StatusRequest
 from localpuppet.runs.hold import Hold
 from localpuppet.runs.holds import Holds
 from localpuppet.trust.signing import Signer
@@ -74,6 +75,10 @@ class RolloutActions(Protocol):
 
     def hear(self, caller: str, rollout: OfRollout) -> None:
         """Note that a rollout speaks; raises where a newer epoch of it, or speaker, is known."""
+        ...
+
+    def speaks(self, owner: str) -> dict[str, Json]:
+        """Return who speaks for a rollout: epoch, who took it over, since when; or nothing."""
         ...
 
     def check_hold(self, owner: str) -> None:
@@ -177,7 +182,7 @@ class RequestHandler:
 
     def _do(self, request: Request) -> Mapping[str, Json] | str:
         if request.action == "status":
-            return {**self._actions.status(), **self._denied(request)}
+            return {**self._actions.status(), **self._denied(request), **self._speaks(request)}
         if request.action == "last_run_summary":
             return self._actions.last_run()
         if request.action == "runonce":
@@ -227,6 +232,13 @@ class RequestHandler:
             "awaits_entries": self._actions.rollout.awaits_entries(),  # see `RunOnce.after`
             "tells_changes": self._actions.changes is not None,  # see `RunOnce.changes`
         }
+
+    def _speaks(self, request: Request) -> Mapping[str, Json]:
+        """Return who speaks to this node for the rollout that the caller asks about."""
+        if not isinstance(request.args, StatusRequest) or request.args.rollout is None:
+            return {}
+        owner = request.args.rollout.owner(request.caller.caller)
+        return {"spoken_for": self._actions.rollout.speaks(owner)}
 
     def _hold(self, owner: str, args: Disable) -> Hold:
         now = self._clock.now()

@@ -13,7 +13,6 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import (
     NodeName,
-    ReleasePath,
     RunId,
     SignerName,
     parse_tag,
@@ -28,12 +27,11 @@ from localpuppet.requests.compile import Compile
 from localpuppet.requests.deploy import Deploy
 from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.requests.rollout import MAX_HOLD, OfRollout, claimed
-from localpuppet.trust.policy import DEPLOY, DEPLOYS, REQUESTS, TAKEOVER, Policy, decide
+from localpuppet.requests.status import StatusRequest
+from localpuppet.trust.policy import REQUESTS, TAKEOVER, Policy, decide
 
 MAX_REQUEST = 64 * 1024
 MAX_TAGS = 64
-# What a caller can ask about besides releases: see `StatusRequest`.
-_RIGHTS = (*(action for action in REQUESTS if action != DEPLOY), "older", TAKEOVER, "values")
 _CLAIMS = ("iss", "aud", "iat", "exp", "jti", "action", "args")
 
 
@@ -106,36 +104,6 @@ class Enable:
     def to_dict(self) -> dict[str, Json]:
         """Return the JSON form."""
         return claimed(self.rollout)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatusRequest:
-    """The arguments of `status`: how is the node.
-
-    Attributes:
-        may: Actions and rights (`deploy:shop/tags/r7`, `values`); the node says which of them its
-            policy denies the caller.
-    """
-
-    may: tuple[str, ...] = ()
-
-    @classmethod
-    def read(cls, fields: Fields) -> "StatusRequest":
-        """Return the arguments.
-
-        Raises:
-            InvalidInputError: They are refused.
-        """
-        fields.only(("may",))
-        return cls(
-            may=fields.parsed_list("may", _right, minimum=1, maximum=len(_RIGHTS))
-            if "may" in fields
-            else ()
-        )
-
-    def to_dict(self) -> dict[str, Json]:
-        """Return the JSON form."""
-        return {"may": list(self.may)} if self.may else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,17 +301,6 @@ def _action(text: str) -> str:
     return text
 
 
-def _right(text: str) -> str:
-    if text.startswith(DEPLOYS):
-        release = ReleasePath.parse(text.removeprefix(DEPLOYS), where="")
-        return f"{DEPLOYS}{release}"
-    if text not in _RIGHTS:
-        raise InvalidInputError(
-            f"the action {text[:40]!r} is unknown", hint=f"one of {', '.join(_RIGHTS)}"
-        )
-    return text
-
-
 def _length(text: str) -> str:
     parse_duration(text, what="length")
     return text
@@ -364,11 +321,14 @@ def misdirection(request: Request, *, signer: SignerName, me: NodeName) -> str:
     return ""
 
 
+_OF_ROLLOUTS = (Deploy, Disable, Enable, RunOnce, StatusRequest)
+
+
 def _rights(request: Request) -> tuple[str, ...]:
     """Return what the node's policy must allow the caller; all of it."""
     args = request.args
     found = args.rights if isinstance(args, Deploy) else (request.action,)
-    rollout = args.rollout if isinstance(args, Deploy | Disable | Enable | RunOnce) else None
+    rollout = args.rollout if isinstance(args, _OF_ROLLOUTS) else None
     if rollout is not None and rollout.taken_over_by(request.caller.caller):
         return (*found, TAKEOVER)
     return found

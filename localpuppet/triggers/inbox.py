@@ -112,6 +112,15 @@ class Inbox:
             now = int(self._clock.now().timestamp())
             step_table.hear(connection, voice, now=now, quota=self._quota)
 
+    def speaks(self, owner: str) -> tuple[Voice, int] | None:
+        """Return who spoke for a rollout last, and when; see `step_table.speaks`.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.use() as connection:
+            return step_table.speaks(connection, owner)
+
     def step(
         self,
         cause: Cause,

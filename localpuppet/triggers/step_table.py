@@ -109,6 +109,18 @@ def hear(connection: sqlite3.Connection, voice: Voice, *, now: int, quota: Quota
         raise BusyError(f"somebody else goes on with this rollout, in the same epoch {epoch}")
 
 
+def speaks(connection: sqlite3.Connection, owner: str) -> tuple[Voice, int] | None:
+    """Return who spoke for a rollout last, and since when; `None` where nobody did.
+
+    Returns:
+        The voice, and the second (since 1970) in which its epoch was first heard here.
+    """
+    row = connection.execute(
+        "SELECT epoch, reason, asked FROM steps WHERE owner = ? AND step = 0", (owner,)
+    ).fetchone()
+    return None if row is None else (Voice(owner=owner, epoch=row[0], speaker=row[1]), row[2])
+
+
 def known(connection: sqlite3.Connection, owner: str, step: int) -> Step | None:
     """Return what is known of a step; `None` where it was never asked for."""
     row = connection.execute(

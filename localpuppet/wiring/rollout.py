@@ -5,7 +5,6 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from localpuppet.orchestrator.rollout.events import (
     Continued,
     Event,
     Over,
+    Overtaken,
     Paused,
     Resumed,
     Stopped,
@@ -43,10 +43,12 @@ from localpuppet.orchestrator.rollout.probing import Probing
 from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.resuming import head_of, take_up
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.turns.overtaken import Overtaking
 from localpuppet.orchestrator.rollout.unready import can_do_without, why_not_ready
 from localpuppet.orchestrator.rollout.words.hearing import BusEars, JournalEars
+from localpuppet.orchestrator.rollout.words.noting import Timed
 from localpuppet.orchestrator.rollout.words.saying import Speaker, look
-from localpuppet.orchestrator.rollout.words.word import Said, Word
+from localpuppet.orchestrator.rollout.words.word import Word
 from localpuppet.trust.policy import TAKEOVER
 from localpuppet.trust.policy_file import refusal
 from localpuppet.wiring.fleet import FleetWiring, machine_name
@@ -54,7 +56,6 @@ from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.bus.key_value import KeyValue
-    from localpuppet.machine.ports import Clock
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What monitoring is told of as it happens; of the ends of nodes it learns with these.
@@ -335,6 +336,14 @@ class RolloutWiring:
                 self._measure(journal, running=True)
 
         execution = Execution(state, notes=notes, nodes=nodes, checks=checks, told=heard)
+
+        async def believes(found: Overtaken) -> bool:
+            if await keeper.is_ours():
+                return False
+            execution.hand_over(found)
+            return True
+
+        client.heed_refusals(Overtaking(client=client, began=state.began, believes=believes).heed)
         self._measure(journal, running=True)
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
@@ -354,42 +363,3 @@ class RolloutWiring:
             metrics.update(self._node.settings.rollout_metrics, report, now=self._node.clock.now())
         except StateError as error:
             self._note(f"warning: monitoring is not told: {error}")
-
-
-class Timed:
-    """A journal whose events have the time at which they are written.
-
-    Args:
-        journal: The journal.
-        clock: The machine's clock.
-        changed: Called after each write.
-        ears: Hear what people say.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        clock: "Clock",
-        *,
-        changed: Callable[[], None],
-        ears: Sequence[JournalEars | BusEars],
-    ) -> None:
-        self._journal = journal
-        self._clock = clock
-        self._changed = changed
-        self._ears = ears
-
-    def append(self, *events: Event) -> None:
-        """Write events down; see `notes.Notes`."""
-        self._journal.append(*events, at=show_time(self._clock.now()))
-        self._changed()
-
-    def now(self) -> datetime:
-        """Return the time; see `notes.Notes`."""
-        return self._clock.now()
-
-    async def hear(self, take: Callable[[Said], str]) -> None:
-        """Hand over what people say; see `notes.Notes`."""
-        async with asyncio.TaskGroup() as group:
-            for one in self._ears:
-                group.create_task(one.hear(take))

@@ -141,7 +141,11 @@ async def test_who_takes_a_rollout_over_is_told_of_its_steps_and_alone_in_that_e
             site.told(epoch=2, by=other)
         with pytest.raises(BusyError, match="somebody else goes on"):
             site.steps.hear(other, OfRollout(id=ID, epoch=2, caller=ALICE))
+    assert {**site.steps.speaks(OWNER), "since": ""} == {"epoch": 2, "by": BOB, "since": ""}
     assert site.told(epoch=3)["step"]["state"] == "waiting"
+    spoken = site.steps.speaks(OWNER)
+    assert spoken == {"epoch": 3, "by": "", "since": show_time(site.rig.clock.now())}
+    assert site.steps.speaks("choria=alice/rollout/20261122T110000Z-ffff") == {}
 
 
 async def test_a_step_whose_hold_ends_first_is_dropped_and_taken_when_resumed(site: Site) -> None:

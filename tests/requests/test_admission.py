@@ -12,7 +12,8 @@ from localpuppet.errors import IntegrityError
 from localpuppet.formats.names import NodeName
 from localpuppet.requests.admission import Refusal, RequestAdmission
 from localpuppet.requests.messages import answer, ask, read_answer
-from localpuppet.requests.request import Disable, Enable, Request, RunOnce, StatusRequest
+from localpuppet.requests.request import Disable, Enable, Request, RunOnce
+from localpuppet.requests.status import StatusRequest
 from localpuppet.trust.authority import Authority
 from localpuppet.trust.seen import Seen
 from localpuppet.trust.signing import MessageKind

@@ -9,7 +9,7 @@ import pytest
 
 from localpuppet.bus.key_value import entries
 from localpuppet.bus.layout import requests_for
-from localpuppet.errors import UnavailableError
+from localpuppet.errors import BusyError, UnavailableError
 from localpuppet.formats.names import NodeName
 from localpuppet.requests import exchange, messages
 from localpuppet.requests.client import AT_ONCE, NO_ANSWER, Answer, RequestClient
@@ -108,6 +108,24 @@ async def test_a_refusal_of_a_node_is_an_answer_and_not_silence(site: Site) -> N
         found = await site.client().ask(A, "status", Nothing(), patience=PATIENCE)
     assert (found.ok, found.silent) == (False, False)
     assert found.to_dict() == {"ok": False, "result": {}, "error": "not allowed"}
+
+
+async def test_refusals_are_looked_at_before_they_are_returned(site: Site) -> None:
+    looked: list[NodeName] = []
+
+    async def heed(node: NodeName, _: object) -> None:
+        looked.append(node)
+        raise BusyError("somebody else goes on")
+
+    client = site.client()
+    client.heed_refusals(heed)
+    async with site.answering(A, lambda site, request: site.fine(request)):
+        assert (await client.ask(A, "status", Nothing(), patience=PATIENCE)).ok
+    assert looked == []
+    async with site.answering(A, lambda site, request: site.fine(request, text="not allowed")):
+        with pytest.raises(BusyError):
+            await client.ask(A, "status", Nothing(), patience=PATIENCE)
+    assert looked == [A]
 
 
 async def test_silence_is_an_answer_of_its_own(site: Site) -> None:

@@ -10,8 +10,9 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.fields import Fields
 from localpuppet.formats.names import NodeName, ReleasePath, RolloutId, SignerName
 from localpuppet.requests.deploy import MAX_VALUES, Deed, Deploy
-from localpuppet.requests.request import Request, StatusRequest, refusal
+from localpuppet.requests.request import Request, refusal
 from localpuppet.requests.rollout import OfRollout
+from localpuppet.requests.status import StatusRequest
 from localpuppet.trust.policy import Policy
 
 R2 = ReleasePath("foo/tags/r2")

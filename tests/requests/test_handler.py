@@ -22,9 +22,9 @@ from localpuppet.requests.request import (
     Nothing,
     OfRun,
     RunOnce,
-    StatusRequest,
 )
 from localpuppet.requests.rollout import OfRollout
+from localpuppet.requests.status import StatusRequest
 from localpuppet.runs.holds import Holds
 from localpuppet.trust.seen import Seen
 from tests.doubles.certificates import write
@@ -55,6 +55,9 @@ class Rollouts:
 
     def hear(self, caller: str, rollout: OfRollout) -> None:
         self.asked.append(("hear", rollout.owner(caller), rollout.epoch))
+
+    def speaks(self, owner: str) -> dict[str, Json]:
+        return {"epoch": 2, "by": owner, "since": "now"}
 
     def check_hold(self, owner: str) -> None:
         if self.held:
@@ -297,6 +300,17 @@ async def test_a_caller_can_ask_what_is_allowed(site: Site) -> None:
     assert (await site.ask("status", asked))["awaits_entries"] is False
     found = await site.ask("status", asked, who="bob")
     assert "denied by policy" in found, "status itself"
+
+
+async def test_a_caller_can_ask_who_speaks_for_a_rollout(site: Site) -> None:
+    """One's own, or with the right to take rollouts over: nothing is noted of who asks."""
+    rollout = OfRollout(id=RolloutId("20261122T110000Z-0a1b"), epoch=1)
+    told = await site.ask("status", StatusRequest(rollout=rollout))
+    owner = f"choria=alice/rollout/{rollout.id}"
+    assert told == {"state": "idle", "spoken_for": {"epoch": 2, "by": owner, "since": "now"}}
+    others = StatusRequest(rollout=replace(rollout, caller="choria=bob"))
+    assert "takeover" in await site.ask("status", others)
+    assert site.rollout.asked == []
 
 
 async def test_a_step_that_is_over_tells_what_would_change_where_that_is_asked(site: Site) -> None:

@@ -17,10 +17,10 @@ from localpuppet.requests.request import (
     Disable,
     Request,
     RunOnce,
-    StatusRequest,
     misdirection,
     refusal,
 )
+from localpuppet.requests.status import StatusRequest
 from localpuppet.trust.policy import Policy
 
 NOW = 1795000000

@@ -7,8 +7,9 @@ import pytest
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import RolloutId
-from localpuppet.requests.request import Disable, Enable, Request, RunOnce, StatusRequest
+from localpuppet.requests.request import Disable, Enable, Request, RunOnce
 from localpuppet.requests.rollout import OfRollout, step_uuid
+from localpuppet.requests.status import StatusRequest
 from tests.requests.test_request import claims, parse
 
 ID = "20261122T110000Z-0a1b"

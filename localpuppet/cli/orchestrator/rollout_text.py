@@ -28,7 +28,7 @@ from localpuppet.orchestrator.rollout.events import (
     Stopped,
     Turn,
 )
-from localpuppet.orchestrator.rollout.report import PAUSED, RUNNING, Report
+from localpuppet.orchestrator.rollout.report import OVERTAKEN, PAUSED, RUNNING, Report
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.triggers.outcome import succeeded
 
@@ -246,7 +246,7 @@ def outcome(report: Report) -> str:
     lines += _where_to_look(report.state)
     if report.word == PAUSED and report.state.paused is not None:
         lines.append(render.hanging("", _who_decides(report.state, report.state.paused)))
-    if report.word not in (RUNNING, PAUSED) and report.state.resumable:
+    if report.word not in (RUNNING, PAUSED, OVERTAKEN) and report.state.resumable:
         goes_on = f"'localpuppet rollout resume {report.state.began.id}' goes on"
         lines.append(render.hanging("", goes_on))
     return "\n".join(lines)

@@ -55,7 +55,7 @@ def status_command(
     """
     from localpuppet.cli.orchestrator import rollout_bus
     from localpuppet.cli.orchestrator.rollout_text import head, how_far, outcome
-    from localpuppet.orchestrator.rollout.report import INTERRUPTED
+    from localpuppet.orchestrator.rollout.report import INTERRUPTED, OVERTAKEN
 
     if watch and (as_json or owner is not None):
         raise click.UsageError("--watch goes with neither --json nor --of")
@@ -72,7 +72,7 @@ def status_command(
         if not watch:
             render.emit(render.hanging("", head(report.state)))
         if report.state.over is None and not watch:
-            far = how_far(report.state, goes_on=report.word != INTERRUPTED)
+            far = how_far(report.state, goes_on=report.word not in (INTERRUPTED, OVERTAKEN))
             render.emit(render.hanging("", far))
         render.emit(outcome(report))
     return 0 if report.succeeded or report.word in ("running", "paused") else 1

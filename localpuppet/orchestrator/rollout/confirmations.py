@@ -24,8 +24,8 @@ from localpuppet.orchestrator.rollout.replies import (
 )
 from localpuppet.requests.confirmation import ConfirmationTold, Stage, confirmation_told
 from localpuppet.requests.deploy import Deed, Deploy
-from localpuppet.requests.request import StatusRequest
 from localpuppet.requests.rollout import OfRollout
+from localpuppet.requests.status import StatusRequest
 
 if TYPE_CHECKING:
     from localpuppet.formats.names import NodeName

@@ -21,8 +21,8 @@ from localpuppet.orchestrator.rollout.replies import PATIENCE, line, problem_of
 from localpuppet.requests.client import AT_ONCE
 from localpuppet.requests.deploy import Deed
 from localpuppet.requests.deploying import Told, assignment_told, deployed, next_serials
-from localpuppet.requests.request import StatusRequest
 from localpuppet.requests.rollout import OfRollout
+from localpuppet.requests.status import StatusRequest
 from localpuppet.triggers.outcome import DROPPED
 
 if TYPE_CHECKING:

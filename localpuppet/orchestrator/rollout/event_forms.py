@@ -28,6 +28,7 @@ from localpuppet.orchestrator.rollout.events import (
     Looked,
     Need,
     Over,
+    Overtaken,
     Paused,
     Resumed,
     Skipped,
@@ -71,12 +72,8 @@ def to_dict(event: Event) -> dict[str, Any]:
         return {**kind, "serials": dict(event.serials)}
     if isinstance(event, Started | Ended | Looked | Approved | Withdrawn | Checked):
         return {**kind, **_of_turns(event)}
-    if isinstance(event, Stopped):
-        return {**kind, "ending": str(event.ending), "why": event.why}
-    if isinstance(event, Paused):
-        since = None if event.since is None else show_time(event.since)
-        changes = {"changes": True} if event.changes else {}
-        return {**kind, "why": event.why, "point": event.point, "since": since, **changes}
+    if isinstance(event, Stopped | Paused | Overtaken):
+        return {**kind, **_of_ends(event)}
     if isinstance(event, Continued):
         return {**kind, "caller": event.caller, "machine": event.machine}
     if isinstance(event, Over):
@@ -88,6 +85,17 @@ def to_dict(event: Event) -> dict[str, Any]:
             "kept": list(event.kept),
         }
     return {**kind, "epoch": event.epoch, "caller": event.caller, "machine": event.machine}
+
+
+def _of_ends(event: Stopped | Paused | Overtaken) -> dict[str, Any]:
+    """Return the form of what ends a rollout, for now or for this process."""
+    if isinstance(event, Stopped):
+        return {"ending": str(event.ending), "why": event.why}
+    since = None if event.since is None else show_time(event.since)
+    if isinstance(event, Overtaken):
+        return {"caller": event.caller, "epoch": event.epoch, "since": since}
+    changes = {"changes": True} if event.changes else {}
+    return {"why": event.why, "point": event.point, "since": since, **changes}
 
 
 def _of_turns(
@@ -220,6 +228,9 @@ _READERS = {
         point=str(raw["point"]),
         since=parse_time(raw["since"]) if raw.get("since") else None,
         changes=bool(raw.get("changes", False)),
+    ),
+    "overtaken": lambda raw: Overtaken(
+        caller=str(raw["caller"]), epoch=int(raw["epoch"]), since=parse_time(raw["since"])
     ),
     "continued": lambda raw: Continued(
         caller=str(raw["caller"]), machine=str(raw.get("machine", ""))

@@ -277,6 +277,29 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Overtaken:
+    """Somebody else goes on with the rollout, by the word of a node: this journal ends here.
+
+    Attributes:
+        caller: Who, a caller id.
+        epoch: In which epoch.
+        since: Since when, by the clock of a node, UTC.
+    """
+
+    caller: str
+    epoch: int
+    since: datetime
+
+    @property
+    def what(self) -> str:
+        """What happened, one line."""
+        return (
+            f"taken over by {self.caller} at {self.since:%Y-%m-%d %H:%M:%S UTC}: what happened"
+            " since is in that one's journal"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
     """The rollout is over, and no node is held any more but those in `left` and `kept`.
 
@@ -309,5 +332,6 @@ Event = (
     | Paused
     | Continued
     | Stopped
+    | Overtaken
     | Over
 )

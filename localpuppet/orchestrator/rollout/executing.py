@@ -27,6 +27,7 @@ from localpuppet.orchestrator.rollout.events import (
     Fate,
     Lasted,
     Over,
+    Overtaken,
     Paused,
     Resumed,
     Skipped,
@@ -88,9 +89,18 @@ class Execution:
         """Have no more nodes started; those that run end, and are checked."""
         self._heard.put_nowait(Stopped(ending=Ending.STOPPED, why=why))
 
-    def hand_over(self) -> None:
-        """Leave the nodes as they are when this is cancelled: somebody else goes on with them."""
+    def hand_over(self, to: Overtaken | None = None) -> None:
+        """Leave the nodes as they are when this ends: somebody else goes on with them.
+
+        Args:
+            to: Who, where a node has told.
+
+        Raises:
+            StateError: The journal cannot be written.
+        """
         self._holding = False
+        if to is not None and self.state.overtaken is None:
+            self._note(to)
 
     def interrupt(self, why: str) -> None:
         """Stop, as `stop` does; the second time do not wait for what is on."""

@@ -21,8 +21,9 @@ from localpuppet.orchestrator.rollout.nodes import HOLD, Asked, News, Problems, 
 from localpuppet.orchestrator.rollout.replies import MAX_REASON, PATIENCE, line, problem_of
 from localpuppet.puppet.changes import Foreseen
 from localpuppet.requests.client import AT_ONCE
-from localpuppet.requests.request import Disable, Enable, RunOnce, StatusRequest
+from localpuppet.requests.request import Disable, Enable, RunOnce
 from localpuppet.requests.rollout import OfRollout, step_uuid
+from localpuppet.requests.status import StatusRequest
 from localpuppet.runs.hold import rollout_owner
 from localpuppet.triggers.outcome import TriggerOutcome, succeeded
 from localpuppet.triggers.step_table import StepState

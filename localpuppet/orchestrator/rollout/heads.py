@@ -241,6 +241,18 @@ class HeadKeeper:
                 await asyncio.sleep(AGAIN)
             await asyncio.sleep(PACE)
 
+    async def is_ours(self) -> bool:
+        """Return whether the head on the bus is one that this process has written.
+
+        Where that cannot be seen it is not.
+        """
+        try:
+            found = await self._heads.read(self._rollout)
+        except (UnavailableError, IntegrityError, InvalidInputError):
+            return False
+        mine = self._current().epoch
+        return found is not None and (found.signer, found.head.epoch) == (self._heads.signer, mine)
+
     async def write(self) -> None:
         """Write the head as it is now.
 

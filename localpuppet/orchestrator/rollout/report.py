@@ -18,6 +18,7 @@ from localpuppet.orchestrator.rollout.events import (
     Fate,
     Looked,
     Over,
+    Overtaken,
     Paused,
     Resumed,
     Started,
@@ -31,6 +32,7 @@ from localpuppet.puppet.changes import Change
 RUNNING = "running"
 PAUSED = "paused"
 INTERRUPTED = "interrupted"
+OVERTAKEN = "taken over"
 ELSEWHERE = "elsewhere"
 OPEN = "open"  # of nodes whose part has no end
 
@@ -42,6 +44,7 @@ class Report:
     Attributes:
         state: Where it is.
         word: In one word: `RUNNING`, `PAUSED`, `INTERRUPTED` (no process goes on with it),
+            `OVERTAKEN` (somebody else does, elsewhere),
             `ELSEWHERE` (it went on on another machine; whether a process does is not known), or why
             it is over.
         began: When it began, ISO 8601.
@@ -91,7 +94,7 @@ class Report:
                 ended = None
             if decision := _decision(event):
                 decisions.append((at, decision))
-        word = INTERRUPTED
+        word = INTERRUPTED if state.overtaken is None else OVERTAKEN
         if taken:
             word = PAUSED if state.waits else RUNNING
         return cls(
@@ -149,6 +152,8 @@ class Report:
     def why(self) -> str:
         """Why it is over, ends or waits, one line; empty where there is nothing to say."""
         state = self.state
+        if state.overtaken is not None:
+            return state.overtaken.what
         return next(
             (one.why for one in (state.over, state.stopped, state.paused) if one is not None), ""
         )
@@ -267,6 +272,8 @@ def _decision(event: Event) -> str:
         return f"{event.turn.node} {event.difference.why} (difference {event.difference.digest})"
     if isinstance(event, Approved):
         return f"{event.who} approved what {event.turn.node} changes ({event.difference})"
+    if isinstance(event, Overtaken):
+        return event.what
     if isinstance(event, Stopped):
         return f"no more nodes start: {event.why}"
     if isinstance(event, Resumed):

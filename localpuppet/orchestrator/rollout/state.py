@@ -28,6 +28,7 @@ from localpuppet.orchestrator.rollout.events import (
     Lasted,
     Looked,
     Over,
+    Overtaken,
     Paused,
     Resumed,
     Skipped,
@@ -73,6 +74,7 @@ class State:
         self.passed: set[str] = set()  # points at which the rollout has paused
         self.paused: Paused | None = None
         self.stopped: Stopped | None = None
+        self.overtaken: Overtaken | None = None
         self.over: Over | None = None
         self._makers: dict[NodeName, list[frozenset[NodeName]]] = {}
         for need in began.needs:
@@ -237,6 +239,8 @@ class State:
             self._go_on()
         elif isinstance(event, Stopped):
             self.stopped = event
+        elif isinstance(event, Overtaken):
+            self.overtaken = event
         elif isinstance(event, Over):
             self.over = event
         elif isinstance(event, Lasted):
@@ -269,7 +273,7 @@ class State:
             self._go_on()
         if self.over is not None:
             self.until = None
-        self.over = None
+        self.over = self.overtaken = None
         if not self.goes_back:  # else it goes on with that, and ends as it was to end
             self.stopped = None
 

@@ -16,7 +16,8 @@ from localpuppet.orchestrator.rollout.nodes import Asked
 from localpuppet.requests.client import Answer, RequestClient
 from localpuppet.requests.deploy import Deed, Deploy
 from localpuppet.requests.deploying import TOO_OLD
-from localpuppet.requests.request import Arguments, StatusRequest
+from localpuppet.requests.request import Arguments
+from localpuppet.requests.status import StatusRequest
 from tests.doubles.simulated_loop import run_simulated
 from tests.orchestrator.rollout.simulated import ID, began, node
 from tests.orchestrator.rollout.test_fleet import replied

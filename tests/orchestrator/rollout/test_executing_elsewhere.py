@@ -1,14 +1,16 @@
 """Rollouts that go on elsewhere, after a kill, with a head that lags behind the journal."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 
 from localpuppet.formats.names import ReleasePath
 from localpuppet.orchestrator.rollout.amount import Amount
 from localpuppet.orchestrator.rollout.delivery import Delivery
-from localpuppet.orchestrator.rollout.events import Began, Ending, Resumed, Started
+from localpuppet.orchestrator.rollout.events import Began, Ending, Overtaken, Resumed, Started
 from localpuppet.orchestrator.rollout.options import OnFailure
+from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.state import State
 from tests.doubles.simulated_loop import run_simulated
 from tests.orchestrator.rollout.simulated import (
@@ -23,6 +25,8 @@ from tests.orchestrator.rollout.simulated import (
     words,
 )
 
+AT = "2026-11-22T11:00:00.000000Z"
+BOB = Overtaken(caller="choria=bob", epoch=3, since=datetime(2026, 11, 22, 11, tzinfo=UTC))
 RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
 FIRSTS = {
     "groups": began([1, 2], [2, 3], [4]),
@@ -65,6 +69,29 @@ def test_whatever_the_head_does_not_say_yet_no_node_runs_twice(name: str, lag: i
         started = [turn for one in known.events if isinstance(one, Started) for turn in one.turns]
         assert len(started) == len(set(started))
     pytest.fail("it never comes to an end")
+
+
+def test_who_goes_on_elsewhere_is_in_the_journal_and_not_a_failure() -> None:
+    """Also of those who were on: what became of them is that one's to tell, until we go on."""
+
+    async def work() -> None:
+        notes, nodes = Notes(), SimulatedNodes(seconds={node(1): 60.0})
+        rollout = new(FIRSTS["groups"], nodes, notes)
+        running = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(10)
+        for _ in range(2):
+            rollout.hand_over(BOB)
+        running.cancel()
+        await asyncio.wait([running])
+        assert notes.events.count(BOB) == 1
+        report = Report.of([(AT, one) for one in notes.events], taken=False)
+        assert (report.word, report.counts()) == ("taken over", {"open": 4})
+        assert report.why == BOB.what
+        assert (AT, BOB.what) in report.decisions
+        state = State.of([*notes.events, Resumed(epoch=4)])
+        assert (state.overtaken, state.resumable) == (None, True)
+
+    run_simulated(work())
 
 
 def nodes_of(name: str) -> SimulatedNodes:

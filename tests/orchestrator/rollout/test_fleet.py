@@ -19,8 +19,9 @@ from localpuppet.orchestrator.rollout.nodes import News
 from localpuppet.puppet.changes import Foreseen
 from localpuppet.requests.client import Answer, RequestClient
 from localpuppet.requests.reply import Reply
-from localpuppet.requests.request import Arguments, Disable, Enable, RunOnce, StatusRequest
+from localpuppet.requests.request import Arguments, Disable, Enable, RunOnce
 from localpuppet.requests.rollout import step_uuid
+from localpuppet.requests.status import StatusRequest
 from localpuppet.trust.signing import MessageKind
 from tests.doubles.identities import person, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore

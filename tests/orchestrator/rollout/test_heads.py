@@ -372,13 +372,16 @@ def test_a_slow_process_ends_for_whom_its_policy_lets_take_over_and_for_nobody_e
 ) -> None:
     async def work() -> None:
         ours = keeper(site, head)
+        assert not await ours.is_ours(), "nothing is there yet"
         await ours.write()
+        assert await ours.is_ours()
         found = await site.heads_of(site.bob).read(ID)
         assert found is not None
         await site.heads_of(site.bob).write(head(epoch=2), found.revision)
         ours.changed()
         await ours.run()
         assert "was signed by bob" in site.notes[0]
+        assert not await ours.is_ours()
         site.may = {"bob"}
         ours.changed()
         with pytest.raises(BusyError, match="was resumed elsewhere"):

@@ -21,6 +21,7 @@ from localpuppet.orchestrator.rollout.events import (
     Fate,
     Lasted,
     Over,
+    Overtaken,
     Paused,
     Resumed,
     Skipped,
@@ -72,6 +73,7 @@ EVENTS: list[Event] = [
     Paused(why="1 node failed"),
     Continued(caller="choria=bob"),
     Stopped(ending=Ending.FAILURES, why="1 node failed"),
+    Overtaken(caller="choria=bob", epoch=3, since=datetime(2026, 11, 22, 12, tzinfo=UTC)),
     Over(
         ending=Ending.FAILURES,
         why="1 node failed",

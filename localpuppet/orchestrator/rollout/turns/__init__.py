@@ -1,5 +1,5 @@
 """The turns that nodes take: when one may run, and how its node is heard of.
 
 decides: `knowing`.
-acts: `taking`.
+acts: `overtaken`, `taking`.
 """

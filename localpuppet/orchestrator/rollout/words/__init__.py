@@ -1,5 +1,5 @@
 """What people say to the process that goes on with a rollout, on its machine and from others.
 
 decides: `message`, `word`.
-acts: `hearing`, `saying`, `saying_here`.
+acts: `hearing`, `noting`, `saying`, `saying_here`.
 """
