@@ -17,9 +17,13 @@ from localpuppet.orchestrator.rollout.events import (
 )
 from localpuppet.orchestrator.rollout.journals import Journals
 from tests.doubles.ports import FakeClock
-from tests.orchestrator.rollout.simulated import began, node
+from tests.orchestrator.rollout.changes.foretold import SALT, approved
+from tests.orchestrator.rollout.simulated import ID, began, node
 from tests.rigs.node import Node
+from tests.rigs.waiting import wait_until
 
+AT = "2026-11-22T11:00:00.000000Z"
+NODES = (node(1), node(2))
 SITE = "applications: {shop: {web: {node: web01.example.com}}}\n"
 
 
@@ -117,3 +121,24 @@ def test_what_is_told(node: Node) -> None:
     refused = node.run("rollout", "resume", RolloutId("20261122T110000Z-0123"))
     assert refused.code == 2
     assert "is a rollout of choria=alice, not of choria=web01.example.com (--of" in refused.err
+
+
+def test_what_failed_is_done_again_within_what_was_approved(node: Node) -> None:
+    """The approval is one of the options of the earlier rollout: nothing beyond it happens now."""
+    node.settings(bus="sqlite", node="web01.example.com")
+    parent = approved(began([1], [2]))
+    journals = Journals(node.state / "rollouts")
+    journal = journals.begin(parent, at=AT)
+    failed = Ended(turn=Turn(1, NODES[0]), fate=Fate.FAILED, outcome="failed")
+    over = Over(ending=Ending.FAILURES, why="1 node failed", left={})
+    journal.append(Started(turns=(failed.turn,)), failed, over, at=AT)
+    journal.close()
+    names = ", ".join(f"n{number}: {{node: {one}}}" for number, one in enumerate(NODES))
+    site = str(node.write("site.yaml", f"applications: {{shop: {{{names}}}}}\n"))
+    process = node.start("rollout", "run", "--site", site, "--failed-of", ID)
+    wait_until(lambda: len(journals.ids()) == 2, lambda: "it does not begin")
+    process.kill()
+    process.wait()
+    again = journals.open(None).state().began
+    assert (again.parent, again.approval, again.salt) == (ID, parent.approval, SALT)
+    assert sorted(one for group in again.groups for one in group) == list(NODES)
