@@ -61,9 +61,23 @@ def parse_time(text: str) -> datetime:
     """Return the aware time in `text`.
 
     Raises:
-        ValueError: It is not ISO 8601 with a zone.
+        ValueError: It is not ISO 8601 with a zone, or lies outside of all years in UTC.
     """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"no zone in {text!r}")
+    try:
+        moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"outside of all years in UTC: {text!r}") from error
     return moment
+
+
+def checked_time(text: str) -> str:
+    """Return a time as it stands there.
+
+    Raises:
+        ValueError: See `parse_time`.
+    """
+    parse_time(text)
+    return text

@@ -248,7 +248,9 @@ class Fleet:
             self._end(ended)
 
     def _hear_of_rollouts(self, name: str, told: tuple[Told, ...]) -> None:
-        if self._rollouts.get(name, ()) != told:
+        # What is told first is written down also where it is nothing: the memory may have what the
+        # node told before we began.
+        if self._rollouts.get(name) != told:
             self._rollouts[name] = told
             self._told_anew.add(name)
 
@@ -293,8 +295,10 @@ class Fleet:
     def _forget(self, name: str) -> None:
         self.standing.forget(name)
         self._dirty.discard(name)
-        self._rollouts.pop(name, None)
-        self._told_anew.discard(name)
+        if self._rollouts.pop(name, ()):
+            self._told_anew.add(name)  # what it told of holds it no more
+        else:
+            self._told_anew.discard(name)
         self._gone.add(name)
         self._wake(name)
 

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC
 from typing import Any
 
 from localpuppet.errors import InvalidInputError
@@ -209,9 +208,8 @@ def _seconds(value: Json) -> float | None:
 
 def _time(value: Json) -> float | None:
     try:
-        # In UTC, as it is shown: with its own zone a time may lie outside of all years there are.
-        return parse_time(value).astimezone(UTC).timestamp() if isinstance(value, str) else None
-    except (ValueError, OverflowError):
+        return parse_time(value).timestamp() if isinstance(value, str) else None
+    except ValueError:
         return None
 
 

@@ -6,6 +6,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.runs.hold import rollout_owner
 from localpuppet.web import told_table
+from localpuppet.web.ended import KEPT
 from localpuppet.web.row import Row
 from localpuppet.web.told import Told, told_of
 from tests.web.site import Site, run_id, status, text
@@ -121,3 +122,21 @@ def test_what_was_told_long_ago_goes(tmp_path: Any) -> None:
     site.clock.advance(86400.0 * 50)
     site.memory.prune()
     assert site.memory.told() == []
+
+
+def test_a_node_that_was_let_go_while_no_page_was_there_is_not_held(tmp_path: Any) -> None:
+    def held_by_one(node: str) -> dict[str, Any]:
+        return status(node, site.now(), holds=[hold("2999-01-01T00:00:00Z", of=began)])
+
+    site = Site(tmp_path)
+    began = site.clock.now().strftime("%Y%m%dT%H%M%SZ-0a1b")
+    site.tell(held_by_one("a"), held_by_one("b"))
+    assert site.memory.told()[0].held == 2
+    site = Site(tmp_path)  # another process
+    site.tell(status("a", site.now()), held_by_one("b"))
+    assert site.memory.told()[0].held == 1
+    site.leave("b")
+    site.clock.advance(KEPT + 1)
+    site.fleet.listed({}, all_=())  # what was not heard for so long is forgotten
+    site.remember()
+    assert site.memory.told()[0].held == 0

@@ -21,7 +21,7 @@ from localpuppet.formats.names import RolloutId
 from localpuppet.formats.packed import unpacked
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import one_line
-from localpuppet.formats.times import parse_time
+from localpuppet.formats.times import checked_time
 from localpuppet.orchestrator.rollout.event_forms import from_dict, to_dict
 from localpuppet.orchestrator.rollout.events import Began, Ending, Event, Fate
 from localpuppet.orchestrator.rollout.report import OPEN, Report
@@ -88,14 +88,12 @@ class Summary:
             raise ValueError("counts")
         if type(raw["noop"]) is not bool:
             raise ValueError("noop")
-        for key in ("began", "ended"):
-            parse_time(raw[key])
         return cls(
             title=_cut(raw["title"]),
             ending=Ending(raw["ending"]),
             why=_cut(raw["why"]),
-            began=raw["began"],
-            ended=raw["ended"],
+            began=checked_time(raw["began"]),
+            ended=checked_time(raw["ended"]),
             noop=raw["noop"],
             counts=dict(counts),
         )
@@ -155,20 +153,25 @@ class Head:
             caller: Whose rollout it is to be, a caller id.
 
         Raises:
-            InvalidInputError: They are not a head, or one of another version.
+            InvalidInputError: They are not a head, or one of another version, or tell what cannot
+                have happened.
         """
         raw = _inflated(payload)
         try:
             if raw["schema"] != SCHEMA or type(raw["epoch"]) is not int:
                 raise ValueError("schema or epoch")
             summary = raw.get("summary")
+            if type(raw["over"]) is not bool or (summary is not None and not raw["over"]):
+                raise ValueError("over")
             head = cls(
                 rollout=RolloutId.parse(raw["rollout"]),
                 epoch=raw["epoch"],
-                over=bool(raw["over"]),
+                over=raw["over"],
                 summary=None if summary is None else Summary.from_dict(summary),
-                events=tuple((str(at), from_dict(event)) for at, event in raw["events"]),
+                events=tuple((checked_time(at), from_dict(event)) for at, event in raw["events"]),
             )
+            if head.events:
+                Report.of(head.events, taken=True)  # they may tell what cannot have happened
         except (KeyError, TypeError, ValueError, AttributeError, LocalpuppetError) as error:
             raise InvalidInputError(f"is malformed: {error}", where=_WHERE) from error
         if head.events:

@@ -10,14 +10,13 @@ read is an error and never looks like a new rollout.
 import json
 import sqlite3
 from collections.abc import Sequence
-from datetime import UTC
 from functools import partial
 from pathlib import Path
 
 from localpuppet.errors import BusyError, InvalidInputError, StateError
 from localpuppet.formats.names import SignerName
 from localpuppet.formats.strict_json import loads
-from localpuppet.formats.times import parse_time
+from localpuppet.formats.times import checked_time
 from localpuppet.machine.database import Database
 from localpuppet.machine.files import make_private, remove
 from localpuppet.machine.flock import Flock, is_locked
@@ -111,10 +110,10 @@ class Journal:
         with self._database.use() as connection:
             rows = connection.execute("SELECT at, event FROM events ORDER BY number").fetchall()
         try:
-            return [(_time(at), from_dict(loads(text))) for at, text in rows]
+            return [(checked_time(at), from_dict(loads(text))) for at, text in rows]
         except StateError as error:
             raise error.at(str(self.path)) from error
-        except (ValueError, OverflowError) as error:
+        except ValueError as error:
             raise StateError(f"holds a damaged event: {error}", where=str(self.path)) from error
 
     def state(self) -> State:
@@ -246,14 +245,3 @@ def _insert(events: Sequence[tuple[str, Event]], connection: sqlite3.Connection)
         "INSERT INTO events (at, event) VALUES (?, ?)",
         [(at, json.dumps(to_dict(event))) for at, event in events],
     )
-
-
-def _time(text: str) -> str:
-    """Return the time of an event, as it stands there.
-
-    Raises:
-        ValueError: It is not a time.
-        OverflowError: It lies outside of all years in UTC.
-    """
-    parse_time(text).astimezone(UTC)
-    return text

@@ -113,12 +113,12 @@ def _odd(standing: Standing, names: Collection[str] | None) -> Iterable[str]:
 
 
 def _release(app: str, tally: Tally, staged: Staged | None, odd: int) -> ReleaseRow:
-    kinds, digests = tally.kinds, +tally.digests  # without those that no node has any more
+    kinds = tally.kinds
     return ReleaseRow(
         app=app,
         nodes=tuple(tally.nodes),
         kinds=tuple((kind, kinds[kind]) for kind in Kind if kinds[kind]),
-        digests=tuple(sorted(digests.items(), key=lambda one: (-one[1], one[0]))),
+        digests=tuple(sorted(tally.digests.items(), key=lambda one: (-one[1], one[0]))),
         odd=odd,
         last=tally.last,
         tag="" if staged is None else f"{staged.pin.tag} {staged.pin.short}",

@@ -51,5 +51,7 @@ class Tally:
         self.kinds[row.kind] -= 1
         if row.digest:
             self.digests[row.digest] -= 1
+            if not self.digests[row.digest]:
+                del self.digests[row.digest]  # who tells of ever new ones does not fill the memory
         if row.ended is not None:
             del self._ends[bisect_left(self._ends, row.ended)]

@@ -1,4 +1,4 @@
-"""How a rollout ended, as a head tells it."""
+"""What a head tells of a rollout: how far it is, or how it ended; and what is not believed."""
 
 import json
 import zlib
@@ -6,11 +6,13 @@ import zlib
 import pytest
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.orchestrator.rollout.events import Event, Started, Turn
 from localpuppet.orchestrator.rollout.head import Head, Summary
-from tests.orchestrator.rollout.simulated import ID
+from tests.orchestrator.rollout.simulated import ID, began, node
 
 AT = "2026-11-22T11:00:00.000000Z"
 CALLER = "choria=alice"
+FIRST = began([1], [2])
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,7 @@ CALLER = "choria=alice"
         {"counts": [["succeeded", 1]]},
         {"ending": "well"},
         {"ended": "yesterday"},
+        {"began": "0001-01-01T00:00:00+14:00"},
         {"noop": 1},
         {"title": 7},
     ],
@@ -39,5 +42,24 @@ def test_how_a_rollout_ended_is_believed_in_its_form_only(lie: dict[str, object]
     assert summary is not None
     assert (len(summary.title), "\n" in summary.why, summary.succeeded) == (200, False, True)
     assert parsed({**whole, "summary": None}) is None
+    for contradiction in ({"summary": {**told, **lie}}, {"over": False}, {"over": "no"}):
+        with pytest.raises(InvalidInputError, match="head of a rollout: is malformed"):
+            parsed({**whole, **contradiction})
+
+
+@pytest.mark.parametrize(
+    ("at", "event"),
+    [
+        ("yesterday", Started(turns=(Turn(1, node(1)),))),
+        ("9999-12-31T23:59:59-14:00", Started(turns=(Turn(1, node(1)),))),
+        (AT, Started(turns=(Turn(1, node(7)),))),
+    ],
+)
+def test_events_that_cannot_have_happened_are_not_a_head(at: str, event: Event) -> None:
+    def parsed(*events: tuple[str, Event]) -> Head:
+        told = Head(rollout=ID, epoch=1, events=((AT, FIRST), *events))
+        return Head.parse(told.to_payload(), caller=FIRST.caller)
+
+    assert parsed().events == ((AT, FIRST),)
     with pytest.raises(InvalidInputError, match="head of a rollout: is malformed"):
-        parsed({**whole, "summary": {**told, **lie}})
+        parsed((at, event))

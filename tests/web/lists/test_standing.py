@@ -142,3 +142,11 @@ def test_a_change_and_the_overview_after_it_look_at_no_node_that_is_well() -> No
     assert [len(one.nodes) for one in releases(found, Asked.parse({}, RELEASES), ground)]
     assert counted.looks["all"] == 0
     assert counted.looks["one"] < 10
+
+
+def test_who_tells_of_ever_new_bytes_does_not_fill_the_memory() -> None:
+    first = Row(node="a", app="web/tags/r7", digest="0")
+    found = Standing([first, replace(first, node="b")])
+    for number in range(1, 100):
+        found.put(replace(first, digest=str(number)))
+    assert dict(found.tallies["web/tags/r7"].digests) == {"0": 1, "99": 1}
