@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from localpuppet.bus import key_value, layout
-from localpuppet.errors import InvalidInputError, UnavailableError
+from localpuppet.errors import IntegrityError, InvalidInputError, UnavailableError
 from localpuppet.formats.values import Json, mapping_of
 from localpuppet.inventory.awaited import Awaited
 from localpuppet.inventory.presence import believe
@@ -28,6 +28,7 @@ from localpuppet.runs.hold import rollout_owner
 from localpuppet.triggers.outcome import TriggerOutcome, succeeded
 from localpuppet.triggers.step_table import StepState
 from localpuppet.trust.policy import TAKEOVER
+from localpuppet.trust.signing import claimed_payload
 
 if TYPE_CHECKING:
     from localpuppet.bus.key_value import KeyValue
@@ -234,6 +235,8 @@ class FleetNodes:
 
     def _told(self, node: "NodeName", token: bytes) -> list[News]:
         """Return what a node says of the steps of this rollout that are over."""
+        if not self._names_a_step(token):
+            return []
         settled = believe(self._verifier, node, token).get("settled")
         found = map(TriggerOutcome.from_dict, settled if isinstance(settled, list) else [])
         return [
@@ -241,6 +244,14 @@ class FleetNodes:
             for one in found
             if one is not None and one.sender == self._owner and one.uuid in self._steps
         ]
+
+    def _names_a_step(self, token: bytes) -> bool:
+        """Return whether an entry can tell of an end: most do not, and are not verified."""
+        try:
+            payload = claimed_payload(token)
+        except IntegrityError:
+            return False
+        return any(uuid.encode() in payload for uuid in self._steps)
 
     def _news(self, turn: Turn, told: TriggerOutcome) -> News:
         """Return how a turn ended, where a node's word of it has all that its reply would have."""

@@ -22,9 +22,10 @@ from localpuppet.requests.reply import Reply
 from localpuppet.requests.request import Arguments, Disable, Enable, RunOnce
 from localpuppet.requests.rollout import step_uuid
 from localpuppet.requests.status import StatusRequest
-from localpuppet.trust.signing import MessageKind
-from tests.doubles.identities import person, verifier
+from localpuppet.trust.signing import MessageKind, Signed, Verifier
+from tests.doubles.identities import person, trusting, verifier
 from tests.doubles.memory_store import MemoryKeyValue, MemoryStore
+from tests.doubles.ports import FakeClock
 from tests.orchestrator.rollout.changes.foretold import SALT, approved, foretold
 from tests.orchestrator.rollout.simulated import ID, began, entry_of, node
 
@@ -350,6 +351,35 @@ async def test_a_node_whose_word_has_all_of_an_end_is_not_asked_for_it(
     turn = Turn(step, node(1))
     end = Ended(turn=turn, fate=Fate.SUCCEEDED, outcome=outcome, run="r1")
     assert news == News(turn=turn, end=end if whole else None)
+
+
+class Counting(Verifier):
+    """Counts what it verifies."""
+
+    verified = 0
+
+    def verify(self, token: bytes, kind: MessageKind) -> Signed:
+        self.verified += 1
+        return super().verify(token, kind)
+
+
+async def test_entries_of_a_fleet_that_tell_of_no_step_are_not_verified(tmp_path: Path) -> None:
+    people = [person(node(number)) for number in range(1, 9)]
+    counting = Counting(trusting(tmp_path, *people), None, FakeClock())
+    kv = MemoryKeyValue(MemoryStore(now=lambda: 0.0))
+    first = began([*range(1, 9)])
+    nodes = FleetNodes(kv, client=Client(None), verifier=counting, began=first)
+    for number, one in enumerate(people, 1):
+        told = {"sender": OWNER, "uuid": step_uuid(OWNER, 1), "timestamp": 1, "run": None}
+        over = [{**told, "outcome": "changed"}] if number == 8 else []
+        holds = [{"owner": OWNER, "reason": "rollout", "since": None, "until": None}]
+        said = {"node": str(node(number)), "state": "idle", "settled": over, "holds": holds}
+        token = one.signer.sign(json.dumps(said).encode(), MessageKind.PRESENCE)
+        await announce(kv, node(number), token if number != 7 else b"nonsense")
+    ends = nodes.ends()
+    assert (await anext(ends)).turn == Turn(1, node(8))
+    await ends.aclose()
+    assert counting.verified == 1
 
 
 async def test_a_look_is_asked_for_although_it_went_well(tmp_path: Path) -> None:
