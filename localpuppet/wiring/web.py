@@ -1,7 +1,7 @@
 """From the settings to the page: what it is fed from, whom it asks, where it listens."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -217,15 +217,18 @@ def opening(node: NodeWiring) -> Iterator[Callable[[str], bool]]:
         file.unlink(missing_ok=True)
 
 
-def check_libraries() -> None:
+def check_libraries(names: Sequence[str] = LIBRARIES) -> None:
     """Refuse to go on without the libraries of the extra `web`.
+
+    Args:
+        names: What is imported of them.
 
     Raises:
         InvalidInputError: One is not installed.
     """
     from importlib.util import find_spec
 
-    missing = [name for name in LIBRARIES if find_spec(name) is None]
+    missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise InvalidInputError(
             f"the page needs {', '.join(missing)}, not installed here",

@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from tempfile import TemporaryFile
 from threading import Thread
 from typing import IO, TYPE_CHECKING
@@ -39,14 +39,24 @@ class SigningActor:
         fleet: The parts of a node of a fleet.
         store: Returns the bus, connected.
         journals: The rollouts of this machine.
+        words: The words that begin a command of ours; those of this process where there are none.
+        begins: Seconds in which a process begins to go on with a rollout.
     """
 
     def __init__(
-        self, fleet: FleetWiring, store: "Callable[[], Awaitable[KeyValue]]", journals: Journals
+        self,
+        fleet: FleetWiring,
+        store: "Callable[[], Awaitable[KeyValue]]",
+        journals: Journals,
+        *,
+        words: Sequence[str] = (),
+        begins: float = BEGINS,
     ) -> None:
         self._fleet = fleet
         self._store = store
         self._journals = journals
+        self._words = words or own_words()
+        self._within = begins
         self.name = fleet.signer.name.caller
 
     async def act(self, deed: Deed) -> str:
@@ -116,8 +126,8 @@ class SigningActor:
             journal.close()
         if not begins and process.poll() is None:
             raise LocalpuppetError(
-                f"a process was started that has not gone on with it in {BEGINS:.0f} s, and still"
-                " may",
+                f"a process was started that has not gone on with it in {self._within:.0f} s,"
+                " and still may",
                 where=str(rollout),
                 hint=f"localpuppet rollout status {rollout}",
             )
@@ -131,7 +141,7 @@ class SigningActor:
         node = self._fleet.node
         words = ("--root", str(node.settings.root), "rollout", "resume", str(rollout), "--json")
         process = subprocess.Popen(
-            [*own_words(), *words],
+            [*self._words, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
@@ -145,7 +155,7 @@ class SigningActor:
     def _begins(self, journal: Journal, process: "subprocess.Popen[bytes]") -> bool:
         """Wait until a process goes on with a rollout; return whether it does, or did."""
         before, clock = len(journal.events()), self._fleet.node.clock
-        deadline = clock.monotonic() + BEGINS
+        deadline = clock.monotonic() + self._within
         while clock.monotonic() < deadline and process.poll() is None:
             if len(journal.events()) > before:
                 return True

@@ -34,7 +34,7 @@ from localpuppet.web.asking import Inventory, KnownSite, Reports
 from localpuppet.web.deeds import Deed
 from localpuppet.web.doors.listening import Place, bound
 from localpuppet.web.doors.loopback import LoopbackDoor
-from localpuppet.web.doors.serving import serve
+from localpuppet.web.doors.serving import PATIENCE, Patience, serve
 from localpuppet.web.doors.sessions import Sessions
 from localpuppet.web.elsewhere import Elsewhere
 from localpuppet.web.fleet import Fleet
@@ -256,10 +256,12 @@ class Served:
 
     Args:
         site: What is shown; while this serves, use it through `do`.
+        patience: How much is borne of those who connect.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, *, patience: Patience = PATIENCE) -> None:
         self.site = site
+        self._patience = patience
         self.url = ""
         self.link = ""
         self._ready = threading.Event()
@@ -285,7 +287,7 @@ class Served:
             self.url, self.link = self.way.door.url[:-1], self.way.link()
             self._ready.set()
             app = application(self.site.parts(self.leave, self.way))
-            await serve(app, listening, self.leave, tls=self.way.tls)
+            await serve(app, listening, self.leave, tls=self.way.tls, patience=self._patience)
 
     def do(self, work: Any, *args: Any) -> None:
         """Have the page's thread do something with the site."""

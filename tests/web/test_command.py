@@ -19,7 +19,7 @@ from localpuppet.orchestrator.rollout.events import Began
 from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.words.word import Word
-from localpuppet.wiring import web
+from localpuppet.wiring.web import check_libraries
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
 from tests.rigs.waiting import wait_until
@@ -164,9 +164,8 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
     )
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "LIBRARIES", ("starlette", "no_such_library"))
+def test_what_is_not_installed_is_named() -> None:
     with pytest.raises(
         InvalidInputError, match=r"no_such_library.*pip install 'localpuppet\[web]'"
     ):
-        web.check_libraries()
+        check_libraries(("starlette", "no_such_library"))

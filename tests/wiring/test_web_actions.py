@@ -10,10 +10,9 @@ from localpuppet.formats.names import RolloutId
 from localpuppet.orchestrator.rollout.events import Began
 from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
-from localpuppet.wiring import web_actions
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.node import NodeWiring
-from localpuppet.wiring.web_actions import SigningActor
+from localpuppet.wiring.web_actions import BEGINS, SigningActor
 from tests.rigs.node import Node
 
 ROLLOUT = RolloutId.parse("20261122T110000Z-00aa")
@@ -23,11 +22,12 @@ async def no_bus() -> KeyValue:
     raise AssertionError("a rollout is resumed by another process")
 
 
-async def resumed(directory: Path) -> str:
+async def resumed(directory: Path, script: str, *, begins: float = BEGINS) -> str:
     """Have a rollout resumed; return why it was not."""
     fleet = FleetWiring(NodeWiring(str(Node(directory).root)))
     journals = Journals(directory / "rollouts")
-    actor = SigningActor(fleet, no_bus, journals)
+    words = ["/bin/sh", "-c", script]
+    actor = SigningActor(fleet, no_bus, journals, words=words, begins=begins)
     began = Began(id=ROLLOUT, caller=actor.name, groups=(), options=RolloutOptions(), title="")
     journals.begin(began, at="2026-11-22T11:00:00Z").close()
     with pytest.raises(LocalpuppetError) as refused:
@@ -36,21 +36,17 @@ async def resumed(directory: Path) -> str:
 
 
 async def test_of_a_process_that_is_slow_it_is_not_said_that_it_did_not_begin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     gate = tmp_path / "gate"
     waits = f"while ! test -e {gate}; do sleep 0.05; done; echo error >&2"
-    monkeypatch.setattr(web_actions, "own_words", lambda: ["/bin/sh", "-c", waits])
-    monkeypatch.setattr(web_actions, "BEGINS", 0.1)
     try:
-        assert "has not gone on with it in 0 s, and still may" in await resumed(tmp_path)
+        said = await resumed(tmp_path, waits, begins=0.1)
+        assert "has not gone on with it in 0 s, and still may" in said
     finally:
         gate.touch()
 
 
-async def test_a_process_that_ends_at_once_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_that_ends_at_once_says_why(tmp_path: Path) -> None:
     fails = "echo localpuppet: error: no bus here >&2; exit 3"
-    monkeypatch.setattr(web_actions, "own_words", lambda: ["/bin/sh", "-c", fails])
-    assert (await resumed(tmp_path)).startswith("no bus here")
+    assert (await resumed(tmp_path, fails)).startswith("no bus here")

@@ -2,8 +2,8 @@
 
 Owns: limits of connections, and signals. Refuses to know: what is shown.
 
-Invariant: whoever connects and asks for nothing, or byte by byte, is let go after `PATIENCE`
-seconds: connections are few, and everybody who reaches the socket may make some.
+Invariant: whoever connects and asks for nothing, or byte by byte, is let go after some seconds
+(`Patience`): connections are few, and everybody who reaches the socket may make some.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -24,12 +25,28 @@ from localpuppet.web.doors.listening import BACKLOG
 from localpuppet.web.doors.rules import CERTIFICATE
 from localpuppet.web.doors.tls import Handshake, Tls
 
-# Bytes of a request's head, seconds of an idle connection, and of those that end with us.
+# Bytes of a request's head, and seconds of connections that end with us.
 MAX_HEAD = 16 * 1024
-IDLE = 10
-# Seconds in which the head of a request is there, from its first byte or the connection on.
-PATIENCE = 10.0
 GRACE = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How much is borne of those who connect.
+
+    Attributes:
+        most: Connections at a time.
+        head: Seconds in which the head of a request is there, from its first byte or the connection
+            on.
+        idle: Seconds until the next request, after an answer.
+    """
+
+    most: int = MOST
+    head: float = 10.0
+    idle: int = 10
+
+
+PATIENCE = Patience()
 
 
 class _Impatient(H11Protocol):
@@ -38,11 +55,21 @@ class _Impatient(H11Protocol):
     uvicorn only answers those which are too many, and has the latter only after a request.
     """
 
-    _late: asyncio.TimerHandle | None = None
+    def __init__(
+        self,
+        patience: Patience,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._patience = patience
+        self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
-        if len(self.connections) > MOST:
+        if len(self.connections) > self._patience.most:
             self.transport.abort()  # it would have a descriptor of a process that needs some more
             return
         secured = transport.get_extra_info("ssl_object")
@@ -66,7 +93,7 @@ class _Impatient(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _wait(self) -> None:
-        self._late = self.loop.call_later(PATIENCE, self._leave)
+        self._late = self.loop.call_later(self._patience.head, self._leave)
 
     def _stop(self) -> None:
         if self._late is not None:
@@ -92,13 +119,14 @@ class _Secured(Handshake):
     def __init__(
         self,
         tls: Tls,
+        patience: Patience,
         *,
         config: uvicorn.Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(tls, lambda: _Impatient(config, server_state, app_state, _loop))
+        super().__init__(tls, lambda: _Impatient(patience, config, server_state, app_state, _loop))
 
 
 async def serve(
@@ -107,6 +135,7 @@ async def serve(
     leave: asyncio.Event,
     *,
     tls: Tls | None = None,
+    patience: Patience = PATIENCE,
 ) -> None:
     """Serve an application until `leave` is set, or a signal sets it.
 
@@ -115,22 +144,23 @@ async def serve(
         listening: From `bound`.
         leave: The end.
         tls: How connections are secured; `None` for not at all, on loopback.
+        patience: How much is borne of those who connect.
     """
-    # uvicorn calls it, and does not look whether it is a class.
-    secured = None if tls is None else cast("type[asyncio.Protocol]", partial(_Secured, tls))
+    made = partial(_Impatient, patience) if tls is None else partial(_Secured, tls, patience)
     config = uvicorn.Config(
         app,
         access_log=False,
         backlog=BACKLOG,
         h11_max_incomplete_event_size=MAX_HEAD,
-        http=secured or _Impatient,
+        # uvicorn calls it, and does not look whether it is a class.
+        http=cast("type[asyncio.Protocol]", made),
         lifespan="off",
         log_config=None,
         log_level="error",
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=GRACE,
-        timeout_keep_alive=IDLE,
+        timeout_keep_alive=patience.idle,
         ws="none",
     )
     server = _Server(config)

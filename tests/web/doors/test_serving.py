@@ -7,31 +7,30 @@ from pathlib import Path
 import pytest
 
 from localpuppet.web import acting
-from localpuppet.web.doors import serving
+from localpuppet.web.doors.serving import Patience
 from tests.web.site import NAME, PlayedActor, Served, Site, status
 
 
 @pytest.mark.parametrize(
     "head", [b"", b"GET / HTTP/1.1\r\nHos", b"GET /static/page.js HTTP/1.1\r\n"]
 )
-def test_who_connects_and_asks_for_nothing_is_let_go(
-    head: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "PATIENCE", 0.1)
+def test_who_connects_and_asks_for_nothing_is_let_go(head: bytes, tmp_path: Path) -> None:
     site = Site(tmp_path)
-    with Served(site), socket.create_connection(("127.0.0.1", site.port), 20) as caller:
+    with (
+        Served(site, patience=Patience(head=0.1)),
+        socket.create_connection(("127.0.0.1", site.port), 60) as caller,
+    ):
         caller.sendall(head)
         assert caller.recv(1) == b""
 
 
-def test_who_begins_a_second_request_and_does_not_end_it_is_let_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "PATIENCE", 0.1)
-    # Long enough that it is not what ends the connection.
-    monkeypatch.setattr(serving, "IDLE", 600)
+def test_who_begins_a_second_request_and_does_not_end_it_is_let_go(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    with Served(site), socket.create_connection(("127.0.0.1", site.port), 20) as caller:
+    with (
+        # To be idle is not what ends the connection.
+        Served(site, patience=Patience(head=0.1, idle=600)),
+        socket.create_connection(("127.0.0.1", site.port), 60) as caller,
+    ):
         caller.sendall(f"HEAD /bus HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n\r\n".encode())
         answer = b""
         while not answer.endswith(b"\r\n\r\n"):
@@ -40,12 +39,9 @@ def test_who_begins_a_second_request_and_does_not_end_it_is_let_go(
         assert caller.recv(1) == b""
 
 
-def test_who_is_one_too_many_is_let_go_and_who_is_there_is_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "MOST", 2)
+def test_who_is_one_too_many_is_let_go_and_who_is_there_is_answered(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    with Served(site), ExitStack() as opened:
+    with Served(site, patience=Patience(most=2)), ExitStack() as opened:
         address = "127.0.0.1", site.port
         there = [opened.enter_context(socket.create_connection(address, 20)) for _ in range(2)]
         more = opened.enter_context(socket.create_connection(address, 20))
