@@ -59,7 +59,7 @@ class Confirmation:
         stage: Where it is.
         why: One line more; empty where there is nothing to say.
         newest: The newest run when this node decided to go back; empty before.
-        tries: How often the older release could not be put in force then.
+        tries: How many tries to go back came to no run.
     """
 
     serial: int

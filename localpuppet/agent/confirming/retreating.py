@@ -109,7 +109,7 @@ class Retreating:
 
         Args:
             found: What was not confirmed.
-            failed: How many such runs have failed: each is asked for under a name of its own.
+            failed: How many tries have failed: each run is asked for under a name of its own.
 
         Raises:
             StateError: It is not on the disk.
@@ -118,11 +118,10 @@ class Retreating:
         if found.rollout and any(one.owner == owner for one in self._holds().active()):
             self.hold(found, f"rollout {found.rollout}: goes back, {found.silence}")
             now = int(self._clock.now().timestamp())
-            name = uuid5(UUID(found.nonce), str(failed)) if failed else found.nonce
             cause = Cause(
                 kind=CauseKind.ROLLOUT,
                 sender=owner,
-                uuid=str(name),
+                uuid=_name(found, failed),
                 timestamp=now,
                 expires=None,
             )
@@ -130,6 +129,16 @@ class Retreating:
             self._agent.take_step(cause)
         elif self._agent.waiting is None:
             self._agent.request_run(CauseKind.CONFIRMATION)
+
+    def waits(self, found: Confirmation, *, failed: int) -> bool:
+        """Return whether the run that was asked for waits: for a hold to end, or for another run.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        name = _name(found, failed)
+        asked = any(cause.uuid == name for cause in self._inbox.causes())
+        return asked or self._agent.waiting is not None
 
     def owner(self, found: Confirmation) -> str:
         """Return who holds this node for what is not confirmed: its rollout where it has one."""
@@ -161,6 +170,11 @@ class Retreating:
         owner = self.owner(found)
         if not found.rollout and any(one.owner == owner for one in self._holds().active()):
             self._holds().remove(owner)
+
+
+def _name(found: Confirmation, failed: int) -> str:
+    """Return under which id a rollout's run is asked for, after so many tries that failed."""
+    return str(uuid5(UUID(found.nonce), str(failed))) if failed else found.nonce
 
 
 def first_run(records: Records, assignment: Assignment) -> Status | None:

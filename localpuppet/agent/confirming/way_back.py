@@ -5,8 +5,8 @@
 Owns: when the next try is due, and what is told of those before. Refuses to know: how a try is made
 (`retreating`), how often (`deciding`), files.
 
-Invariant: how many runs have failed stands in their records, and how often the rollback could not
-be put in force in the confirmation: a kill or a reboot begins no new count.
+Invariant: how many runs have failed stands in their records, and how many tries came to no run in
+the confirmation: a kill or a reboot begins no new count.
 """
 
 from collections.abc import Callable
@@ -54,6 +54,7 @@ class WayBack:
         self._clock = clock
         self._in_force = ""  # the nonce for which the rollback was put in force
         self._failed = 0  # so many tries had failed when `_due` was set
+        self._asked = -1  # a run was asked for when so many had
         self._due = 0.0  # when the next is to be made
 
     async def step(self, found: Confirmation) -> tuple[Confirmation, float]:
@@ -79,15 +80,19 @@ class WayBack:
         runs = self._retreating.runs(found, rollback)
         if runs and runs[0].good:
             return replace(found, stage=Stage.WENT_BACK, why=found.silence), 0.0
-        if len(runs) > self._failed:
-            failure = f"its run of {rollback.app} {runs[0].outcome}"
-            found = self._after(found, failure, failed=len(runs))
+        failed = len(runs) + found.tries
+        if runs and failed > self._failed:
+            found = self._after(found, f"its run of {rollback.app} {runs[0].outcome}", failed)
             if found.stage is not Stage.GOING_BACK:
                 return found, 0.0
         now = self._clock.monotonic()
-        if now >= self._due and not self._is_running():
-            self._retreating.ask_for_run(found, failed=len(runs))
-            self._due = now + AGAIN
+        if now < self._due or self._is_running():
+            return found, LOOK
+        if self._asked == failed and not self._retreating.waits(found, failed=failed):
+            found = replace(found, tries=found.tries + 1)
+            return self._after(found, f"its run of {rollback.app} did not begin", failed + 1), 0.0
+        self._retreating.ask_for_run(found, failed=failed)
+        self._asked, self._due = failed, now + AGAIN
         return found, LOOK
 
     def is_back(self, found: Confirmation) -> bool:
@@ -111,11 +116,12 @@ class WayBack:
             return found, BUSY_AGAIN
         if end.fate is not Fate.OVER:
             failed = found.tries + 1
-            return self._after(replace(found, tries=failed), end.reason, failed=failed), 0.0
-        self._in_force, self._failed, self._due = found.nonce, 0, self._clock.monotonic()
+            return self._after(replace(found, tries=failed), end.reason, failed), 0.0
+        self._in_force, self._failed, self._asked = found.nonce, found.tries, -1
+        self._due = self._clock.monotonic()
         return await self.step(found)
 
-    def _after(self, found: Confirmation, failure: str, *, failed: int) -> Confirmation:
+    def _after(self, found: Confirmation, failure: str, failed: int) -> Confirmation:
         """Return what is known after a try that failed, and have the next wait."""
         self._failed = failed
         pause = pause_after(failed)

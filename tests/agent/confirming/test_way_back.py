@@ -109,3 +109,22 @@ async def test_what_can_be_put_in_force_at_last_is_run(rolled: Node) -> None:
 
 def test_there_is_an_end_of_it() -> None:
     assert [pause_after(number) for number in range(1, TRIES + 1)] == [30, 60, 120, 240, None]
+
+
+async def test_a_run_that_never_begins_is_a_try_that_failed_and_one_that_waits_is_not(
+    rolled: Node,
+) -> None:
+    """Its release may be gone from the disk: no record tells of it. A person's hold may last."""
+    await cut_off(rolled)
+    assert await rolled.look(3600, every=30) is Stage.GOING_BACK, "it waits for a hold to end"
+    for number in range(1, TRIES):
+        (cause,) = rolled.rig.inbox.causes()
+        rolled.rig.inbox.settle([cause.id])
+        assert await rolled.look(40) is Stage.GOING_BACK
+        assert f"did not begin, try {number + 1} of {TRIES} in " in why(rolled)
+        rolled.agent_starts()
+        await rolled.look(300)
+    (cause,) = rolled.rig.inbox.causes()
+    rolled.rig.inbox.settle([cause.id])
+    assert await rolled.look(40) is Stage.NOT_BACK
+    assert why(rolled).endswith("its run of app/tags/r1 did not begin, and so ended 5 tries")
