@@ -111,7 +111,9 @@ def rollout_owner(caller: str, rollout: str) -> str:
 
 def rollout_of(owner: str) -> tuple[str, RolloutId] | None:
     """Return the caller and the id in the owner of a rollout's holds; `None` for other owners."""
-    caller, _, rollout = owner.partition(_ROLLOUT)
+    caller, between, rollout = owner.partition(_ROLLOUT)
+    if not between:
+        return None
     try:
         return SignerName.parse_caller(caller).caller, RolloutId.parse(rollout)
     except InvalidInputError:
