@@ -19,6 +19,7 @@ from localpuppet.formats.names import NodeName, RunId
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_time
 from localpuppet.formats.values import Json
+from localpuppet.runs.hold import rollout_of
 from localpuppet.web.kinds import Kind, due, kind_of
 
 MAX_TEXT = 300
@@ -47,6 +48,12 @@ class Held:
     owner: str
     reason: str
     until: float | None
+
+    @property
+    def rollout(self) -> str:
+        """Return the id of the rollout that has it; empty where none does."""
+        owner = rollout_of(self.owner)
+        return "" if owner is None else str(owner[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

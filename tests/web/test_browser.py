@@ -19,6 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from localpuppet.formats.values import Json
 from localpuppet.inventory.entry import AskedQuery
 from localpuppet.releases.difference import Difference
+from localpuppet.runs.hold import rollout_owner
 from tests.inventory.entries import entry
 from tests.web.site import DIFFERENCE, PlayedActor, Served, Site, run_id, staged, status
 
@@ -88,14 +89,21 @@ def driver() -> Iterator[webdriver.Chrome]:
     driver.quit()
 
 
+def theirs(site: Site) -> str:
+    """Return the id of a rollout of which only a node tells."""
+    return site.clock.now().strftime("%Y%m%dT%H%M%SZ-0b0b")
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     site = Site(tmp_path)
     now = site.now()
     hold = {"owner": "alice", "reason": "migration", "since": "", "until": None}
+    bobs = {"owner": rollout_owner("choria=bob", theirs(site)), "reason": "x", "since": ""}
     site.tell(
         status("web01", now - 60, last={"outcome": "changed"}),
         status("lb01", now - 9000, state="on hold", holds=[hold]),
+        status("db01", now - 90, state="on hold", holds=[{**bobs, "until": "2999-01-01T00:00Z"}]),
     )
     site.list_(
         entry("web01", at=now, roles=("web",)),
@@ -128,6 +136,7 @@ def views(site: Site, node: str = "web01", ago: float = 60) -> list[str]:
         "/releases",
         DIFFERENCE,
         "/rollouts",
+        f"/rollouts/{theirs(site)}",
         "/plan",
         f"/nodes/{node}",
         f"/nodes/{node}/runs/{run}",
@@ -197,7 +206,7 @@ def test_outages_are_said_and_end(browser: Browser, site: Site) -> None:
     browser.until("return document.querySelector('#bus.away') === null")
     browser.served.do(browser.served.leave.set)
     browser.until("return !document.querySelector('#cut').hidden")
-    assert "2 nodes" in browser.text("h1")
+    assert "3 nodes" in browser.text("h1")
 
 
 def test_hostile_values_do_nothing(browser: Browser, site: Site) -> None:
@@ -248,6 +257,11 @@ def test_the_page_is_used_with_keys_and_times_in_either_zone(browser: Browser) -
     assert "08:59" in browser.text("#row-web01")
     browser.driver.find_element(By.ID, "zone").click()
     assert "13:59 UTC" in browser.text("#row-web01")
+    browser.go("/")
+    held = browser.driver.find_element(By.CSS_SELECTOR, "#held a[href^='/rollouts/']")
+    held.send_keys(Keys.ENTER)
+    browser.until("return location.pathname.startsWith('/rollouts/')")
+    assert "db01" in browser.text("#told")
 
 
 def test_a_picture_is_dragged_and_changes_its_size(browser: Browser, site: Site) -> None:

@@ -69,6 +69,7 @@ def test_a_rollout_of_another_person_is_shown_as_its_nodes_tell(tmp_path: Any) -
     with site.visitor() as visitor:
         page = text(visitor, "/rollouts")
         assert "as the nodes tell" in page
+        assert f'<a href="/rollouts/{began}">{BOB}/rollout/' in text(visitor, "/nodes/web02")
         assert "2 nodes are held by it" in page
         for count in ("1 succeeded", "1 failed", "1 open"):
             assert count in page

@@ -45,6 +45,7 @@ class RolloutRow:
         counts: How many nodes ended how.
         epoch: How often it was begun or resumed; 0 where that cannot be read.
         source: From where it is known, where that is neither a journal nor its head: `NODES`.
+        heard: When nodes told of it first, and when something new last, where only they do.
     """
 
     id: str
@@ -58,6 +59,7 @@ class RolloutRow:
     counts: tuple[tuple[str, int], ...] = ()
     epoch: int = 0
     source: str = ""
+    heard: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, report: Report) -> "RolloutRow":
@@ -112,6 +114,7 @@ class RolloutRow:
                 (fate, counts[fate]) for fate in (Fate.SUCCEEDED, Fate.FAILED, OPEN) if counts[fate]
             ),
             source=NODES,
+            heard=(told.first, told.last),
         )
 
     @property
