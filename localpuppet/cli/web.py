@@ -22,7 +22,7 @@ Examples:
   localpuppet web --listen 0.0.0.0:8443  over TLS, for web.people
   ssh -L 8141:127.0.0.1:8141 HOST        another machine's page
 
-Needs 'localpuppet[web]'. docs/web.md shows the page.
+Exit codes: 0 ended by ^C; 2 it is refused, or something is not installed: the extra `web`.
 """,
 )
 @click.option(

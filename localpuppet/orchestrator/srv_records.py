@@ -15,7 +15,8 @@ try:
 except ModuleNotFoundError as error:
     raise InvalidInputError(
         "looking up SRV records needs dnspython",
-        hint="install the extra: pipx install 'localpuppet[srv]'; or name the server in the URL",
+        hint="name the server in the URL; or pip install '/opt/localpuppet[srv]',"
+        " where that is the clone",
     ) from error
 
 PATIENCE = 5.0  # seconds for all name servers

@@ -233,7 +233,7 @@ def check_libraries(names: Sequence[str] = LIBRARIES) -> None:
         raise InvalidInputError(
             f"the page needs {', '.join(missing)}, not installed here",
             where="localpuppet web",
-            hint="pip install 'localpuppet[web]'",
+            hint="pip install '/opt/localpuppet[web]', where that is the clone (docs/web.md)",
         )
 
 

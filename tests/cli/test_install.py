@@ -1,5 +1,6 @@
 """The program as it is installed: from a clone by its script, and from a wheel."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -96,3 +97,11 @@ def test_a_wheel_holds_all_that_a_node_needs(node: Node, tmp_path: Path) -> None
     assert first.startswith(f"# LOCALPUPPET_NODE_DOCUMENT={node.root}/node.yaml ")
     assert first.endswith(f"{target}/localpuppet/share/manifests/default.pp")
     assert "Notice: I notify you!" in shown
+
+
+def test_nobody_is_told_to_install_the_other_project_that_has_our_name_on_pypi() -> None:
+    told = [*(REPOSITORY / "localpuppet").rglob("*.py"), *(REPOSITORY / "docs").glob("*.md")]
+    wrong = re.compile(r"install ['\"]?localpuppet\b")
+    assert [
+        file for file in [*told, REPOSITORY / "README.md"] if wrong.search(file.read_text())
+    ] == []
