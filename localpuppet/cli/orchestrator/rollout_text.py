@@ -12,6 +12,7 @@ from localpuppet.cli.orchestrator import changes_text
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import RunId
 from localpuppet.formats.times import show_duration, show_time
+from localpuppet.orchestrator.rollout.deciding import too_much
 from localpuppet.orchestrator.rollout.estimating import seconds_left
 from localpuppet.orchestrator.rollout.events import (
     Began,
@@ -28,6 +29,7 @@ from localpuppet.orchestrator.rollout.events import (
     Stopped,
     Turn,
 )
+from localpuppet.orchestrator.rollout.options import OnFailure
 from localpuppet.orchestrator.rollout.report import OVERTAKEN, PAUSED, RUNNING, Report
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.triggers.outcome import succeeded
@@ -246,10 +248,19 @@ def outcome(report: Report) -> str:
     lines += _where_to_look(report.state)
     if report.word == PAUSED and report.state.paused is not None:
         lines.append(render.hanging("", _who_decides(report.state, report.state.paused)))
-    if report.word not in (RUNNING, PAUSED, OVERTAKEN) and report.state.resumable:
-        goes_on = f"'localpuppet rollout resume {report.state.began.id}' goes on"
-        lines.append(render.hanging("", goes_on))
+    goes_on = report.word in (RUNNING, PAUSED, OVERTAKEN)
+    if report.state.resumable and not goes_on and not report.succeeded:
+        lines.append(render.hanging("", _what_goes_on(report.state)))
     return "\n".join(lines)
+
+
+def _what_goes_on(state: State) -> str:
+    """Return the command that goes on: to resume what failed too often would end it at once."""
+    options = state.began.options
+    if options.on_failure is OnFailure.PAUSE or not too_much(state):
+        return f"'localpuppet rollout resume {state.began.id}' goes on"
+    again = f"'localpuppet rollout run --failed-of {state.began.id}', with the same --site if any,"
+    return f"{again} does what did not succeed"
 
 
 def _where_to_look(state: State) -> list[str]:

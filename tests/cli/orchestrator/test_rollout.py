@@ -90,7 +90,8 @@ def test_what_is_told(node: Node) -> None:
         "stopped: stopped by SIGINT (1 succeeded, 1 silent, 1 not reached, 1 skipped)\n"
         "n02.example.com may be held until 2026-11-20 14:11:30 UTC: did not answer\n"
         "then free by itself; 'localpuppet rollout stop 20261122T110000Z-0123' asks again\n"
-        "'localpuppet rollout resume 20261122T110000Z-0123' goes on\n"
+        "'localpuppet rollout run --failed-of 20261122T110000Z-0123', "
+        "with the same --site if any, does what did not succeed\n"
     )
     damaged = node.state / "rollouts" / "20261122T120000Z-0000.sqlite"
     damaged.write_bytes(b"x" * 5000)

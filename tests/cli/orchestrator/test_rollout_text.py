@@ -9,11 +9,13 @@ from localpuppet.orchestrator.rollout.events import (
     Event,
     Fate,
     Lasted,
+    Over,
     Paused,
     Started,
     Stopped,
     Turn,
 )
+from localpuppet.orchestrator.rollout.options import OnFailure
 from localpuppet.orchestrator.rollout.report import Report
 from localpuppet.orchestrator.rollout.state import State
 from tests.orchestrator.rollout.simulated import began, node
@@ -57,3 +59,20 @@ def test_who_decides_about_a_pause_and_until_when_and_what_tells_more_of_a_failu
         "'localpuppet rollout continue 20261122T110000Z-0123' or 'stop' decides, "
         "until 2026-11-22 12:30:00 UTC",
     ]
+
+
+def test_what_was_stopped_goes_on_where_there_is_something_left_that_may() -> None:
+    stopped = Over(ending=Ending.STOPPED, why="stopped by SIGINT", left={})
+    silent = Ended(turn=FIRST, fate=Fate.SILENT, reason="was not waited for")
+
+    def last_line(*events: Event, **options: object) -> str:
+        every = [began([1, 2], **options), Started(turns=(FIRST, SECOND)), *events, stopped]
+        times = [("2026-11-22T11:00:00Z", one) for one in every]
+        return outcome(Report.of(times, taken=False)).splitlines()[-1]
+
+    resume = "'localpuppet rollout resume 20261122T110000Z-0123' goes on"
+    assert last_line() == resume
+    assert "run --failed-of 20261122T110000Z-0123'" in last_line(silent)
+    assert last_line(silent, on_failure=OnFailure.PAUSE) == resume
+    ended = [Ended(turn=one, fate=Fate.SUCCEEDED, outcome="changed") for one in (FIRST, SECOND)]
+    assert last_line(*ended).endswith(": stopped by SIGINT (2 succeeded)")
