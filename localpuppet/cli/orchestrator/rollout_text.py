@@ -336,11 +336,13 @@ def _run(report: Report, turn: Turn, fate: "Fate | None") -> str:
         word = way_back(end) if back else _word(end)
         text = f"{coloured(word)}{took}{reason}{run}"
     elif turn in report.state.started:
-        text = coloured(RUNNING if report.state.over is None else "unknown")
+        known = report.state.over is None and report.word != OVERTAKEN
+        text = coloured(RUNNING if known else "unknown")
     elif fate is Fate.SKIPPED:
         text = f"{coloured('skipped')}: {render.user_text(report.reason(turn.node))}"
     else:
-        text = "not reached" if report.state.over is not None else "waits"
+        waits = "unknown" if report.word == OVERTAKEN else "waits"
+        text = "not reached" if report.state.over is not None else waits
     return render.hanging("  ", f"{turn.node}  {text}")
 
 

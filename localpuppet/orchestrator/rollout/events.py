@@ -291,11 +291,11 @@ class Overtaken:
     since: datetime
 
     @property
-    def what(self) -> str:
-        """What happened, one line."""
+    def who(self) -> str:
+        """Who has it, since when, and where more is told, one line."""
         return (
-            f"taken over by {self.caller} at {self.since:%Y-%m-%d %H:%M:%S UTC}: what happened"
-            " since is in that one's journal"
+            f"by {self.caller} at {self.since:%Y-%m-%d %H:%M:%S UTC}: what happened since is in"
+            " that one's journal"
         )
 
 

@@ -153,7 +153,7 @@ class Report:
         """Why it is over, ends or waits, one line; empty where there is nothing to say."""
         state = self.state
         if state.overtaken is not None:
-            return state.overtaken.what
+            return state.overtaken.who
         return next(
             (one.why for one in (state.over, state.stopped, state.paused) if one is not None), ""
         )
@@ -273,7 +273,7 @@ def _decision(event: Event) -> str:
     if isinstance(event, Approved):
         return f"{event.who} approved what {event.turn.node} changes ({event.difference})"
     if isinstance(event, Overtaken):
-        return event.what
+        return f"{OVERTAKEN} {event.who}"
     if isinstance(event, Stopped):
         return f"no more nodes start: {event.why}"
     if isinstance(event, Resumed):

@@ -86,8 +86,8 @@ def test_who_goes_on_elsewhere_is_in_the_journal_and_not_a_failure() -> None:
         assert notes.events.count(BOB) == 1
         report = Report.of([(AT, one) for one in notes.events], taken=False)
         assert (report.word, report.counts()) == ("taken over", {"open": 4})
-        assert report.why == BOB.what
-        assert (AT, BOB.what) in report.decisions
+        assert report.why == BOB.who
+        assert (AT, f"taken over {BOB.who}") in report.decisions
         state = State.of([*notes.events, Resumed(epoch=4)])
         assert (state.overtaken, state.resumable) == (None, True)
 

@@ -63,7 +63,7 @@ class Overtaking:
         if told is None or told.epoch < rollout.epoch:
             return
         if (told.epoch, told.caller) != (rollout.epoch, mine) and await self.believes(told):
-            raise BusyError(f"rollout {rollout.id} was {told.what}")
+            raise BusyError(f"rollout {rollout.id} was taken over {told.who}")
 
     def _told(self, raw: Json) -> Overtaken | None:
         """Return who speaks for the rollout, as a node says; `None` where it says nonsense."""
