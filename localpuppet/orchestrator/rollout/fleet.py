@@ -5,6 +5,7 @@ which order, and what is written down.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -41,6 +42,7 @@ AGAIN = 0.5  # how soon the bus is asked again after an outage
 NEEDED = ("disable", "enable", "runonce")
 MAX_DURATIONS = 5
 UNTOLD = "cannot tell what it would change: its localpuppet is too old, or its agent has a run_cmd"
+_UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LONGEST = 7 * 86400.0  # seconds: no run takes longer
 
 
@@ -251,7 +253,7 @@ class FleetNodes:
             payload = claimed_payload(token)
         except IntegrityError:
             return False
-        return any(uuid.encode() in payload for uuid in self._steps)
+        return any(uuid.decode() in self._steps for uuid in _UUID.findall(payload))
 
     def _news(self, turn: Turn, told: TriggerOutcome) -> News:
         """Return how a turn ended, where a node's word of it has all that its reply would have."""
