@@ -18,6 +18,10 @@ from localpuppet.machine.files import add_durably, make_private, remove, state_p
 
 # How long another process may hold the file, in seconds: it holds it for one write at a time.
 PATIENCE = 10.0
+# What SQLite has beside a file, and would take for a part of any other file of that name.
+_BESIDE = ("-journal", "-wal", "-shm")
+# The two bytes of a file's head that say that it has a write-ahead log (fileformat2.html, 1.3).
+_LOGGED, _HAS_LOG = slice(18, 20), b"\x02\x02"
 
 
 class DamagedError(StateError):
@@ -68,6 +72,9 @@ class Database:
     def make(self, fill: Callable[[sqlite3.Connection], object]) -> bool:
         """Make the file with something in it: it is there with all of that, or it is not there.
 
+        What a file of this name left beside it, which somebody moved away, goes. One process at a
+        time makes the file: the caller has a lock for that. Others may read it from then on.
+
         Args:
             fill: Writes what is to be in it.
 
@@ -81,9 +88,18 @@ class Database:
             memory.executescript(self._tables)
             memory.execute(f"PRAGMA user_version = {self._version}")
             fill(memory)
-            data = memory.serialize()
+            data = bytearray(memory.serialize())
+        # Who opens the file first has nothing to change then, which would keep others out.
+        data[_LOGGED] = _HAS_LOG
         make_private(self.path.parent)
-        return add_durably(self.path, data)
+        if self._inode():
+            return False
+        self._clear_beside()
+        return add_durably(self.path, bytes(data))
+
+    def _clear_beside(self) -> None:
+        for suffix in _BESIDE:
+            remove(self.path.with_name(self.path.name + suffix))
 
     @contextmanager
     def use(self) -> Iterator[sqlite3.Connection]:
@@ -146,8 +162,8 @@ class Database:
         with self._lock:
             self._close()
             # The file first: without it nobody reads the others, which would be found damaged.
-            for suffix in ("", "-wal", "-shm"):
-                remove(self.path.with_name(self.path.name + suffix))
+            remove(self.path)
+            self._clear_beside()
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""

@@ -5,12 +5,14 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from localpuppet.errors import StateError
 from localpuppet.machine.database import Database
+from tests.rigs.node import REPOSITORY
 
 
 def opened(path: Path) -> bool:
@@ -82,6 +84,36 @@ def test_a_file_that_is_made_is_there_with_what_is_in_it_or_not_there(path: Path
     with again.snapshot() as connection:
         assert connection.execute("SELECT b FROM a").fetchall() == [(7,), (1,)]
     again.close()
+
+
+def test_what_a_file_that_was_moved_away_left_beside_it_is_no_part_of_a_new_one(path: Path) -> None:
+    """Its process was killed: what it wrote last is in the log, and SQLite would go on there."""
+    code = (
+        "import os, sys; from pathlib import Path; "
+        "from tests.machine.test_database import database; "
+        "made = database(Path(sys.argv[1])); os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, str(path)], cwd=REPOSITORY, check=False)
+    assert killed.returncode == -9
+    assert path.with_name(f"{path.name}-wal").stat().st_size
+    path.rename(path.with_name("damaged"))
+    made = Database(path, tables="CREATE TABLE IF NOT EXISTS a (b)", version=1, damaged="")
+    assert made.make(_insert)
+    with made.use() as connection:
+        assert connection.execute("SELECT b FROM a").fetchall() == [(7,)]
+    made.close()
+
+
+def test_who_opens_a_file_first_that_was_made_does_not_wait_for_who_reads_it(path: Path) -> None:
+    """A rollout that begins while a page looks at it: nothing is left to be changed in the file."""
+    made = Database(path, tables="CREATE TABLE IF NOT EXISTS a (b)", version=1, damaged="")
+    assert made.make(_insert)
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        assert reader.execute("SELECT b FROM a").fetchall() == [(7,)]
+        with made.use() as connection:
+            connection.execute("INSERT INTO a VALUES (8)")
+    made.close()
 
 
 def _insert(connection: sqlite3.Connection) -> None:

@@ -129,7 +129,14 @@ def from_dict(raw: Mapping[str, Any]) -> Event:
     """
     try:
         return _READERS[raw["event"]](raw)
-    except (KeyError, TypeError, ValueError, AttributeError, LocalpuppetError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,  # a number that is written as one and has no value: 1e999
+        AttributeError,
+        LocalpuppetError,
+    ) as error:
         raise StateError(
             f"holds an event that this version does not know: {error}", hint="update localpuppet"
         ) from error

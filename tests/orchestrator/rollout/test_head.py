@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.orchestrator.rollout.events import Event, Started, Turn
+from localpuppet.orchestrator.rollout.events import Event, Resumed, Started, Turn
 from localpuppet.orchestrator.rollout.head import Head, Summary
 from tests.orchestrator.rollout.simulated import ID, began, node
 
@@ -63,3 +63,12 @@ def test_events_that_cannot_have_happened_are_not_a_head(at: str, event: Event) 
     assert parsed().events == ((AT, FIRST),)
     with pytest.raises(InvalidInputError, match="head of a rollout: is malformed"):
         parsed((at, event))
+
+
+def test_a_number_that_has_no_value_is_no_epoch() -> None:
+    told = Head(rollout=ID, epoch=1, events=((AT, FIRST), (AT, Resumed(epoch=2))))
+    raw = json.dumps(json.loads(zlib.decompress(told.to_payload())))
+    assert raw.count('"epoch": 2') == 1
+    hostile = raw.replace('"epoch": 2', '"epoch": 1e999').encode()
+    with pytest.raises(InvalidInputError, match="head of a rollout: is malformed"):
+        Head.parse(zlib.compress(hostile), caller=FIRST.caller)
