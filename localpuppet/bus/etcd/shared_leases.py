@@ -5,9 +5,12 @@ replies and tells how it is does that several times in a few seconds.
 
 Owns: for how long a lease is given to further writes. Refuses to know: how one is asked for.
 
-Invariant: a value is there for its ttl at least, counted from the write: a lease lives longer by a
-spare time, is shared for less than that, and `Lease.covers_until` says until when a write that
-took long may count on it.
+Invariants:
+
+- A value is there for its ttl at least, counted from the write: a lease lives longer by a spare
+  time, is shared for less than that, and `covers` says whether a write that took long can count on
+  it. The server's time goes on while this machine sleeps, and so does ours.
+- A lease with which a write failed is given to no other: the server may not know it any more.
 """
 
 import asyncio
@@ -28,11 +31,15 @@ class Lease:
 
     Attributes:
         id: What the server calls it.
-        covers_until: Monotonic time: a write that is over by then stays for its ttl.
+        covers_until: A write that is over by then stays for its ttl; see `SharedLeases.covers`.
     """
 
     id: int
     covers_until: float
+
+
+def _awake_or_not() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class SharedLeases:
@@ -40,14 +47,14 @@ class SharedLeases:
 
     Args:
         grant: Asks the server for a lease of so many seconds, and returns what it calls that.
-        monotonic: Seconds that only go forward.
+        monotonic: Seconds that only go forward, also while the machine sleeps.
     """
 
     def __init__(
         self,
         grant: Callable[[int], Awaitable[int]],
         *,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = _awake_or_not,
     ) -> None:
         self._grant = grant
         self._monotonic = monotonic
@@ -71,6 +78,16 @@ class SharedLeases:
             self._shared[seconds] = now + spare - FOR_WRITES, task
         # A writer that is cancelled takes the lease from nobody else.
         return await asyncio.shield(task)
+
+    def covers(self, lease: Lease) -> bool:
+        """Return whether a write that is over now stays for its ttl."""
+        return self._monotonic() <= lease.covers_until
+
+    def forget(self, lease: Lease) -> None:
+        """Give a lease to no further write: one with it failed."""
+        for seconds, (_, task) in list(self._shared.items()):
+            if task.done() and not _failed(task) and task.result() == lease:
+                del self._shared[seconds]
 
     def close(self) -> None:
         """Ask for none any more."""

@@ -161,18 +161,22 @@ class EtcdKeyValue(CheckedStore):
     ) -> int | None:
         lease = await self._leases.of(ttl)
         written: int | None
-        if expected is None:
-            request = messages.put_request(key, value, lease.id)
-            written = await self._call(
-                messages.PUT, request, messages.read_revision, idempotent=False
-            )
-        else:
-            request = messages.put_if_request(key, value, lease.id, expected)
-            written = await self._call(
-                messages.TXN, request, messages.read_transaction, idempotent=False
-            )
-        if written is not None:
-            await self._assure(lease)
+        try:
+            if expected is None:
+                request = messages.put_request(key, value, lease.id)
+                written = await self._call(
+                    messages.PUT, request, messages.read_revision, idempotent=False
+                )
+            else:
+                request = messages.put_if_request(key, value, lease.id, expected)
+                written = await self._call(
+                    messages.TXN, request, messages.read_transaction, idempotent=False
+                )
+            if written is not None:
+                await self._assure(lease)
+        except UnavailableError:
+            self._leases.forget(lease)
+            raise
         return written
 
     async def _remove(self, key: str, revision: int) -> bool:
@@ -298,7 +302,7 @@ class EtcdKeyValue(CheckedStore):
 
     async def _assure(self, lease: Lease) -> None:
         """See to it that the ttl counts from the write, also where that took long."""
-        if time.monotonic() <= lease.covers_until:
+        if self._leases.covers(lease):
             return
         request = messages.keep_alive_request(lease.id)
         left = await self._call(messages.KEEP_ALIVE, request, messages.read_ttl, idempotent=True)

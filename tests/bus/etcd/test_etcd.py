@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,22 @@ async def test_a_server_that_lost_its_data(server: EtcdServer) -> None:
     await again.stop()
     await store.close()
     await other.close()
+
+
+async def test_a_lease_that_the_server_does_not_know_any_more_stops_one_write_at_the_most(
+    server: EtcdServer,
+) -> None:
+    store = await open_etcd(servers_at(server.url), timeout=TIMEOUT)
+    await store.put("/a", b"1", ttl=60.0)
+    (lease,) = server.ctl("lease", "list").splitlines()[1:]
+    server.ctl("lease", "revoke", lease)
+    with suppress(UnavailableError):  # on a slow machine this write has another lease
+        await store.put("/a", b"2", ttl=60.0)
+    await store.put("/a", b"3", ttl=60.0)
+    entry = await store.get("/a")
+    assert entry is not None
+    assert entry.value == b"3"
+    await store.close()
 
 
 async def test_a_replay_tells_no_write_that_is_over(server: EtcdServer) -> None:

@@ -1,10 +1,11 @@
 """Which writes share a lease, and for how long a value stays all the same."""
 
 import asyncio
+import time
 
 import pytest
 
-from localpuppet.bus.etcd.shared_leases import SharedLeases
+from localpuppet.bus.etcd.shared_leases import Lease, SharedLeases
 from localpuppet.errors import UnavailableError
 
 
@@ -67,3 +68,23 @@ async def test_a_lease_that_was_not_given_is_asked_for_again() -> None:
     assert (await server.leases.of(60.0)).id == 1
     assert (await server.leases.of(None)).id == 0
     server.leases.close()
+
+
+async def test_a_lease_with_which_a_write_failed_is_given_to_no_other() -> None:
+    server = Server()
+    lease = await server.leases.of(60.0)
+    other = await server.leases.of(30.0)
+    server.leases.forget(lease)
+    assert (await server.leases.of(60.0)).id == 3
+    server.leases.forget(lease)
+    assert [(await server.leases.of(ttl)).id for ttl in (60.0, 30.0)] == [3, other.id]
+
+
+def test_the_time_in_which_this_machine_slept_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's goes on: a lease that was shared for that time would be too short."""
+    slept = time.clock_gettime(time.CLOCK_BOOTTIME) + 3600.0
+    leases = SharedLeases(Server().grant)
+    lease = Lease(id=1, covers_until=slept - 60.0)
+    assert leases.covers(lease)
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: slept * (clock == time.CLOCK_BOOTTIME))
+    assert not leases.covers(lease)
