@@ -58,8 +58,9 @@ class Confirmation:
         reached: Whether a new connection was answered since: the release has not cut this node off.
         stage: Where it is.
         why: One line more; empty where there is nothing to say.
-        newest: The newest run when this node decided to go back; empty before.
-        tries: How many tries to go back came to no run.
+        newest: The newest run when this node decided to go back, and then the newest run of the
+            older release that failed; empty before.
+        tries: How many tries to go back have failed.
     """
 
     serial: int

@@ -91,7 +91,7 @@ class Retreating:
         return await self._runner.run(Retreat(left=left, because=f"this node: {found.silence}"))
 
     def runs(self, found: Confirmation, rollback: Rollback) -> list[Status]:
-        """Return the runs of the older release that are over, since this was decided; newest first.
+        """Return the runs of the older release that are over, and do not count yet; newest first.
 
         Raises:
             StateError: A record cannot be read.
@@ -102,14 +102,14 @@ class Retreating:
             if status.state is State.FINISHED and not status.noop and status.app == rollback.app
         ]
 
-    def ask_for_run(self, found: Confirmation, *, failed: int) -> None:
+    def ask_for_run(self, found: Confirmation) -> None:
         """Have a run follow, if none is on or waits; one that is asked for twice is one.
 
-        A rollout's hold lets it through: it is a run of that rollout. A person's does not.
+        A rollout's hold lets it through: it is a run of that rollout. A person's does not. Each try
+        has a name of its own.
 
         Args:
             found: What was not confirmed.
-            failed: How many tries have failed: each run is asked for under a name of its own.
 
         Raises:
             StateError: It is not on the disk.
@@ -121,7 +121,7 @@ class Retreating:
             cause = Cause(
                 kind=CauseKind.ROLLOUT,
                 sender=owner,
-                uuid=_name(found, failed),
+                uuid=_name(found),
                 timestamp=now,
                 expires=None,
             )
@@ -130,13 +130,13 @@ class Retreating:
         elif self._agent.waiting is None:
             self._agent.request_run(CauseKind.CONFIRMATION)
 
-    def waits(self, found: Confirmation, *, failed: int) -> bool:
+    def waits(self, found: Confirmation) -> bool:
         """Return whether the run that was asked for waits: for a hold to end, or for another run.
 
         Raises:
             StateError: It cannot be told.
         """
-        name = _name(found, failed)
+        name = _name(found)
         asked = any(cause.uuid == name for cause in self._inbox.causes())
         return asked or self._agent.waiting is not None
 
@@ -172,9 +172,9 @@ class Retreating:
             self._holds().remove(owner)
 
 
-def _name(found: Confirmation, failed: int) -> str:
-    """Return under which id a rollout's run is asked for, after so many tries that failed."""
-    return str(uuid5(UUID(found.nonce), str(failed))) if failed else found.nonce
+def _name(found: Confirmation) -> str:
+    """Return under which id a rollout's run is asked for."""
+    return str(uuid5(UUID(found.nonce), str(found.tries))) if found.tries else found.nonce
 
 
 def first_run(records: Records, assignment: Assignment) -> Status | None:

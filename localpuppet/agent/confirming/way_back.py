@@ -5,8 +5,8 @@
 Owns: when the next try is due, and what is told of those before. Refuses to know: how a try is made
 (`retreating`), how often (`deciding`), files.
 
-Invariant: how many runs have failed stands in their records, and how many tries came to no run in
-the confirmation: a kill or a reboot begins no new count.
+Invariant: how often this failed is counted in the confirmation, with the newest run that counts: a
+kill, a reboot or a node that keeps the records of few runs begins no new count.
 """
 
 from collections.abc import Callable
@@ -53,9 +53,8 @@ class WayBack:
         self._is_running = is_running
         self._clock = clock
         self._in_force = ""  # the nonce for which the rollback was put in force
-        self._failed = 0  # so many tries had failed when `_due` was set
-        self._asked = -1  # a run was asked for when so many had
-        self._due = 0.0  # when the next is to be made
+        self._asked = -1  # a run was asked for when so many tries had failed
+        self._due = 0.0  # when the next is to be made; 0 before this process knows
 
     async def step(self, found: Confirmation) -> tuple[Confirmation, float]:
         """Do what is to be done now.
@@ -80,19 +79,19 @@ class WayBack:
         runs = self._retreating.runs(found, rollback)
         if runs and runs[0].good:
             return replace(found, stage=Stage.WENT_BACK, why=found.silence), 0.0
-        failed = len(runs) + found.tries
-        if runs and failed > self._failed:
-            found = self._after(found, f"its run of {rollback.app} {runs[0].outcome}", failed)
+        if runs:
+            found = replace(found, newest=runs[0].id, tries=found.tries + len(runs))
+            found = self._after(found, f"its run of {rollback.app} {runs[0].outcome}")
             if found.stage is not Stage.GOING_BACK:
                 return found, 0.0
         now = self._clock.monotonic()
         if now < self._due or self._is_running():
             return found, LOOK
-        if self._asked == failed and not self._retreating.waits(found, failed=failed):
+        if self._asked == found.tries and not self._retreating.waits(found):
             found = replace(found, tries=found.tries + 1)
-            return self._after(found, f"its run of {rollback.app} did not begin", failed + 1), 0.0
-        self._retreating.ask_for_run(found, failed=failed)
-        self._asked, self._due = failed, now + AGAIN
+            return self._after(found, f"its run of {rollback.app} did not begin"), 0.0
+        self._retreating.ask_for_run(found)
+        self._asked, self._due = found.tries, now + AGAIN
         return found, LOOK
 
     def is_back(self, found: Confirmation) -> bool:
@@ -115,19 +114,19 @@ class WayBack:
         if end.fate is Fate.BUSY:
             return found, BUSY_AGAIN
         if end.fate is not Fate.OVER:
-            failed = found.tries + 1
-            return self._after(replace(found, tries=failed), end.reason, failed), 0.0
-        self._in_force, self._failed, self._asked = found.nonce, found.tries, -1
-        self._due = self._clock.monotonic()
+            return self._after(replace(found, tries=found.tries + 1), end.reason), 0.0
+        begun = bool(found.tries) and not self._due  # an agent before us began to wait
+        pause = pause_after(found.tries) if begun else None
+        self._due = self._clock.monotonic() + (pause or 0.0)
+        self._in_force, self._asked = found.nonce, -1
         return await self.step(found)
 
-    def _after(self, found: Confirmation, failure: str, failed: int) -> Confirmation:
+    def _after(self, found: Confirmation, failure: str) -> Confirmation:
         """Return what is known after a try that failed, and have the next wait."""
-        self._failed = failed
-        pause = pause_after(failed)
+        pause = pause_after(found.tries)
         if pause is None:
             why = f"{found.silence}; {failure}, and so ended {TRIES} tries"
             return replace(found, stage=Stage.NOT_BACK, why=why)
         self._due = self._clock.monotonic() + pause
-        again = f"try {failed + 1} of {TRIES} in {show_duration(pause)}"
+        again = f"try {found.tries + 1} of {TRIES} in {show_duration(pause)}"
         return replace(found, why=f"{found.silence}; {failure}, {again}")

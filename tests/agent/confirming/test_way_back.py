@@ -6,6 +6,7 @@ import pytest
 
 from localpuppet.agent.confirming.deciding import TRIES, pause_after
 from localpuppet.agent.runner import Fate, RunEnd
+from localpuppet.formats.names import RunId
 from localpuppet.requests.confirmation import Stage
 from localpuppet.runs.run import Outcome
 from localpuppet.triggers.cause import CauseKind
@@ -81,6 +82,20 @@ async def test_a_kill_or_a_reboot_begins_no_new_count(rolled: Node, boot: str) -
         rolled.agent_starts(boot)
         await rolled.look(5)
     assert await rolled.look(5) is Stage.NOT_BACK
+
+
+async def test_a_node_that_keeps_the_record_of_one_run_counts_all(rolled: Node) -> None:
+    await cut_off(rolled)
+    records = rolled.recorded.records
+    for number in range(TRIES):
+        assert rolled.memory.read().stage is Stage.GOING_BACK  # type: ignore[union-attr]
+        assert len(set(rolled.rig.ids())) == number + 1
+        last = RunId(rolled.ran(R1, serial=0, outcome=Outcome.FAILED))
+        records.prune(runs=1, days=90, now=rolled.clock.now(), keep=last)
+        await rolled.look(300)
+    assert await rolled.look(5) is Stage.NOT_BACK
+    rolled.ran(R1, serial=0)
+    assert await rolled.look(5) is Stage.WENT_BACK
 
 
 async def test_what_cannot_be_put_in_force_is_tried_again_and_told(rolled: Node) -> None:
