@@ -55,7 +55,8 @@ class ToldRollout:
 
     Attributes:
         rollout: Its id.
-        caller: Who rolls out: of several whom nodes name, the one whom most do.
+        caller: Who rolls out: of several whom nodes name, the one whom most do; of equal ones
+            the one who was named first.
         ends: How many nodes told which outcome last; empty for those that told of none.
         held: How many it holds.
         first: When a node told of it first: seconds since 1970.

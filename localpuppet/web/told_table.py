@@ -73,7 +73,7 @@ def all_(connection: Connection, *, now: float) -> list[ToldRollout]:
         known = found.get((rollout, caller))
         found[rollout, caller] = new if known is None else _both(known, new)
     likely: dict[str, ToldRollout] = {}
-    for one in sorted(found.values(), key=lambda one: one.nodes):
+    for one in sorted(found.values(), key=lambda one: (one.nodes, -one.first)):
         likely[one.rollout] = one
     return [likely[rollout] for rollout in sorted(likely, reverse=True)[:MOST_LISTED]]
 

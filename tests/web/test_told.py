@@ -110,6 +110,12 @@ def test_of_two_who_are_named_as_the_caller_most_nodes_are_believed(tmp_path: An
     site.tell(status("eve", site.now(), settled=[lie]))
     (one,) = site.memory.told()
     assert (one.caller, one.ends) == (BOB, {"changed": 2})
+    canary = f"{began[:-4]}ffff"
+    site.tell(status("a", site.now(), settled=[settled("changed", of=canary)]))
+    site.clock.advance(1)
+    lie["sender"] = rollout_owner("choria=mallory", canary)
+    site.tell(status("eve", site.now(), settled=[lie]))  # as many, and later
+    assert site.memory.told()[0].caller == BOB
 
 
 def test_what_was_told_long_ago_goes(tmp_path: Any) -> None:
