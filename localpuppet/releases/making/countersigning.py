@@ -16,7 +16,7 @@ from localpuppet.releases.git.names import TRAILER, Tag
 from localpuppet.releases.git.signatures import signature_kind
 from localpuppet.releases.git.tags import sources_of
 from localpuppet.releases.making.signing_tree import SigningTree
-from localpuppet.releases.making.tagging import not_signed
+from localpuppet.releases.making.tagging import keep_new
 
 
 class TaggedTree(SigningTree, Protocol):
@@ -83,16 +83,7 @@ def countersign(tree: TaggedTree, tag: Tag, *, source: str | None, push: bool) -
     if push:
         _refuse_other_than_origins(tree, tag, tag_object, where=where)
     ref = tree.countersign(tag, tag_object, message=f"signs {tag}\n\n{TRAILER}{named}")
-    done = False
-    try:
-        if not tree.is_signed(ref):
-            raise not_signed(tree.directory)
-        if push:
-            tree.push_ref(ref)
-        done = True
-    finally:
-        if not done:
-            tree.remove_ref(ref)
+    keep_new(tree, ref, sign=True, push=push)
     commit = lines[0].removeprefix(b"object ").decode()
     return Countersigned(tag=tag, tag_object=tag_object, commit=commit, source=named, ref=ref)
 

@@ -110,27 +110,39 @@ def tag_release(
     # What was checked is what is tagged, also when somebody typed on meanwhile.
     _refuse_uncommitted(tree)
     tree.make_tag(tag, commit=commit, message=message, sign=sign)
-    ref, done = f"refs/tags/{tag}", False
-    try:
-        signed = tree.is_signed(ref)
-        if sign and not signed:
-            raise not_signed(tree.directory)
-        if push:
-            tree.push_ref(ref)
-        done = True
-    finally:
-        if not done:
-            tree.remove_ref(ref)
+    signed = keep_new(tree, f"refs/tags/{tag}", sign=sign, push=push)
     return Tagged(tag=tag, commit=commit, signed=signed, checked=checked)
 
 
-def not_signed(directory: Path) -> InvalidInputError:
-    """Return the error where git was to sign, and says nothing about why it did not."""
-    return InvalidInputError(
-        "git made no signature",
-        where=str(directory),
-        hint="does user.signingkey name a key that is there? try: git tag --sign",
-    )
+def keep_new(tree: SigningTree, ref: str, *, sign: bool, push: bool) -> bool:
+    """Keep a tag object that was just made, or remove it; return whether it carries a signature.
+
+    Args:
+        tree: The work tree.
+        ref: Where the tag object is.
+        sign: Whether it has to carry one.
+        push: Push it to the remote.
+
+    Raises:
+        InvalidInputError: git was to sign, and says nothing about why it did not.
+        LocalpuppetError: git failed.
+    """
+    kept = False
+    try:
+        signed = tree.is_signed(ref)
+        if sign and not signed:
+            raise InvalidInputError(
+                "git made no signature",
+                where=str(tree.directory),
+                hint="does user.signingkey name a key that is there? try: git tag --sign",
+            )
+        if push:
+            tree.push_ref(ref)
+        kept = True
+    finally:
+        if not kept:
+            tree.remove_ref(ref)
+    return signed
 
 
 def source_of_tag(
