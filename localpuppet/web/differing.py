@@ -137,4 +137,5 @@ class Differing:
         return changes(found)
 
     def _about(self, known: Sequence[Staged]) -> Sequence[ReleaseRow]:
-        return [staged_row(one, self._staged.signed(one)) for one in known]
+        staged = self._staged
+        return [staged_row(one, staged.signed(one), staged.subject(one)) for one in known]

@@ -56,6 +56,10 @@ class StagedReleases(Protocol):
         """Return who signed a release, one line; empty where its source asks for no signature."""
         ...
 
+    def subject(self, staged: Staged) -> str:
+        """Return the first line of what a release's tag says; empty where it cannot be told."""
+        ...
+
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, Difference]:
         """Return how two releases differ: `dependencies`, `files`.
 
@@ -130,6 +134,16 @@ class StagedHere:
             return NOBODY
         except LocalpuppetError:
             return UNTOLD
+
+    def subject(self, staged: Staged) -> str:
+        """Return what a release's tag says; see `StagedReleases`."""
+        pin = staged.pin
+        try:
+            with self._turn:
+                found = self._repository.tag(pin.url, pin.tag)
+        except LocalpuppetError:
+            return ""
+        return found.subject if found.id == pin.tag_object else ""
 
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, Difference]:
         """Return how two releases differ; see `StagedReleases`."""

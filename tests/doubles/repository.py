@@ -70,6 +70,7 @@ class FakeServers:
             tree=tree,
             sources=(url.rpartition("/")[2].removesuffix(".git"),) if signer else (),
             tagged_at=time if annotated else None,
+            subject=tag,
         )
         self.published[url, tag] = _Published(
             found=found, files=dict(files), signer=signer, time=time

@@ -126,6 +126,9 @@ class PlayedReleases:
     def signed(self, staged: Staged) -> str:
         return "alice" if staged in self._site.staged else ""
 
+    def subject(self, staged: Staged) -> str:
+        return f"<b>{staged.pin.tag}</b>: ntp is faster"
+
     def differences(self, before: ReleasePath, after: ReleasePath) -> Mapping[str, Difference]:
         for app in (before, after):
             if app not in [one.app for one in self._site.staged]:

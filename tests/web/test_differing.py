@@ -36,6 +36,7 @@ def test_what_differs_is_shown_with_who_signed(two: Site, visitor: TestClient) -
     for part in ("module ntp changed v1 → v2", "web/b.pp removed", "1 to 4 of 4"):
         assert part in shown, part
     assert shown.count("signed by alice") == 2
+    assert "&lt;b&gt;r9&lt;/b&gt;: ntp is faster" in page
     assert "<script>" not in page
     assert "\u202e" not in page
     assert "signed by alice" in words(text(visitor, "/releases"))

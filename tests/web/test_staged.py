@@ -63,6 +63,7 @@ def test_a_tag_that_was_moved_does_not_say_who_signed_what_is_staged(signed: Sig
     site.repository.fetch([(url("web"), "r1")], refresh=True)
     assert site.repository.verify_signature(url("web"), "r1", signers=signed.signers).name == "bob"
     assert signed.here.signed(first) == UNTOLD
+    assert [signed.here.subject(one) for one in signed.here.all()] == ["", "r2"]
 
 
 def test_whoever_looks_again_has_no_signature_judged_again(

@@ -10,6 +10,8 @@ from localpuppet.errors import IntegrityError
 from localpuppet.formats.text import one_line
 from localpuppet.releases.git.names import TRAILER
 
+MAX_SUBJECT = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagObject:
@@ -23,6 +25,8 @@ class TagObject:
         tagged_at: When the tag object says that it was made, in seconds since 1970; `None` without
             one.
         sources: What its message says that it is a release of, a name for each such line.
+        subject: The first line of its message, of the commit's without a tag object; cut off after
+            `MAX_SUBJECT` characters.
     """
 
     id: str
@@ -31,6 +35,7 @@ class TagObject:
     tree: str
     sources: tuple[str, ...] = ()
     tagged_at: int | None = None
+    subject: str = ""
 
 
 def judge(
@@ -82,6 +87,7 @@ def judge(
         tree=tree[0],
         sources=sources,
         tagged_at=tagged_at,
+        subject=_subject(found[2] if found else b""),
     )
 
 
@@ -127,6 +133,13 @@ def _time(head: bytes) -> int | None:
         if fields[0] == b"tagger" and len(fields) > 3 and fields[-2].isdigit():
             return int(fields[-2][:18])
     return None
+
+
+def _subject(body: bytes) -> str:
+    """Return the first line of an object's message."""
+    first = body.partition(b"\n\n")[2].lstrip().partition(b"\n")[0]
+    line = one_line(first[: 4 * MAX_SUBJECT].decode("utf-8", "replace"))
+    return "" if line.startswith("-----BEGIN ") else line[:MAX_SUBJECT]
 
 
 def _sources(message: bytes) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ class ReleaseRow:
         staged: The digest of what is staged here; empty where nothing is.
         url: Where that is from.
         signed: Who signed that; empty where nobody has to.
+        subject: The first line of what that tag says; empty where it was not asked for.
     """
 
     app: str
@@ -43,6 +44,7 @@ class ReleaseRow:
     staged: str
     url: str
     signed: str = ""
+    subject: str = ""
 
     @property
     def bad(self) -> int:
@@ -88,15 +90,16 @@ def releases(standing: Standing, asked: Asked, ground: Ground) -> list[ReleaseRo
     return found
 
 
-def staged_row(staged: Staged, signed: str) -> ReleaseRow:
+def staged_row(staged: Staged, signed: str, subject: str) -> ReleaseRow:
     """Return a release that is staged here, whoever runs it.
 
     Args:
         staged: The release.
         signed: Who signed it.
+        subject: The first line of what its tag says.
     """
     row = _release(str(staged.app), Tally(), staged, 0)
-    return replace(row, signed=signed)
+    return replace(row, signed=signed, subject=subject)
 
 
 def _tallies(rows: Iterable[Row]) -> Mapping[str, Tally]:

@@ -44,7 +44,7 @@ class TestRepository:
         host.publish("web", "r1")
         _, found = fetched(host)
         ids = {found.id, found.commit, found.tree}
-        assert (len(ids), found.annotated) == (3, True)
+        assert (len(ids), found.annotated, found.subject) == (3, True, "r1")
         assert all(re.fullmatch("[0-9a-f]{40}", one) for one in ids)
 
     def test_a_lightweight_tag_is_its_commit(self, host: Host) -> None:
