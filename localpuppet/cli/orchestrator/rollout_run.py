@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 _EXITS = """
-Exit codes: 0 every node succeeded, 1 not every node did, 2 the selection matches no node,
-69 the bus is away, 75 another process goes on with it, here or elsewhere.
+Exit codes: 0 every node succeeded, 1 not every node did, 2 it is refused or selects no
+node, 69 the bus is away, 75 another process goes on with it, here or elsewhere, 130 ^C
+before it began.
 """
 
 
