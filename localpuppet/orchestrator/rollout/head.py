@@ -25,6 +25,7 @@ from localpuppet.formats.times import checked_time
 from localpuppet.orchestrator.rollout.event_forms import from_dict, to_dict
 from localpuppet.orchestrator.rollout.events import Began, Ending, Event, Fate
 from localpuppet.orchestrator.rollout.report import OPEN, Report
+from localpuppet.requests.rollout import MAX_EPOCH
 
 MAX_PACKED = 320 * 1024
 MAX_INFLATED = 16 * 1024 * 1024
@@ -158,8 +159,10 @@ class Head:
         """
         raw = _inflated(payload)
         try:
-            if raw["schema"] != SCHEMA or type(raw["epoch"]) is not int:
-                raise ValueError("schema or epoch")
+            if raw["schema"] != SCHEMA:
+                raise ValueError("schema")
+            if type(raw["epoch"]) is not int or not 1 <= raw["epoch"] < MAX_EPOCH:
+                raise ValueError("epoch")
             summary = raw.get("summary")
             if type(raw["over"]) is not bool or (summary is not None and not raw["over"]):
                 raise ValueError("over")
@@ -170,8 +173,10 @@ class Head:
                 summary=None if summary is None else Summary.from_dict(summary),
                 events=tuple((checked_time(at), from_dict(event)) for at, event in raw["events"]),
             )
-            if head.events:
-                Report.of(head.events, taken=True)  # they may tell what cannot have happened
+            if head.events:  # they may tell what cannot have happened
+                told = Report.of(head.events, taken=True)
+                if told.state.epoch > head.epoch:
+                    raise ValueError("epoch of an event")
         except (KeyError, TypeError, ValueError, AttributeError, LocalpuppetError) as error:
             raise InvalidInputError(f"is malformed: {error}", where=_WHERE) from error
         if head.events:

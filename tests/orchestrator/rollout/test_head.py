@@ -72,3 +72,17 @@ def test_a_number_that_has_no_value_is_no_epoch() -> None:
     hostile = raw.replace('"epoch": 2', '"epoch": 1e999').encode()
     with pytest.raises(InvalidInputError, match="head of a rollout: is malformed"):
         Head.parse(zlib.compress(hostile), caller=FIRST.caller)
+
+
+@pytest.mark.parametrize(("epoch", "resumed"), [(0, 1), (-1, 1), (2**70, 1), (100_000, 1), (2, 3)])
+def test_an_epoch_that_no_node_would_hear_is_not_believed(epoch: int, resumed: int) -> None:
+    """Its caller would resume in the next one, which all nodes refuse, and never again."""
+
+    def parsed(epoch: int, resumed: int) -> Head:
+        events = ((AT, FIRST), (AT, Resumed(epoch=resumed)))
+        told = Head(rollout=ID, epoch=epoch, events=events)
+        return Head.parse(told.to_payload(), caller=FIRST.caller)
+
+    assert parsed(3, 3).epoch == 3
+    with pytest.raises(InvalidInputError, match="head of a rollout: is malformed"):
+        parsed(epoch, resumed)

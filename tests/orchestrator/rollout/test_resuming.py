@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from localpuppet.errors import IntegrityError, InvalidInputError, StateError
+from localpuppet.errors import IntegrityError, InvalidInputError
 from localpuppet.orchestrator.rollout.events import (
     Checked,
     Ended,
@@ -46,6 +46,16 @@ async def test_who_took_it_over_does_not_say_what_its_caller_does(site: Site) ->
     # Carol who takes it over as well is asked about commands before anything else.
     assert (await site.take_up(site.there, ID, site.carol)).epoch == 3
     assert site.asked[0].commands == ["/bin/evil"]
+
+
+async def test_who_took_it_over_does_not_keep_its_caller_from_resuming_by_a_large_epoch(
+    site: Site,
+) -> None:
+    site.begin(STARTED)
+    site.may = {"bob"}
+    written = head(Resumed(epoch=2**70), epoch=2**70)
+    site.store.write(KEY, site.bob.signer.sign(written.to_payload(), MessageKind.ROLLOUT), None)
+    assert (await site.take_up(site.here, ID)).epoch == 1 + BLIND + 1
 
 
 @pytest.mark.parametrize("by_bob", [True, False])
@@ -91,6 +101,6 @@ async def test_a_head_that_tells_of_what_the_rollout_does_not_have_spoils_no_jou
     site.begin(STARTED)
     site.may = {"bob"}
     await site.heads_of(site.bob).write(head(Resumed(epoch=2), forged, epoch=2), None)
-    with pytest.raises(StateError, match="tells of"):
-        await site.take_up(site.here)
+    assert (await site.take_up(site.here, ID)).epoch == 1 + BLIND + 1
+    assert "its head is not to be believed" in site.notes[0]
     assert site.here.open(ID).state().started == {Turn(1, node(1))}
