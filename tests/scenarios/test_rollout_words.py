@@ -3,9 +3,11 @@
 import os
 import signal
 import subprocess
+import time
 
 import pytest
 
+from localpuppet.web.told import told_of
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member, read_line
 from tests.scenarios.test_rollouts import POLICY, Shop
@@ -28,6 +30,17 @@ def run_of(who: Member, *words: str) -> tuple[int, str]:
     """Run a verb of rollouts; return its code and what it prints."""
     done = who.run("rollout", *words)
     return done.code, done.out + done.err
+
+
+def told_by_nodes(shop: Shop) -> set[tuple[str, str, str]]:
+    """Return what each node that ran tells everybody of the rollout: whose, which, how it ended."""
+    there = [str(member.name) for member in shop.nodes]
+    found = set()
+    for status in shop.operator.run("nodes", "--json").json["nodes"]:
+        if status["node"] in there:
+            (told,) = told_of(status, (), now=time.time())
+            found.add((told.caller, str(told.rollout), told.outcome))
+    return found
 
 
 def test_words_come_from_any_machine_of_whom_the_policy_allows(shop: Shop) -> None:
@@ -114,5 +127,6 @@ def test_another_person_goes_on_while_the_first_is_only_slow(shop: Shop) -> None
     shop.operator.node.write("policies/puppet.policy", TAKEOVER)
     code, told = run_of(shop.operator, "status", resumed.json["id"], *of[:2])
     assert (code, "done (3 succeeded)" in told) == (0, True)
+    assert told_by_nodes(shop) == {("choria=a.example.com", resumed.json["id"], "ended")}
     (ended_there,) = shop.operator.run("rollout", "list", *of[:2], "--json").json["rollouts"]
     assert (ended_there["state"], ended_there["counts"]) == ("done", {"succeeded": 3})
