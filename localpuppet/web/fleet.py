@@ -19,6 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
+from types import MappingProxyType
 
 from localpuppet.bus import key_value
 from localpuppet.bus.key_value import Change, Entry, Gone, Listing
@@ -70,6 +71,7 @@ class Fleet:
         as_of: When the bus last answered, as it was remembered.
         believe: Returns what a signed presence entry says.
         now: Seconds since 1970, UTC.
+        holding: What nodes told of rollouts that hold them, as it was remembered.
 
     Attributes:
         standing: The same nodes as lists need them.
@@ -82,6 +84,7 @@ class Fleet:
         as_of: float | None,
         believe: Believe,
         now: Callable[[], float],
+        holding: Mapping[str, tuple[Told, ...]] = MappingProxyType({}),
     ) -> None:
         self.standing = Standing(rows)
         self._rows = self.standing.rows
@@ -92,7 +95,7 @@ class Fleet:
         self._ended: dict[tuple[str, str], Ended] = {}
         self._ended_of: Counter[str] = Counter()
         self._gone: set[str] = set()
-        self._rollouts: dict[str, tuple[Told, ...]] = {}
+        self._rollouts = dict(holding)
         self._told_anew: set[str] = set()
         self._log: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
         self._woken = asyncio.Event()
@@ -248,9 +251,7 @@ class Fleet:
             self._end(ended)
 
     def _hear_of_rollouts(self, name: str, told: tuple[Told, ...]) -> None:
-        # What is told first is written down also where it is nothing: the memory may have what the
-        # node told before we began.
-        if self._rollouts.get(name) != told:
+        if self._rollouts.get(name, ()) != told:
             self._rollouts[name] = told
             self._told_anew.add(name)
 

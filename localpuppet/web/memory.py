@@ -268,6 +268,15 @@ class Memory:
         with self._database.snapshot() as connection:
             return told_table.of_rollout(connection, rollout)
 
+    def holding(self) -> Mapping[str, tuple[Told, ...]]:
+        """Return what nodes told of rollouts that hold them, by node.
+
+        Raises:
+            StateError: It cannot be read.
+        """
+        with self._database.snapshot() as connection:
+            return told_table.holding(connection, now=self._now())
+
     def prune(self) -> bool:
         """Take away some of what is too old; return whether there may be more of the same day.
 

@@ -8,7 +8,7 @@ together: a node that tells of ever new ones pushes out its own.
 Every function is given a connection that is in a transaction.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from sqlite3 import Connection
 
@@ -94,6 +94,17 @@ def of_rollout(connection: Connection, told: ToldRollout) -> list[tuple[str, Tol
             (told.rollout, told.caller, MOST_NAMED),
         )
     ]
+
+
+def holding(connection: Connection, *, now: float) -> Mapping[str, tuple[Told, ...]]:
+    """Return what nodes told of rollouts that hold them, by node."""
+    found: dict[str, tuple[Told, ...]] = {}
+    for node, rollout, caller, outcome, run, until in connection.execute(
+        "SELECT node, rollout, caller, outcome, run, until FROM told WHERE until > ?", (now,)
+    ):
+        one = Told(rollout=RolloutId(rollout), caller=caller, outcome=outcome, run=run, until=until)
+        found[node] = (*found.get(node, ()), one)
+    return found
 
 
 def take_away(connection: Connection, *, oldest: float, most: int = MOST) -> None:

@@ -145,6 +145,7 @@ def _rows(memory: "Memory", verifier: "Verifier", now: Callable[[], float]) -> "
     return Fleet(
         memory.rows(),
         as_of=memory.as_of(),
+        holding=memory.holding(),
         believe=lambda node, token: believe(verifier, node, token),
         now=now,
     )

@@ -155,7 +155,13 @@ class Site:
     def __post_init__(self) -> None:
         self.view = MemoryInventory(self.entries, current=self.now())
         self.memory = Memory(self.directory / "web" / "fleet.sqlite", now=self.now)
-        self.fleet = Fleet([], as_of=None, believe=lambda _, token: json.loads(token), now=self.now)
+        self.fleet = Fleet(
+            [],
+            as_of=None,
+            holding=self.memory.holding(),
+            believe=lambda _, token: json.loads(token),
+            now=self.now,
+        )
         self.asked: list[str] = []
         self.elsewhere = Elsewhere(nobodys_heads)
         self.log = FakeLog()
