@@ -166,6 +166,6 @@ def test_what_is_done_is_signed_and_the_nodes_policy_decides(nats_fleet: Fleet) 
 
 def test_what_is_not_installed_is_named() -> None:
     with pytest.raises(
-        InvalidInputError, match=r"no_such_library.*pip install 'localpuppet\[web]'"
+        InvalidInputError, match=r"no_such_library.*pip install '/opt/localpuppet\[web]'"
     ):
         check_libraries(("starlette", "no_such_library"))
