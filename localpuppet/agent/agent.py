@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from localpuppet.agent.admission import SignedAdmission
-from localpuppet.agent.runner import Fate, Order, RunEnd, Runner
+from localpuppet.agent.runner import Fate, Obstacles, Order, RunEnd, Runner
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import NodeName
 from localpuppet.machine.ports import Clock, LineKind, Log
@@ -49,10 +49,9 @@ class Agent:
         admission: What the node accepts from the bus.
         inbox: The causes on disk.
         runner: Does runs.
-        held: Returns why the node does not run for now, or `None`.
+        obstacles: What keeps runs from their beginning.
         clock: The node's clock.
         log: What it says.
-        lacking: Returns which entries a step waits for that this node does not have; see `Steps`.
     """
 
     def __init__(
@@ -61,20 +60,19 @@ class Agent:
         admission: SignedAdmission,
         inbox: Inbox,
         runner: Runner,
-        held: Callable[[], Held | None],
+        obstacles: Obstacles,
         clock: Clock,
         log: Log,
-        lacking: Callable[[Cause], str] = lambda _: "",
     ) -> None:
         self.me = admission.me
         self._admission = admission
         self._inbox = inbox
         self._runner = runner
-        self._held = held
+        self._held = obstacles.held
         self._clock = clock
         self._log = log
         owed = inbox.causes()
-        self._steps = Steps(lacking)
+        self._steps = Steps(obstacles.lacking)
         self._coalescer = Coalescer.restore(
             cause for cause in owed if cause.kind is not CauseKind.ROLLOUT
         )

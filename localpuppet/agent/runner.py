@@ -1,15 +1,17 @@
-"""The port through which the agent has runs done, and the values that cross it.
+"""The port through which the agent has runs done, what crosses it, and what keeps runs from it.
 
 Implementations: `agent.fork_runner` (a child that does what `localpuppet apply` does),
 `agent.command_runner` (a site's own command).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from localpuppet.formats.values import Json
+from localpuppet.runs.hold import Held
+from localpuppet.triggers.cause import Cause
 
 
 class Fate(StrEnum):
@@ -56,6 +58,20 @@ class Order:
     noop: bool = False
     puppet_tags: tuple[str, ...] = ()
     through: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obstacles:
+    """What keeps a run that is due from its beginning.
+
+    Attributes:
+        held: Returns why the node does not run for now, or `None`.
+        lacking: Returns which entries a step waits for that this node does not have; see
+            `triggers.steps.Steps`.
+    """
+
+    held: Callable[[], Held | None]
+    lacking: Callable[[Cause], str] = lambda _: ""
 
 
 class Runner(Protocol):

@@ -23,7 +23,7 @@ from localpuppet.errors import InvalidInputError, UnavailableError
 from localpuppet.exports.resource import ExportedResource, Offer
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.strict_json import loads_again
-from localpuppet.machine.database import DamagedError, Database
+from localpuppet.machine.database import DamagedError, Database, Format
 
 FILE = Path("exports", "held.sqlite")
 # Of all nodes, as JSON.
@@ -107,8 +107,7 @@ class HeldExports:
         self._most = most
         self._database = Database(
             path,
-            tables=_TABLES,
-            version=_VERSION,
+            Format(tables=_TABLES, version=_VERSION),
             damaged="the agent makes it anew from the bus",
         )
 

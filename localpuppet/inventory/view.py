@@ -30,7 +30,7 @@ from localpuppet.inventory.index import EXPORTS
 from localpuppet.inventory.reading import Equal, Exported, ExportsReader
 from localpuppet.inventory.stored import Standing, narrowed
 from localpuppet.inventory.tombstone import Tombstone
-from localpuppet.machine.database import Database
+from localpuppet.machine.database import Database, Format
 
 FILE = Path("inventory", "view.sqlite")
 MAX_VIEW = 1024 * 1024 * 1024
@@ -88,10 +88,8 @@ class View:
     ) -> None:
         self._database = Database(
             path,
-            tables=stored.TABLE + _TABLES,
-            version=_VERSION,
+            Format(tables=stored.TABLE + _TABLES, version=_VERSION, upgrades=_UPGRADES),
             damaged="the agent makes it anew from the bus",
-            upgrades=_UPGRADES,
         )
         self._now = now
         self._expire = expire

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from localpuppet.machine.database import Database
+from localpuppet.machine.database import Database, Format
 from localpuppet.machine.ports import ProcessId
 
 _VERSION = 1
@@ -95,8 +95,7 @@ class LeaseBook:
     def __init__(self, path: Path, *, boot_id: str) -> None:
         self._database = Database(
             path,
-            tables=_TABLES,
-            version=_VERSION,
+            Format(tables=_TABLES, version=_VERSION),
             damaged="move it away; leases that an earlier agent took expire by themselves then",
         )
         self._boot_id = boot_id

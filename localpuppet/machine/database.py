@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.errors import StateError
@@ -32,15 +33,28 @@ class EarlierFormatError(StateError):
     """The file was written by an earlier version, and nothing makes this format of it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """What is in a file, by one version of us.
+
+    Attributes:
+        tables: What makes its tables where they are not there yet.
+        version: The format's number.
+        upgrades: Earlier number → the statements that make this format of that one.
+    """
+
+    tables: str
+    version: int
+    upgrades: Mapping[int, Sequence[str]] = field(default_factory=dict)
+
+
 class Database:
     """One SQLite file; it is closed with the object at the latest.
 
     Args:
         path: The file; made when first needed, or by `make`, 0600.
-        tables: What makes its tables where they are not there yet.
-        version: The format's number.
+        form: What is in it.
         damaged: What to do about a damaged file, for the message.
-        upgrades: Earlier number → the statements that make this format of that one.
         shrinks: Whether `PRAGMA incremental_vacuum` gives free pages of a new file back.
         only_made: Whether nothing but `make` makes the file: to use one that is not there is an
             error then.
@@ -49,19 +63,15 @@ class Database:
     def __init__(
         self,
         path: Path,
+        form: Format,
         *,
-        tables: str,
-        version: int,
         damaged: str,
-        upgrades: Mapping[int, Sequence[str]] | None = None,
         shrinks: bool = False,
         only_made: bool = False,
     ) -> None:
         self.path = path
-        self._tables = tables
-        self._version = version
+        self._format = form
         self._damaged = damaged
-        self._upgrades = upgrades or {}
         self._shrinks = shrinks
         self._only_made = only_made
         self._lock = threading.Lock()
@@ -85,8 +95,8 @@ class Database:
             StateError: The disk refused.
         """
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
-            memory.executescript(self._tables)
-            memory.execute(f"PRAGMA user_version = {self._version}")
+            memory.executescript(self._format.tables)
+            memory.execute(f"PRAGMA user_version = {self._format.version}")
             fill(memory)
             data = bytearray(memory.serialize())
         # Who opens the file first has nothing to change then, which would keep others out.
@@ -232,27 +242,27 @@ class Database:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before anything is in it
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        if version in self._upgrades:
+        if version in self._format.upgrades:
             version = self._upgrade(connection)
-        if version not in (0, self._version):
-            earlier = version < self._version
+        if version not in (0, self._format.version):
+            earlier = version < self._format.version
             raise (EarlierFormatError if earlier else StateError)(
                 f"was written by another version of localpuppet (format {version})",
                 where=str(self.path),
                 hint=self._damaged if earlier else "update localpuppet",
             )
-        connection.executescript(self._tables)
-        if version != self._version:
-            connection.execute(f"PRAGMA user_version = {self._version}")
+        connection.executescript(self._format.tables)
+        if version != self._format.version:
+            connection.execute(f"PRAGMA user_version = {self._format.version}")
 
     def _upgrade(self, connection: sqlite3.Connection) -> int:
         """Bring the file to this format, in one transaction; return its number then."""
         connection.execute("BEGIN IMMEDIATE")
         try:
             # Another process may have been faster.
-            for statement in self._upgrades.get(_version(connection), ()):
+            for statement in self._format.upgrades.get(_version(connection), ()):
                 connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {self._version}")
+            connection.execute(f"PRAGMA user_version = {self._format.version}")
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:

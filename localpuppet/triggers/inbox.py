@@ -14,7 +14,7 @@ from pathlib import Path
 
 from localpuppet.errors import LocalpuppetError, StateError
 from localpuppet.formats.strict_json import loads
-from localpuppet.machine.database import Database
+from localpuppet.machine.database import Database, Format
 from localpuppet.machine.id_table import ALWAYS, TABLES, IdTable, from_first_format
 from localpuppet.machine.ports import Clock
 from localpuppet.triggers import step_table
@@ -64,10 +64,8 @@ class Inbox:
     ) -> None:
         self._database = Database(
             path,
-            tables=_TABLES,
-            version=_VERSION,
+            Format(tables=_TABLES, version=_VERSION, upgrades={1: from_first_format("'', id")}),
             damaged="move it away; what it owed is lost then, so run 'localpuppet apply'",
-            upgrades={1: from_first_format("'', id")},
         )
         self._clock = clock
         self._ids = IdTable(always=always)

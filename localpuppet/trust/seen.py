@@ -14,7 +14,7 @@ import sqlite3
 from pathlib import Path
 
 from localpuppet.errors import StateError
-from localpuppet.machine.database import Database
+from localpuppet.machine.database import Database, Format
 from localpuppet.machine.id_table import ALWAYS, TABLES, IdTable, from_first_format
 from localpuppet.machine.ports import Clock
 from localpuppet.trust.quota import Quota
@@ -51,10 +51,8 @@ class Seen:
     ) -> None:
         self._database = Database(
             path,
-            tables=TABLES,
-            version=_VERSION,
+            Format(tables=TABLES, version=_VERSION, upgrades={1: _FIRST}),
             damaged="move it away when the last signed message is older than two hours",
-            upgrades={1: _FIRST},
         )
         self._clock = clock
         self._ids = IdTable(always=always)

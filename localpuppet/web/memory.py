@@ -23,7 +23,7 @@ from types import MappingProxyType
 from localpuppet.errors import BusyError
 from localpuppet.formats.names import RunId
 from localpuppet.formats.strict_json import loads_again
-from localpuppet.machine.database import DamagedError, Database, EarlierFormatError
+from localpuppet.machine.database import DamagedError, Database, EarlierFormatError, Format
 from localpuppet.machine.files import make_private
 from localpuppet.machine.flock import Flock
 from localpuppet.web import run_table, told_table
@@ -84,7 +84,7 @@ class Memory:
         together: int = TOGETHER,
     ) -> None:
         self._database = Database(
-            path, tables=_TABLES, version=_VERSION, damaged=_DAMAGED, shrinks=True
+            path, Format(tables=_TABLES, version=_VERSION), damaged=_DAMAGED, shrinks=True
         )
         self._now = now
         self._most_bytes = most_bytes

@@ -20,7 +20,7 @@ from localpuppet.agent.log import AgentLog
 from localpuppet.agent.rollout_steps import RolloutSteps
 from localpuppet.agent.run_service import RunParts
 from localpuppet.agent.run_side import LocalRunSide
-from localpuppet.agent.runner import Runner
+from localpuppet.agent.runner import Obstacles, Runner
 from localpuppet.agent.status import Describer, Kept
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import BusyError
@@ -202,10 +202,12 @@ def _agent(
         admission=SignedAdmission(admission, fleet.verifier, node.clock),
         inbox=inbox,
         runner=runner,
-        held=lambda: Held.by(holds().active()),
+        obstacles=Obstacles(
+            held=lambda: Held.by(holds().active()),
+            lacking=entries.lacking,
+        ),
         clock=node.clock,
         log=log,
-        lacking=entries.lacking,
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from localpuppet.agent.admission import SignedAdmission
 from localpuppet.agent.agent import MANY, Agent
-from localpuppet.agent.runner import Fate, RunEnd
+from localpuppet.agent.runner import Fate, Obstacles, RunEnd
 from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
 from localpuppet.runs.hold import Held
@@ -56,10 +56,9 @@ class Rig:
             ),
             inbox=self.inbox,
             runner=self.runner,
-            held=self.held,
+            obstacles=Obstacles(held=self.held, lacking=lambda _: self.missing),
             clock=self.clock,
             log=self.log,
-            lacking=lambda _: self.missing,
         )
 
     def refusal(self, sender: NodeName) -> str | None:

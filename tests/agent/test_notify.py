@@ -13,7 +13,7 @@ import pytest
 
 from localpuppet.agent.admission import SignedAdmission
 from localpuppet.agent.agent import Agent
-from localpuppet.agent.runner import Order, RunEnd
+from localpuppet.agent.runner import Obstacles, Order, RunEnd
 from localpuppet.formats.names import NodeName
 from localpuppet.machine.clock import SystemClock
 from localpuppet.machine.service_manager import ServiceManager
@@ -147,7 +147,7 @@ def test_a_stuck_work_loop_gives_no_sign_of_life(tmp_path: Path, manager: Manage
             ),
             inbox=inbox,
             runner=NoRunner(),
-            held=stuck.held,
+            obstacles=Obstacles(held=stuck.held),
             clock=clock,
             log=FakeLog(),
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import StateError
-from localpuppet.machine.database import Database
+from localpuppet.machine.database import Database, Format
 from tests.rigs.node import REPOSITORY
 
 
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 
 def database(path: Path) -> Database:
-    made = Database(path, tables="CREATE TABLE IF NOT EXISTS a (b)", version=1, damaged="")
+    made = Database(path, Format(tables="CREATE TABLE IF NOT EXISTS a (b)", version=1), damaged="")
     with made.transaction() as connection:
         connection.execute("INSERT INTO a VALUES (1)")
     return made
@@ -70,7 +70,9 @@ def test_another_process_that_ends_leaves_the_log_of_two_that_this_one_has(path:
 
 
 def test_a_file_that_is_made_is_there_with_what_is_in_it_or_not_there(path: Path) -> None:
-    made = Database(path, tables="CREATE TABLE a (b)", version=1, damaged="", only_made=True)
+    made = Database(
+        path, Format(tables="CREATE TABLE a (b)", version=1), damaged="", only_made=True
+    )
     with pytest.raises(StateError, match="is not there"), made.use():
         pass
     with pytest.raises(ZeroDivisionError):
@@ -97,7 +99,7 @@ def test_what_a_file_that_was_moved_away_left_beside_it_is_no_part_of_a_new_one(
     assert killed.returncode == -9
     assert path.with_name(f"{path.name}-wal").stat().st_size
     path.rename(path.with_name("damaged"))
-    made = Database(path, tables="CREATE TABLE IF NOT EXISTS a (b)", version=1, damaged="")
+    made = Database(path, Format(tables="CREATE TABLE IF NOT EXISTS a (b)", version=1), damaged="")
     assert made.make(_insert)
     with made.use() as connection:
         assert connection.execute("SELECT b FROM a").fetchall() == [(7,)]
@@ -106,7 +108,7 @@ def test_what_a_file_that_was_moved_away_left_beside_it_is_no_part_of_a_new_one(
 
 def test_who_opens_a_file_first_that_was_made_does_not_wait_for_who_reads_it(path: Path) -> None:
     """A rollout that begins while a page looks at it: nothing is left to be changed in the file."""
-    made = Database(path, tables="CREATE TABLE IF NOT EXISTS a (b)", version=1, damaged="")
+    made = Database(path, Format(tables="CREATE TABLE IF NOT EXISTS a (b)", version=1), damaged="")
     assert made.make(_insert)
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")

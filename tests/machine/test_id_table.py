@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import StateError
-from localpuppet.machine.database import Database
+from localpuppet.machine.database import Database, Format
 from localpuppet.machine.id_table import TABLES, IdTable
 from localpuppet.triggers.inbox import Inbox
 from localpuppet.trust.seen import Seen
@@ -114,10 +114,12 @@ def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path) -> None:
     make(path, "CREATE TABLE t (x); PRAGMA user_version = 1;")
     database = Database(
         path,
-        tables="",
-        version=2,
+        Format(
+            tables="",
+            version=2,
+            upgrades={1: ("ALTER TABLE t RENAME TO u", "INSERT INTO nothing VALUES (1)")},
+        ),
         damaged="",
-        upgrades={1: ("ALTER TABLE t RENAME TO u", "INSERT INTO nothing VALUES (1)")},
     )
     with pytest.raises(StateError, match="cannot be used"), database.use():
         pass

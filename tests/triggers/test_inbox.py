@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import BusyError, StateError
-from localpuppet.machine.database import Database
+from localpuppet.machine.database import Database, Format
 from localpuppet.triggers import step_table
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.inbox import Inbox
@@ -149,8 +149,7 @@ def test_a_damaged_cause_is_an_error_and_never_lost_in_silence(tmp_path: Path, t
 def database(path: Path, version: int = 1) -> Database:
     return Database(
         path,
-        tables="CREATE TABLE IF NOT EXISTS t (x INTEGER) STRICT;",
-        version=version,
+        Format(tables="CREATE TABLE IF NOT EXISTS t (x INTEGER) STRICT;", version=version),
         damaged="move it away",
     )
 

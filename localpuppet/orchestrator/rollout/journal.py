@@ -17,7 +17,7 @@ from localpuppet.errors import BusyError, InvalidInputError, StateError
 from localpuppet.formats.names import SignerName
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.times import checked_time
-from localpuppet.machine.database import Database
+from localpuppet.machine.database import Database, Format
 from localpuppet.machine.files import make_private, remove
 from localpuppet.machine.flock import Flock, is_locked
 from localpuppet.orchestrator.rollout.event_forms import from_dict, to_dict
@@ -49,8 +49,7 @@ class Journal:
         self._lock: Flock | None = None
         self._database = Database(
             path,
-            tables=_TABLES,
-            version=_VERSION,
+            Format(tables=_TABLES, version=_VERSION),
             damaged="move it away; the holds of its rollout end by themselves",
             only_made=True,
         )

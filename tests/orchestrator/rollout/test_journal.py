@@ -8,7 +8,7 @@ import pytest
 from localpuppet.errors import BusyError, InvalidInputError, StateError
 from localpuppet.formats.names import RolloutId
 from localpuppet.formats.strict_json import loads
-from localpuppet.machine.database import Database
+from localpuppet.machine.database import Database, Format
 from localpuppet.orchestrator.rollout.amount import Amount
 from localpuppet.orchestrator.rollout.event_forms import from_dict
 from localpuppet.orchestrator.rollout.events import (
@@ -160,7 +160,7 @@ def test_a_damaged_journal_is_an_error_with_its_place(journals: Journals, tmp_pa
     journal = journals.begin(began([1]), at=AT)
     journal.close()
     path = tmp_path / "rollouts" / f"{ID}.sqlite"
-    database = Database(path, tables="", version=1, damaged="")
+    database = Database(path, Format(tables="", version=1), damaged="")
     with database.transaction() as connection:
         connection.execute("UPDATE events SET event = '{'")
     database.close()
