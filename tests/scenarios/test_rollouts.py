@@ -224,7 +224,7 @@ def test_an_interrupted_one_gives_back_what_it_held_and_goes_on(local: Shop) -> 
     db.open_gate()
     done = local.operator.node.finish(process)
     assert done.code == 1
-    assert "stopped: stopped by SIGINT (1 succeeded, 2 not reached)" in done.out
+    assert "stopped: by SIGINT (1 succeeded, 2 not reached)" in done.out
     assert local.free()
     assert local.runs() == [1, 0, 0]
     first = local.operator.run("rollout", "list", "--json").json["rollouts"][-1]["id"]

@@ -220,7 +220,7 @@ def _left(state: State, on: Mapping[Turn, float]) -> str:
 
 def outcome(report: Report) -> str:
     """Return how a rollout ended, or where it is, in a few lines."""
-    over, why = report.state.over, report.why
+    over, why = report.state.over, report.why.removeprefix(f"{report.word} ")
     counts = ", ".join(f"{number} {word}" for word, number in report.counts().items())
     line = f"{coloured(report.word)}{': ' if why else ''}{render.user_text(why)} ({counts})"
     lines = [render.hanging("", line)]
@@ -248,17 +248,23 @@ def outcome(report: Report) -> str:
     lines += _where_to_look(report.state)
     if report.word == PAUSED and report.state.paused is not None:
         lines.append(render.hanging("", _who_decides(report.state, report.state.paused)))
-    goes_on = report.word in (RUNNING, PAUSED, OVERTAKEN)
-    if report.state.resumable and not goes_on and not report.succeeded:
-        lines.append(render.hanging("", _what_goes_on(report.state)))
+    if command := _what_goes_on(report):
+        lines.append(render.hanging("", command))
     return "\n".join(lines)
 
 
-def _what_goes_on(state: State) -> str:
-    """Return the command that goes on: to resume what failed too often would end it at once."""
-    options = state.began.options
-    if options.on_failure is OnFailure.PAUSE or not too_much(state):
+def _what_goes_on(report: Report) -> str:
+    """Return the command that does the rest, one line; empty where there is none to do.
+
+    To resume what failed too often would end it at once.
+    """
+    state, options = report.state, report.state.began.options
+    if report.succeeded or report.word in (RUNNING, PAUSED, OVERTAKEN):
+        return ""
+    if state.resumable and (options.on_failure is OnFailure.PAUSE or not too_much(state)):
         return f"'localpuppet rollout resume {state.began.id}' goes on"
+    if not state.resumable and (state.goes_back or not state.failed):
+        return ""  # who went back has failed by what was asked for, and fails again
     again = f"'localpuppet rollout run --failed-of {state.began.id}', with the same --site if any,"
     return f"{again} does what did not succeed"
 

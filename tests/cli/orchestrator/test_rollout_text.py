@@ -75,4 +75,18 @@ def test_what_was_stopped_goes_on_where_there_is_something_left_that_may() -> No
     assert "run --failed-of 20261122T110000Z-0123'" in last_line(silent)
     assert last_line(silent, on_failure=OnFailure.PAUSE) == resume
     ended = [Ended(turn=one, fate=Fate.SUCCEEDED, outcome="changed") for one in (FIRST, SECOND)]
-    assert last_line(*ended).endswith(": stopped by SIGINT (2 succeeded)")
+    assert last_line(*ended).endswith(": by SIGINT (2 succeeded)")
+
+
+def test_what_failed_may_be_done_again_unless_its_release_was_taken_back() -> None:
+    failed = Ended(turn=FIRST, fate=Fate.FAILED, outcome="failed", reason="1 resource failed")
+    over = Over(ending=Ending.FAILURES, why="1 node failed", left={})
+
+    def told(*events: Event, **options: object) -> str:
+        every = [began([1, 2], **options), Started(turns=(FIRST, SECOND)), failed, *events, over]
+        return outcome(Report.of([("2026-11-22T11:00:00Z", one) for one in every], taken=False))
+
+    assert "run --failed-of 20261122T110000Z-0123'" in told()
+    back = Stopped(ending=Ending.FAILURES, why="1 node failed")
+    assert "--failed-of" in told(back)
+    assert "--failed-of" not in told(back, on_failure=OnFailure.ROLLBACK)
