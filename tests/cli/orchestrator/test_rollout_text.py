@@ -82,11 +82,10 @@ def test_what_failed_may_be_done_again_unless_its_release_was_taken_back() -> No
     failed = Ended(turn=FIRST, fate=Fate.FAILED, outcome="failed", reason="1 resource failed")
     over = Over(ending=Ending.FAILURES, why="1 node failed", left={})
 
-    def told(*events: Event, **options: object) -> str:
-        every = [began([1, 2], **options), Started(turns=(FIRST, SECOND)), failed, *events, over]
+    def told(*events: Event) -> str:
+        every = [began([1, 2]), Started(turns=(FIRST, SECOND)), failed, *events, over]
         return outcome(Report.of([("2026-11-22T11:00:00Z", one) for one in every], taken=False))
 
     assert "run --failed-of 20261122T110000Z-0123'" in told()
-    back = Stopped(ending=Ending.FAILURES, why="1 node failed")
-    assert "--failed-of" in told(back)
-    assert "--failed-of" not in told(back, on_failure=OnFailure.ROLLBACK)
+    assert "--failed-of" in told(Stopped(ending=Ending.FAILURES, why="1 node failed"))
+    assert "--failed-of" not in told(Stopped(ending=Ending.TAKEN_BACK, why="alice takes it back"))
