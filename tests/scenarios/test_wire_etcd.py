@@ -127,12 +127,12 @@ async def test_the_script_follows_the_roster(tmp_path: Path) -> None:
         smaller.write_text(SMALLER)
         web01 = await wire.connect(WEB01)
         await presence.announce(web01, NodeName(WEB01), b"1")
-        await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=60.0)
+        await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=3600.0)
         wire.permit(smaller)
         # A connection that was there keeps working, with what is allowed now.
         await presence.announce(web01, NodeName(WEB01), b"2")
         with pytest.raises(UnavailableError, match="permission denied"):
-            await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=60.0)
+            await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=3600.0)
         await web01.close()
         assert sorted(wire.ctl("root", "user", "list").stdout.split()) == [LB01, "root", WEB01]
         after = wire.ctl("root", "role", "list").stdout.split()
@@ -172,7 +172,7 @@ async def test_debians_etcd_does_not_keep_nodes_apart_and_we_say_so(wire: EtcdWi
     it is not signed by who should have written it; that the store is such is told at each connect.
     """
     admin = await wire.connect(wire.admin)
-    await admin.put(OTHERS, b"secret", ttl=60.0)
+    await admin.put(OTHERS, b"secret", ttl=3600.0)
     web01 = connection(wire, WEB01)
     read = encode((1, messages.range_request(OTHERS)))
     assert b"secret" in await web01.call(messages.TXN, _nested(read), idempotent=False)

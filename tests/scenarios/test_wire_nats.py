@@ -131,7 +131,7 @@ async def provoke(client: RawNats, answer_to: str) -> None:
 async def test_no_answer_of_the_server_becomes_a_write(wire: NatsWire) -> None:
     """What two accounts are for: in one, each of these would be web02's presence afterwards."""
     admin = await wire.connect(wire.admin)
-    before = await admin.put(OTHERS, b"there", ttl=60.0)
+    before = await admin.put(OTHERS, b"there", ttl=3600.0)
     async with raw_nats(wire, WEB01) as client:
         assert await client.write(f"{layout.PRESENCE}{WEB01}", b"forged") is not None
         await provoke(client, SUBJECT)
@@ -144,7 +144,7 @@ async def test_no_answer_of_the_server_becomes_a_write(wire: NatsWire) -> None:
 async def test_no_trace_of_a_message_becomes_a_write(wire: NatsWire) -> None:
     """From 2.11 on a header says where the server tells what became of a message."""
     admin = await wire.connect(wire.admin)
-    before = await admin.put(OTHERS, b"there", ttl=60.0)
+    before = await admin.put(OTHERS, b"there", ttl=3600.0)
     async with raw_nats(wire, WEB01) as client:
         await client.client.publish(
             MINE, packed(b"1", ttl=None), headers={"Nats-Trace-Dest": SUBJECT}
@@ -159,7 +159,7 @@ async def test_no_trace_of_a_message_becomes_a_write(wire: NatsWire) -> None:
 async def test_in_one_account_it_would(wire: NatsWire) -> None:
     """The same in the stream's own account: that is what the documentation warns of."""
     admin = await wire.connect(wire.admin)
-    await admin.put(OTHERS, b"there", ttl=60.0)
+    await admin.put(OTHERS, b"there", ttl=3600.0)
     async with raw_nats(wire, wire.admin) as client:
         await client.client.publish(f"$JS.API.STREAM.INFO.{STREAM}", b"", reply=SUBJECT)
         assert await client.call(f"STREAM.INFO.{STREAM}") is not None
@@ -187,7 +187,7 @@ async def test_a_forged_repetition_makes_no_watch_deaf(wire: NatsWire) -> None:
         await provoke(client, LIVE)
     await follower.until(lambda: follower.state.get(OTHERS) == b"forged")
     for value in (b"1", b"2", b"3"):
-        await admin.put(OTHERS, value, ttl=60.0)
+        await admin.put(OTHERS, value, ttl=3600.0)
         await follower.until(lambda value=value: follower.state.get(OTHERS) == value)  # type: ignore[misc]
     assert follower.revision < 999999999
     await follower.stop()
@@ -237,7 +237,7 @@ async def test_a_changed_roster_counts_after_a_reload(tmp_path: Path, wire: Nats
             await own.connect(WEB01)
         await (await own.connect(own.admin)).close()
         web01 = await own.connect(WEB01)
-        await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=60.0)
+        await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=3600.0)
         roster = tmp_path / "roster.yaml"
         roster.write_text(f"admins: [bus-admin]\nnodes: {{{WEB01}: {{}}}}\n")
         accounts = own.server.directory / "accounts.conf"
@@ -247,7 +247,7 @@ async def test_a_changed_roster_counts_after_a_reload(tmp_path: Path, wire: Nats
         said = ""
         while "permissions violation" not in said:  # until it was read; connections may end then
             try:
-                await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=60.0)
+                await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=3600.0)
             except UnavailableError as error:
                 said = str(error)
         await presence.announce(web01, NodeName(WEB01), b"1")

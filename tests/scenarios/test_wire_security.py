@@ -180,7 +180,7 @@ async def test_words_to_a_rollout_are_heard_by_whom_they_are_for(wire: Wire) -> 
         place = layout.words_of(ALICE, ALICE) + "20261122T110000Z-0a1b/1"
         async with aclosing(there.watch(layout.words_to(ALICE), parts=True)) as changes:
             await anext(changes)
-            await here.put(place, b"stop", ttl=60.0)
+            await here.put(place, b"stop", ttl=3600.0)
             heard = key_value.entries(await anext(changes))
         assert [(entry.key, entry.value) for entry in heard] == [(place, b"stop")]
         name = NodeName(ALICE)
@@ -243,7 +243,7 @@ REFUSED = [
 async def test_the_server_refuses(wire: NatsWire | EtcdWire, who: str, verb: str, key: str) -> None:
     at = key if not key.endswith("/") else f"{key}x/1"
     async with store(wire, wire.admin) as admin, raw(wire, who) as client:
-        before = await admin.put(at, b"there", ttl=60.0)
+        before = await admin.put(at, b"there", ttl=3600.0)
         if verb == "write":
             assert await client.write(key, b"forged") is None
         else:
@@ -265,7 +265,7 @@ async def test_the_admin_may(wire: NatsWire | EtcdWire) -> None:
 
 async def test_a_node_reads_what_is_its_own_below_our_store(wire: NatsWire | EtcdWire) -> None:
     async with store(wire, wire.admin) as admin, raw(wire, WEB01) as client:
-        await admin.put(f"{TRIGGERS}/{WEB01}/{ALICE}", b"for web01", ttl=60.0)
+        await admin.put(f"{TRIGGERS}/{WEB01}/{ALICE}", b"for web01", ttl=3600.0)
         assert await client.read(f"{TRIGGERS}/{WEB01}/{ALICE}") is not None
         assert await client.list(f"{TRIGGERS}/{WEB01}/") is not None
         assert await client.watch(f"{TRIGGERS}/{WEB01}/") is not None

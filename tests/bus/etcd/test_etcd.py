@@ -99,7 +99,7 @@ async def test_users_and_tokens_that_expire(tmp_path: Path) -> None:
         store = await open_etcd(
             servers_at(server.url, user="web01"), timeout=TIMEOUT, password="word"
         )
-        await store.put("/mine/a", b"1", ttl=60.0)
+        await store.put("/mine/a", b"1", ttl=3600.0)
         with pytest.raises(UnavailableError, match=r"permission denied .*role"):
             await store.put("/other/a", b"1")
         with pytest.raises(UnavailableError):
@@ -174,12 +174,12 @@ async def test_a_lease_that_the_server_does_not_know_any_more_stops_one_write_at
     server: EtcdServer,
 ) -> None:
     store = await open_etcd(servers_at(server.url), timeout=TIMEOUT)
-    await store.put("/a", b"1", ttl=60.0)
+    await store.put("/a", b"1", ttl=3600.0)
     (lease,) = server.ctl("lease", "list").splitlines()[1:]
     server.ctl("lease", "revoke", lease)
     with suppress(UnavailableError):  # on a slow machine this write has another lease
-        await store.put("/a", b"2", ttl=60.0)
-    await store.put("/a", b"3", ttl=60.0)
+        await store.put("/a", b"2", ttl=3600.0)
+    await store.put("/a", b"3", ttl=3600.0)
     entry = await store.get("/a")
     assert entry is not None
     assert entry.value == b"3"

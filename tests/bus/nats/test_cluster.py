@@ -52,7 +52,7 @@ async def connect(servers: list[NatsServer]) -> KeyValue:
 
 
 async def put(store: KeyValue, key: str, value: bytes) -> int:
-    return await persist(lambda: store.put(key, value, ttl=60.0))
+    return await persist(lambda: store.put(key, value, ttl=3600.0))
 
 
 async def listed(store: KeyValue, prefix: str, keys: int) -> set[str]:

@@ -76,7 +76,7 @@ async def test_a_user_reaches_only_what_it_may(tmp_path: Path, program: Path) ->
         await follower.listed()
         await admin.put("/mine/a.b", b"1")
         await follower.until_state({"/mine/a.b": b"1"})
-        await store.put("/mine/c", b"2", ttl=60.0)
+        await store.put("/mine/c", b"2", ttl=3600.0)
         assert len((await store.list("/mine/")).entries) == 2
         assert await store.get("/mine/c") is not None
         await admin.put("/other/a", b"1")
@@ -124,7 +124,7 @@ async def test_tls_with_a_client_certificate(tmp_path: Path, program: Path) -> N
 async def test_reading_leaves_no_consumers_behind(server: NatsServer, keys: int) -> None:
     store = await open_nats(servers_at(server.url), timeout=TIMEOUT)
     for i in range(keys):
-        await store.put(f"/a/{i}", b"1", ttl=60.0)
+        await store.put(f"/a/{i}", b"1", ttl=3600.0)
     follower = Follower(store, "/a/")
     await follower.listed()
     for _ in range(10):
