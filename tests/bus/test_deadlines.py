@@ -97,7 +97,7 @@ async def test_steps_share_one_deadline(served: ServerEngine) -> None:
             await follower.failed()
         line.lag = LAG * TIMEOUT
         with pytest.raises(UnavailableError):
-            await store.put(prefix + "a", b"2", ttl=20.0)
+            await store.put(prefix + "a", b"2", ttl=5.0)
 
 
 @pytest.mark.parametrize("served", ["etcd"], indirect=True)
@@ -109,7 +109,7 @@ async def test_what_had_hardly_any_time_costs_nobody_the_connection(served: Serv
         await follower.listed()
         line.lag = LAG * TIMEOUT
         with pytest.raises(UnavailableError):
-            await store.put(prefix + "a", b"2", ttl=20.0)
+            await store.put(prefix + "a", b"2", ttl=5.0)
         line.lag = 0.0
         await store.put(prefix + "b", b"3")
         await follower.until(lambda: follower.state.get(prefix + "b") == b"3")

@@ -127,12 +127,12 @@ async def test_the_script_follows_the_roster(tmp_path: Path) -> None:
         smaller.write_text(SMALLER)
         web01 = await wire.connect(WEB01)
         await presence.announce(web01, NodeName(WEB01), b"1")
-        await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=3600.0)
+        await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=presence.PRESENCE_TTL)
         wire.permit(smaller)
         # A connection that was there keeps working, with what is allowed now.
         await presence.announce(web01, NodeName(WEB01), b"2")
         with pytest.raises(UnavailableError, match="permission denied"):
-            await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=3600.0)
+            await web01.put("/localpuppet/leases/db-migrate", b"1", ttl=presence.PRESENCE_TTL)
         await web01.close()
         assert sorted(wire.ctl("root", "user", "list").stdout.split()) == [LB01, "root", WEB01]
         after = wire.ctl("root", "role", "list").stdout.split()

@@ -159,7 +159,18 @@ class EtcdKeyValue(CheckedStore):
     async def _write(
         self, key: str, value: bytes, ttl: float | None, expected: int | None
     ) -> int | None:
-        lease = await self._leases.of(ttl)
+        try:
+            return await self._written(key, value, await self._leases.of(ttl), expected)
+        except RefusedError:
+            # A lease counts as all that was written with it: somebody who lost the right to one of
+            # these keys is refused every other.
+            if ttl is None:
+                raise
+        return await self._written(key, value, await self._leases.of(ttl), expected)
+
+    async def _written(
+        self, key: str, value: bytes, lease: Lease, expected: int | None
+    ) -> int | None:
         written: int | None
         try:
             if expected is None:

@@ -200,7 +200,9 @@ class SqliteFile:
         execute = self._connection.execute
         execute("PRAGMA mmap_size = 0")  # a damaged disk is an error then, not a SIGBUS
         execute("PRAGMA temp_store = MEMORY")  # there may be no place for temporary files
-        if self._version() == 0:
+        with self._transaction("DEFERRED"):  # of one moment, while another process makes it
+            version = self._version()
+        if version == 0:
             execute("PRAGMA journal_mode = WAL")
             with self._transaction("IMMEDIATE"):
                 if self._version() == 0:  # another process may have been faster

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from localpuppet.bus.etcd import messages, protobuf
 from localpuppet.bus.etcd.store import open_etcd, weakness
-from localpuppet.bus.key_value import Listing, Put
+from localpuppet.bus.key_value import Listing, Put, RefusedError
 from localpuppet.errors import UnavailableError
 from tests.rigs.bus.etcd_double import answering, etcd_double
 from tests.rigs.following import Follower, lose_all
@@ -88,6 +88,22 @@ async def test_a_token_that_is_over_between_a_listing_and_its_watch(server: Etcd
     assert isinstance(change, Put)
     assert change.entry.value == b"1"
     await changes.aclose()
+    await store.close()
+
+
+async def test_who_lost_the_right_to_one_value_writes_others_that_shared_its_lease(
+    server: EtcdServer,
+) -> None:
+    root = "--user=root:secret"
+    with_users(server)
+    server.ctl(root, "role", "grant-permission", "node", "readwrite", "/other/a")
+    store = await open_etcd(servers_at(server.url, user="web01"), timeout=TIMEOUT, password="word")
+    for key in ("/other/a", "/mine/a"):
+        await store.put(key, b"1", ttl=600.0)
+    server.ctl(root, "role", "revoke-permission", "node", "/other/a")
+    await store.put("/mine/a", b"2", ttl=600.0)
+    with pytest.raises(RefusedError):
+        await store.put("/other/a", b"2", ttl=600.0)
     await store.close()
 
 
