@@ -7,7 +7,7 @@ is asked, and who shows the answers.
 import asyncio
 import math
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -142,37 +142,26 @@ class RequestClient:
         patience: float,
         replies: exchange.Replies,
     ) -> Answer:
-        answer = await self._answer(node, action, args, patience, replies)
-        if self._heed is not None and answer.reply is not None and not answer.ok:
-            await self._heed(node, args)
-        return answer
-
-    async def _answer(
-        self,
-        node: NodeName,
-        action: str,
-        args: "Arguments",
-        patience: float,
-        replies: exchange.Replies,
-    ) -> Answer:
         life = max(messages.LIFE, math.ceil(patience))
         request, token = messages.ask(
             self._signer, node, action, args, clock=self._clock, life=life
         )
-        problem = NO_ANSWER
+        answer = Answer(reply=None, problem=NO_ANSWER)
         place = layout.requests_of(self._signer.name, node) + request.jti
         asking = replies.ask(token, at=place, node=node, request=request.jti, ttl=life)
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(patience), aclosing(asking) as tokens:
-                async for answer in tokens:
+                async for said in tokens:
                     try:
                         reply = messages.read_answer(
-                            self._verifier, answer, request, clock=self._clock
+                            self._verifier, said, request, clock=self._clock
                         )
                     except LocalpuppetError as error:
                         problem = f"something answered that is not to be believed: {error}"
+                        answer = Answer(reply=None, problem=problem)
                         continue
-                    return Answer(reply=reply)
-        except TimeoutError:
-            return Answer(reply=None, problem=problem)
-        return Answer(reply=None, problem=problem)
+                    answer = Answer(reply=reply)
+                    break
+        if self._heed is not None and answer.reply is not None and not answer.ok:
+            await self._heed(node, args)
+        return answer
