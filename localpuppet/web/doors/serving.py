@@ -113,20 +113,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-class _Secured(Handshake):
-    """What uvicorn makes of each connection where TLS comes first."""
-
-    def __init__(
-        self,
-        tls: Tls,
-        patience: Patience,
-        *,
-        config: uvicorn.Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(tls, lambda: _Impatient(patience, config, server_state, app_state, _loop))
+def _secured(tls: Tls, patience: Patience, **given: Any) -> Handshake:  # noqa: ANN401
+    """Return what uvicorn makes of each connection where TLS comes first."""
+    return Handshake(tls, partial(_Impatient, patience, **given))
 
 
 async def serve(
@@ -146,7 +135,7 @@ async def serve(
         tls: How connections are secured; `None` for not at all, on loopback.
         patience: How much is borne of those who connect.
     """
-    made = partial(_Impatient, patience) if tls is None else partial(_Secured, tls, patience)
+    made = partial(_Impatient, patience) if tls is None else partial(_secured, tls, patience)
     config = uvicorn.Config(
         app,
         access_log=False,
