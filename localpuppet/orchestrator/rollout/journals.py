@@ -67,10 +67,10 @@ class Journals:
                 where=str(self._directory),
                 hint=did_you_mean(wanted, [*known[:50]]),
             )
-        return Journal(self._directory / f"{wanted}{_SUFFIX}")
+        return self.place(wanted)
 
     def place(self, rollout: RolloutId) -> Journal:
-        """Return the journal of a rollout, whether it is there or not: see `Journal.replace`."""
+        """Return the journal of a rollout, whether it is there or not."""
         return Journal(self._directory / f"{rollout}{_SUFFIX}")
 
     def states(self) -> Iterator[State]:
@@ -128,7 +128,7 @@ class Journals:
         for number, rollout in enumerate(self.ids()):
             if number < KEPT_ALWAYS or (number < KEPT_AT_MOST and rollout >= oldest):
                 continue
-            Journal(self._directory / f"{rollout}{_SUFFIX}").remove()
+            self.place(rollout).remove()
         self._forget_halves(oldest)
 
     def _forget_halves(self, oldest: str) -> None:
@@ -145,7 +145,7 @@ class Journals:
         Raises:
             StateError: It is not on the disk.
         """
-        journal = Journal(self._directory / f"{began.id}{_SUFFIX}")
+        journal = self.place(began.id)
         journal.take()
         try:
             journal.begin(began, at=at)
