@@ -6,7 +6,7 @@ from localpuppet.cli import render
 from localpuppet.cli.orchestrator.rollout_text import coloured, head, how_far, outcome
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import RolloutId, SignerName
-from localpuppet.orchestrator.rollout.report import ELSEWHERE, Report
+from localpuppet.orchestrator.rollout.report import ELSEWHERE, Report, show_counts
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.rollout import RolloutWiring
 from localpuppet.wiring.rollout_heads import known_head, known_heads
@@ -45,7 +45,9 @@ def show(node: NodeWiring, rollout: str | None, owner: SignerName, *, as_json: b
         noop = ", changes nothing" if ended.noop else ""
         render.emit(render.hanging("", f"rollout {found.rollout} of {ended.title}{noop}"))
         why = f": {ended.why}" if ended.why else ""
-        render.emit(render.hanging("", f"{coloured(ended.ending)}{why} ({ended.told})"))
+        render.emit(
+            render.hanging("", f"{coloured(ended.ending)}{why} ({show_counts(ended.counts)})")
+        )
         render.say("# as the bus has it: its journal tells which node ended how", err=True)
     else:
         report = Report.of(found.events, taken=True)
@@ -70,7 +72,7 @@ def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
     if not told:
         render.emit(f"the bus knows no rollout of {owner}")
         return
-    rows = [(one["id"], coloured(one["state"]), _counts(one["counts"])) for one in told]
+    rows = [(one["id"], coloured(one["state"]), show_counts(one["counts"])) for one in told]
     render.emit(render.table(("ROLLOUT", "STATE", "NODES"), rows))
     if len(heads) > SHOWN:
         render.say(f"# {len(heads) - SHOWN} older ones: --json lists all", err=True)
@@ -97,7 +99,3 @@ def _told(found: "Head") -> dict[str, Any]:
         return {**report.summary(), "state": state}
     state = OVER if found.over else ELSEWHERE
     return {"id": found.rollout, "state": state, "epoch": found.epoch, "counts": {}}
-
-
-def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{number} {word}" for word, number in counts.items())

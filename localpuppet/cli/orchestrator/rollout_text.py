@@ -30,7 +30,7 @@ from localpuppet.orchestrator.rollout.events import (
     Turn,
 )
 from localpuppet.orchestrator.rollout.options import OnFailure
-from localpuppet.orchestrator.rollout.report import OVERTAKEN, PAUSED, RUNNING, Report
+from localpuppet.orchestrator.rollout.report import OVERTAKEN, PAUSED, RUNNING, Report, show_counts
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.triggers.outcome import succeeded
 
@@ -221,7 +221,7 @@ def _left(state: State, on: Mapping[Turn, float]) -> str:
 def outcome(report: Report) -> str:
     """Return how a rollout ended, or where it is, in a few lines."""
     over, why = report.state.over, report.why.removeprefix(f"{report.word} ")
-    counts = ", ".join(f"{number} {word}" for word, number in report.counts().items())
+    counts = show_counts(report.counts())
     line = f"{coloured(report.word)}{': ' if why else ''}{render.user_text(why)} ({counts})"
     lines = [render.hanging("", line)]
     if over and over.left:

@@ -172,11 +172,11 @@ def _report_of(journals: "Journals", rollout: RolloutId) -> "Report | str":
 
 def _row(rollout: RolloutId, report: "Report | str") -> tuple[str, str, str]:
     from localpuppet.cli.orchestrator.rollout_text import coloured
+    from localpuppet.orchestrator.rollout.report import show_counts
 
     if isinstance(report, str):
         return rollout, coloured(DAMAGED), ""
-    counts = ", ".join(f"{number} {word}" for word, number in report.counts().items())
-    return rollout, coloured(report.word), counts
+    return rollout, coloured(report.word), show_counts(report.counts())
 
 
 def _journals(node: NodeWiring) -> "Journals":

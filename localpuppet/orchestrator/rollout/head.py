@@ -104,11 +104,6 @@ class Summary:
         """Whether every node succeeded."""
         return set(self.counts) == {Fate.SUCCEEDED}
 
-    @property
-    def told(self) -> str:
-        """Return the counts as people read them."""
-        return ", ".join(f"{number} {word}" for word, number in self.counts.items())
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:

@@ -1,7 +1,7 @@
 """What is told of a rollout: who ran what when, and how it ended."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -35,6 +35,11 @@ INTERRUPTED = "interrupted"
 OVERTAKEN = "taken over"
 ELSEWHERE = "elsewhere"
 OPEN = "open"  # of nodes whose part has no end
+
+
+def show_counts(counts: Mapping[str, int]) -> str:
+    """Return what `Report.counts` returns as people read it."""
+    return ", ".join(f"{number} {word}" for word, number in counts.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

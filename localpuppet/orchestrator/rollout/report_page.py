@@ -14,7 +14,7 @@ from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_time, show_duration
 from localpuppet.orchestrator.rollout.events import Fate, Turn
 from localpuppet.orchestrator.rollout.options import RolloutOptions
-from localpuppet.orchestrator.rollout.report import Report
+from localpuppet.orchestrator.rollout.report import Report, show_counts
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _NARROWEST = 0.4  # percent of the width that a bar has at least
@@ -95,7 +95,7 @@ def _facts(report: Report) -> Iterable[tuple[str, str]]:
     if report.ended is not None:
         yield "Over", _moment(report.ended)
         yield "Took", show_duration(_between(report.began, report.ended))
-    yield "Nodes", ", ".join(f"{number} {word}" for word, number in report.counts().items())
+    yield "Nodes", show_counts(report.counts())
     if began.approval is not None:
         yield "Approved", f"{began.approval.digest}, of rollout {began.approval.rollout}"
     if began.parent is not None:
