@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.rigs.bench import Bench
+from tests.rigs.bench import Bench, copy_puppet
+
+
+@pytest.fixture(scope="session")
+def puppet_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Puppet's library without what other packages have put into it."""
+    return copy_puppet(tmp_path_factory.mktemp("puppet"))
 
 
 @pytest.fixture

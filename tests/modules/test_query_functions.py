@@ -1,6 +1,7 @@
 """The functions that ask about nodes, with the real Puppet."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -57,7 +58,8 @@ server <%= $node["hostname"] %> <%= $node["ipaddress"] %>:8080 check inter 2000
     }
 
 
-def test_each_function_has_our_own_name_too(bench: Bench) -> None:
+def test_each_function_has_our_own_name_too(bench: Bench, puppet_alone: Path) -> None:
+    """Puppet runs alone: puppet-terminus-puppetdb brings a `puppetdb_query` that would win."""
     agent = bench.listen(answering)
     code = """
         $a = localpuppet::servers_with_role('web')
@@ -72,7 +74,7 @@ def test_each_function_has_our_own_name_too(bench: Bench) -> None:
         $all = [$a.size, $b =~ Undef, $c.size, $d.size, $e, $f.keys, $g, $h, $i]
         notice(stdlib_free_json($all))
     """.replace("stdlib_free_json($all)", "String($all, '%p')")
-    done = bench.apply(code, LOCALPUPPET_RUN="run-1")
+    done = bench.apply(code, LOCALPUPPET_RUN="run-1", RUBYLIB=str(puppet_alone))
     assert done.code == 0, done.text
     assert (
         "[2, true, 1, 4, {'web01.example.com' => {'cluster' => 'blue'}},"

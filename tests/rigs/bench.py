@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,21 @@ from tests.rigs.node import PATIENCE, REPOSITORY
 
 MODULES = REPOSITORY / "modules" / "localpuppet"
 ROUTES = REPOSITORY / "localpuppet" / "share" / "routes.yaml"
+# puppet-terminus-puppetdb puts files of these names beside Puppet's own, which has none of them.
+FOREIGN = "puppetdb*"
+
+
+def copy_puppet(directory: Path) -> Path:
+    """Copy Puppet's library without what others have put into it; return a path for RUBYLIB."""
+    feature = ["ruby", "-e", 'print $LOAD_PATH.resolve_feature_path("puppet")[1]']
+    entry = Path(subprocess.run(feature, check=True, capture_output=True, text=True).stdout)
+    for name in ("puppet", "puppet.rb", "puppet_pal.rb"):
+        source, copy = entry.parent / name, directory / name
+        if source.is_dir():
+            shutil.copytree(source, copy, ignore=shutil.ignore_patterns(FOREIGN))
+        else:
+            shutil.copy(source, copy)
+    return directory
 
 
 @dataclass
