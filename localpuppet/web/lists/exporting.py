@@ -6,6 +6,7 @@ Owns: the columns, and that no program takes a cell for a formula. Refuses to kn
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +21,9 @@ from localpuppet.web.row import Row
 
 # What a spreadsheet takes for a formula: https://owasp.org/www-community/attacks/CSV_Injection.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+# After these a spreadsheet that separates cells by semicolons or tabs begins another cell or row.
+_PARTS = re.compile(r"(?<=[;\t\r\n])")
+_HARMLESS = re.compile(r"\w[^;\t\r\n]*|")  # most cells: this is faster than a look at each part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +177,7 @@ def rollouts_table(rollouts: Sequence[RolloutRow]) -> Table:
 
 
 def as_csv(table: Table) -> str:
-    """Return a table as CSV with a head; a cell that begins like a formula gets an apostrophe."""
+    """Return a table as CSV with a head, and no cell that a program takes for a formula."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(table.columns)
@@ -217,4 +221,14 @@ def _cell(value: Json) -> str:
 
 
 def _neutral(cell: str) -> str:
-    return f"'{cell}" if cell.lstrip(" ").startswith(_FORMULA) else cell
+    """Return a cell with an apostrophe before each part that could be taken for a formula."""
+    return cell if _HARMLESS.fullmatch(cell) else "".join(map(_neutral_part, _PARTS.split(cell)))
+
+
+def _neutral_part(part: str) -> str:
+    """Return a part with an apostrophe if it starts a formula, also behind quotes and blanks.
+
+    Blanks are all characters that are not visible: spaces of any width, zero-width ones, controls.
+    """
+    visible = (one for one in part if one in _FORMULA or (one.isprintable() and one not in ' "'))
+    return f"'{part}" if next(visible, "") in _FORMULA else part

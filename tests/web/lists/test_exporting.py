@@ -14,12 +14,29 @@ ROW = Row(node="a.example.com", kind=Kind.FAILED, ended=0.0, roles=("web", "lb")
 
 
 @pytest.mark.parametrize(
-    "begin", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1"]
+    ("cell", "neutral"),
+    [
+        *((begin, f"'{begin}") for begin in ("=1+1", "+1", "-1", "@SUM(A1)", " =1", "\uff1d1")),
+        *((f"{blank}=1", f"'{blank}=1") for blank in ("\u00a0", "\u3000", "\u200b", "\ufeff")),
+        ("\t=1", "'\t'=1"),
+        ("\r=1", "'\r'=1"),
+        ("a;=1", "a;'=1"),
+        ("a; \u200b=1;+2", "a;' \u200b=1;'+2"),
+        ("a\t\u00a0@b", "a\t'\u00a0@b"),
+        ('a;"=1"', 'a;\'"=1"'),
+        ("a\n-1", "a\n'-1"),
+    ],
 )
-def test_no_cell_is_a_formula(begin: str) -> None:
-    row = Row(node="a", app=begin, roles=(begin,), why=begin)
-    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([row]))))
-    assert [cell for cell in cells if cell == f"'{begin}"] == [f"'{begin}"] * 3
+def test_no_part_of_a_cell_is_a_formula(cell: str, neutral: str) -> None:
+    row = Row(node="a", app=cell, roles=(cell,), why=cell)
+    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([row])), newline=""))
+    assert cells.count(neutral) == 3
+
+
+@pytest.mark.parametrize("cell", ["a-b", "a; b", "x=1", "1 + 1", "\u00a0a", "\u00fc;b"])
+def test_a_cell_without_a_formula_is_unchanged(cell: str) -> None:
+    (_, cells) = csv.reader(io.StringIO(as_csv(nodes_table([Row(node="a", why=cell)]))))
+    assert cell in cells
 
 
 def test_csv_keeps_what_is_said() -> None:
