@@ -7,6 +7,8 @@ Invariants:
 
 - Nothing is done for a GET, and nothing without a token that a confirmation of the same session,
   for the same deed, has given: each is good once, for ten minutes.
+- Who confirms that a rollout continues ends the pause that the confirmation showed, and no later
+  one.
 - Each deed is a line of the log with who, what, where and what came of it, refused ones too,
   and those that the end of the page cuts off.
 """
@@ -24,7 +26,7 @@ from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import NodeName, RolloutId
 from localpuppet.machine.ports import LineKind, Log
 from localpuppet.orchestrator.rollout.report import ELSEWHERE, Report
-from localpuppet.orchestrator.rollout.words.word import Word
+from localpuppet.orchestrator.rollout.words.word import Word, identify_pause
 from localpuppet.web.deeds import (
     Action,
     Course,
@@ -66,8 +68,13 @@ class Actor(Protocol):
         """
         ...
 
-    async def say(self, rollout: RolloutId, word: Word) -> str:
-        """Say a word to the process that goes on with a rollout; return what came of it.
+    async def say(self, rollout: RolloutId, word: Word, about: str) -> str:
+        """Send a command to the process that carries a rollout out; return what came of it.
+
+        Args:
+            rollout: Which.
+            word: The command.
+            about: What it is about, see `Said`.
 
         Raises:
             LocalpuppetError: There is no such process, or it does not wait for that word.
@@ -96,6 +103,7 @@ class _Proposal:
     will: tuple[str, ...]
     read: _Read
     holds: bool = False
+    about: str = ""  # what is confirmed is about this, and about nothing that comes later
 
 
 class Acting:
@@ -169,23 +177,28 @@ class Acting:
                 subject=f"rollout {rollout}",
                 back=f"/rollouts/{rollout}",
                 will=rollout_consequences(course, report),
-                read=lambda _: (str(course), lambda: self._course(report, course)),
+                read=lambda form: (
+                    str(course),
+                    lambda: self._course(report, course, form.get("about", "")),
+                ),
+                about=identify_pause(report.state) if course is Course.CONTINUE else "",
             ),
         )
 
-    async def _course(self, report: Report, course: Course) -> str:
+    async def _course(self, report: Report, course: Course, about: str) -> str:
         rollout = report.state.began.id
         if report.word == ELSEWHERE:
             raise InvalidInputError("went on on another machine", where=str(rollout))
         if course is Course.RESUME:
             return await self._actor.resume(rollout)
-        return await self._actor.say(rollout, Word(course))
+        return await self._actor.say(rollout, Word(course), about)
 
     async def _answer(self, request: Request, proposal: _Proposal) -> Response:
         if request.method != "POST":
             return self._confirm(request, proposal)
         form = await _form(request)
-        if not self._door.tokens.take(form.get("token", ""), self._subject(request)):
+        subject = self._subject(request, form.get("about", ""))
+        if not self._door.tokens.take(form.get("token", ""), subject):
             problem = "Nothing was done: this was confirmed before, or too long ago."
             return self._confirm(request, proposal, problem=problem, code=403)
         try:
@@ -215,13 +228,13 @@ class Acting:
             proposal=proposal,
             here=request.url.path,
             me=self._actor.name,
-            token=self._door.tokens.give(self._subject(request)),
+            token=self._door.tokens.give(self._subject(request, proposal.about)),
             problem=problem,
         )
 
-    def _subject(self, request: Request) -> str:
+    def _subject(self, request: Request, about: str) -> str:
         session = self._door.session(request.headers.get("cookie", ""))
-        return f"{session} {request.url.path}"
+        return f"{session} {request.url.path} {about}"
 
 
 async def _form(request: Request) -> dict[str, str]:

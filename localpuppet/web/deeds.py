@@ -210,6 +210,8 @@ def rollout_consequences(course: Course, report: Report) -> tuple[str, ...]:
         found.append(f"It is {report.word}: no process goes on with it that could hear this.")
     elif course is Course.CONTINUE and report.word != PAUSED:
         found.append("It does not wait for a word.")
+    elif course is Course.CONTINUE:
+        found.append(f"It is paused: {report.why}.")
     elif course is Course.ROLLBACK:
         found += _goes_back(report.state)
     return tuple(found)

@@ -77,18 +77,18 @@ class SigningActor:
             raise LocalpuppetError(answer.reply.error or "it refuses", where=str(deed.node))
         return _CAME[deed.action].format(node=deed.node)
 
-    async def say(self, rollout: RolloutId, word: Word) -> str:
-        """Say a word to the process that goes on with a rollout; return what came of it.
+    async def say(self, rollout: RolloutId, word: Word, about: str) -> str:
+        """Send a command to the process that carries a rollout out; see `web.acting.Actor`.
 
         Raises:
             LocalpuppetError: There is no such process, or it does not wait for that word.
         """
-        return await asyncio.to_thread(self._say, rollout, word)
+        return await asyncio.to_thread(self._say, rollout, word, about)
 
-    def _say(self, rollout: RolloutId, word: Word) -> str:
+    def _say(self, rollout: RolloutId, word: Word, about: str) -> str:
         journal = self._journals.open(rollout)
         try:
-            said = Said(word=word, caller=self.name, machine=machine_name())
+            said = Said(word=word, caller=self.name, machine=machine_name(), about=about)
             if problem := refusal(said, journal.state()):
                 raise InvalidInputError(problem, where=str(rollout))
             if not journal.taken:
@@ -97,7 +97,7 @@ class SigningActor:
                     where=str(rollout),
                     hint=f"localpuppet rollout {word} {rollout}",
                 )
-            journal.say(word, self.name)
+            journal.say(word, self.name, about)
         finally:
             journal.close()
         return f"rollout {rollout} was told: {word}."

@@ -103,8 +103,8 @@ class PlayedActor:
             raise LocalpuppetError(self.refuses, where=str(deed.node))
         return f"{deed.node} accepted"
 
-    async def say(self, rollout: RolloutId, word: Word) -> str:
-        self.words.append(f"{rollout} {word}")
+    async def say(self, rollout: RolloutId, word: Word, about: str) -> str:
+        self.words.append(f"{rollout} {word} {about}".rstrip())
         return f"{rollout} was told"
 
     async def resume(self, rollout: RolloutId) -> str:

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from localpuppet.formats.names import ReleasePath, RolloutId
 from localpuppet.orchestrator.rollout.delivery import Delivery
-from localpuppet.orchestrator.rollout.events import Began
+from localpuppet.orchestrator.rollout.events import Began, Continued, Paused
 from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.web.deeds import Deed
@@ -39,6 +39,11 @@ def visitor(site: Site, actor: PlayedActor) -> Iterator[TestClient]:
 def token(client: TestClient, url: str = NOOP) -> str:
     (found,) = re.findall(r'name="token" value="([^"]+)"', text(client, url))
     return str(found)
+
+
+def confirmation(client: TestClient, url: str) -> dict[str, str]:
+    """Return the hidden fields of a confirmation."""
+    return dict(re.findall(r'name="(token|about)" value="([^"]*)"', text(client, url)))
 
 
 def sent(client: TestClient, url: str = NOOP, **form: Any) -> str:
@@ -169,6 +174,28 @@ def test_a_rollout_is_told_to_stop_or_to_go_on(
     assert f"rollout {rollout}: resume: a process goes on" in site.log.lines[-1][1]
     assert visitor.get(f"/rollouts/{rollout}/do/reboot").status_code == 400
     assert visitor.get("/rollouts/20261122T110000Z-00ab/do/stop").status_code == 404
+
+
+def test_a_pause_that_was_confirmed_is_continued_and_no_later_one(
+    site: Site, visitor: TestClient, actor: PlayedActor
+) -> None:
+    rollout = RolloutId.parse("20261122T110000Z-00aa")
+    began = Began(id=rollout, caller="choria=alice", groups=(), options=RolloutOptions(), title="")
+    at, url = "2026-11-22T11:00:00Z", f"/rollouts/{rollout}/do/continue"
+    journal = Journals(site.directory / "rollouts").begin(began, at=at)
+    journal.append(Paused(why="web01 failed"), at=at)
+    first = confirmation(visitor, url)
+    assert "It is paused: web01 failed." in text(visitor, url)
+    journal.append(Continued(caller="choria=bob"), Paused(why="web02 failed"), at=at)
+    second = confirmation(visitor, url)
+    mixed = {"token": first["token"], "about": second["about"]}
+    assert sent(visitor, url, **mixed).startswith("403")
+    assert actor.words == []
+    assert sent(visitor, url, **first).startswith("200")
+    assert actor.words == [f"{rollout} continue {first['about']}"], "the rollout refuses it"
+    assert first["about"].split()[0] == "1"
+    assert second["about"].split()[0] == "2"
+    journal.close()
 
 
 def test_without_actions_there_are_none(site: Site) -> None:

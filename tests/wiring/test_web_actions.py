@@ -7,9 +7,10 @@ import pytest
 from localpuppet.bus.key_value import KeyValue
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import RolloutId
-from localpuppet.orchestrator.rollout.events import Began
+from localpuppet.orchestrator.rollout.events import Began, Continued, Paused
 from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.options import RolloutOptions
+from localpuppet.orchestrator.rollout.words.word import Word, identify_pause
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.web_actions import BEGINS, SigningActor
@@ -50,3 +51,21 @@ async def test_of_a_process_that_is_slow_it_is_not_said_that_it_did_not_begin(
 async def test_a_process_that_ends_at_once_says_why(tmp_path: Path) -> None:
     fails = "echo localpuppet: error: no bus here >&2; exit 3"
     assert (await resumed(tmp_path, fails)).startswith("no bus here")
+
+
+async def test_continue_is_refused_if_the_rollout_paused_again(tmp_path: Path) -> None:
+    fleet = FleetWiring(NodeWiring(str(Node(tmp_path).root)))
+    journals = Journals(tmp_path / "rollouts")
+    actor = SigningActor(fleet, no_bus, journals, words=["false"])
+    began = Began(id=ROLLOUT, caller=actor.name, groups=(), options=RolloutOptions(), title="")
+    at, paused = "2026-11-22T11:00:00Z", Paused(why="web01 failed")
+    journal = journals.begin(began, at=at)
+    journal.append(paused, at=at)
+    confirmed = identify_pause(journal.state())
+    journal.append(Continued(caller="choria=bob"), paused, at=at)
+    with pytest.raises(LocalpuppetError, match="paused again since then"):
+        await actor.say(ROLLOUT, Word.CONTINUE, confirmed)
+    assert journal.said(0) == []
+    await actor.say(ROLLOUT, Word.CONTINUE, identify_pause(journal.state()))
+    assert [one[1] for one in journal.said(0)] == [Word.CONTINUE]
+    journal.close()

@@ -31,9 +31,9 @@ def continue_command(node: NodeWiring, rollout: str | None, owner: str | None) -
     It may go on on this machine or on another. 'localpuppet rollout stop' and 'rollback' are the
     other words that can be said.
     """
-    from localpuppet.orchestrator.rollout.words.word import Word
+    from localpuppet.orchestrator.rollout.words.word import Word, identify_pause
 
-    say_where_it_goes_on(node, Word.CONTINUE, rollout, owner)
+    say_where_it_goes_on(node, Word.CONTINUE, rollout, owner, about=identify_pause)
     render.emit("goes on")
 
 

@@ -72,6 +72,7 @@ class State:
         self._running: set[Turn] = set()
         self._unchecked: set[Turn] = set()
         self.passed: set[str] = set()  # points at which the rollout has paused
+        self.pauses = 0  # until now
         self.paused: Paused | None = None
         self.stopped: Stopped | None = None
         self.overtaken: Overtaken | None = None
@@ -233,6 +234,7 @@ class State:
     def _take_decision(self, event: Event) -> None:
         """Take an event that is about the whole rollout."""
         if isinstance(event, Paused):
+            self.pauses += 1
             self.paused = event
             self.passed.add(event.point)
         elif isinstance(event, Continued):

@@ -19,7 +19,7 @@ from localpuppet.orchestrator.rollout.executing import Execution
 from localpuppet.orchestrator.rollout.nodes import Asked, News, Problems, Staging
 from localpuppet.orchestrator.rollout.options import RolloutOptions
 from localpuppet.orchestrator.rollout.state import State
-from localpuppet.orchestrator.rollout.words.word import Said, Word
+from localpuppet.orchestrator.rollout.words.word import Said, Word, identify_pause
 from localpuppet.puppet.changes import Foreseen
 from tests.doubles.simulated_loop import run_simulated
 
@@ -102,7 +102,9 @@ class Notes:
                 self.refused.append(take(said))
             while self.words:
                 word, caller = self.words.pop(0)
-                self.refused.append(take(Said(word=word, caller=caller, machine="pc")))
+                ends = word is Word.CONTINUE  # the pause of this moment
+                about = identify_pause(State.of(self.events)) if ends else ""
+                self.refused.append(take(Said(word=word, caller=caller, machine="pc", about=about)))
             await asyncio.sleep(1)
 
 

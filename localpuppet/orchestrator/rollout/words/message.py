@@ -5,8 +5,7 @@ signatures, policies, the bus.
 
 Invariants: a word is for one rollout in one epoch, so that nothing that was said before is heard
 again when the rollout was resumed; it names how much of the journal its speaker knew by the digest
-of that, so that it is not taken for a rollout that went another way, and a pause is ended only by
-who has seen that pause.
+of that, so that it is not taken for a rollout that went another way.
 """
 
 import hashlib
@@ -22,7 +21,7 @@ from localpuppet.formats.names import RolloutId, SignerName, parse_uuid
 from localpuppet.formats.text import parse_line
 from localpuppet.formats.values import Json
 from localpuppet.orchestrator.rollout.event_forms import to_dict
-from localpuppet.orchestrator.rollout.events import Event, Paused
+from localpuppet.orchestrator.rollout.events import Event
 from localpuppet.orchestrator.rollout.words.word import Said, Word
 from localpuppet.requests.lifetime import lifetime_problem
 from localpuppet.requests.rollout import MAX_EPOCH
@@ -173,8 +172,4 @@ def stale(spoken: SpokenWord, *, now: int, epoch: int, events: Sequence[tuple[st
     known = events[: spoken.sight.events]
     if Sight.of(known) != spoken.sight:
         return "went another way than whoever speaks knows"
-    if spoken.word is Word.CONTINUE:
-        pauses = [place for place, (_, event) in enumerate(events) if isinstance(event, Paused)]
-        if pauses and pauses[-1] >= len(known):
-            return "waits for something that whoever speaks has not seen: look again"
     return ""

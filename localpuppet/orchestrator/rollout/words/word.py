@@ -6,12 +6,15 @@ and who may say one.
 A word more is a member of `Word`, its reason in `refusal`, and its event in `meaning`.
 """
 
+import hashlib
+import json
 from dataclasses import dataclass
 from enum import StrEnum
 
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.text import shown_names
-from localpuppet.orchestrator.rollout.changes.comparing import Difference
+from localpuppet.orchestrator.rollout.changes.comparing import DIGITS, Difference
+from localpuppet.orchestrator.rollout.event_forms import to_dict
 from localpuppet.orchestrator.rollout.events import (
     Approved,
     Continued,
@@ -41,7 +44,7 @@ class Said:
         caller: Who, a caller id.
         machine: Where, as that machine calls itself, one line.
         about: Of `APPROVE`: the node and the digest of the difference that is approved, with a
-            space between the two; empty for other words.
+            space between the two; of `CONTINUE`: the pause that it ends; empty for other words.
     """
 
     word: Word
@@ -68,6 +71,8 @@ def refusal(said: Said, state: State) -> str:
     if said.word is Word.CONTINUE and state.differing and state.paused and state.paused.changes:
         nodes = shown_names(sorted(turn.node for turn in state.differing))
         return f"waits until what {nodes} would change is approved"
+    if said.word is Word.CONTINUE and said.about != identify_pause(state):
+        return "paused again since then: look at what it waits for now"
     if said.word is Word.ROLLBACK and state.began.options.delivery is None:
         return "gave no node a release: there is nothing to take back"
     return ""
@@ -93,6 +98,14 @@ def _not_differing(said: Said, state: State) -> str:
 def about(node: NodeName, difference: Difference) -> str:
     """Return what an approval is about."""
     return f"{node} {difference.digest}"
+
+
+def identify_pause(state: State) -> str:
+    """Return the number and the digest of the pause of a rollout; empty if it is not paused."""
+    if state.paused is None:
+        return ""
+    text = json.dumps(to_dict(state.paused), sort_keys=True)
+    return f"{state.pauses} {hashlib.sha256(text.encode()).hexdigest()[:DIGITS]}"
 
 
 def meaning(said: Said, state: State) -> Event:

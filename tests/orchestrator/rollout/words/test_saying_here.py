@@ -12,12 +12,14 @@ from localpuppet.orchestrator.rollout.journal import Journal
 from localpuppet.orchestrator.rollout.journals import Journals
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.words.saying_here import say_here
-from localpuppet.orchestrator.rollout.words.word import Said, Word, meaning
+from localpuppet.orchestrator.rollout.words.word import Said, Word, identify_pause, meaning
 from tests.doubles.simulated_loop import run_simulated
 from tests.orchestrator.rollout.simulated import ID, began
 
 AT = "2026-11-22T11:00:00.000000Z"
-GO_ON = Said(word=Word.CONTINUE, caller="choria=alice", machine="pc")
+PAUSED = Paused(why="1 node failed")
+ABOUT = identify_pause(State.of([began([1], [2]), PAUSED]))
+GO_ON = Said(word=Word.CONTINUE, caller="choria=alice", machine="pc", about=ABOUT)
 HEARD = meaning(GO_ON, State(began([1])))
 STOPPED = Stopped(ending=Ending.STOPPED, why="stopped by choria=bob on laptop")
 
@@ -26,7 +28,7 @@ STOPPED = Stopped(ending=Ending.STOPPED, why="stopped by choria=bob on laptop")
 def journal(tmp_path: Path) -> Journal:
     """Return the journal of a rollout that waits, which this process goes on with."""
     found = Journals(tmp_path).begin(began([1], [2]), at=AT)
-    found.append(Paused(why="1 node failed"), at=AT)
+    found.append(PAUSED, at=AT)
     return found
 
 
@@ -37,7 +39,7 @@ def said_while(journal: Journal, later: Callable[[], None]) -> None:
         saying = asyncio.create_task(say_here(journal, GO_ON))
         await asyncio.sleep(1)
         assert not saying.done()
-        assert [one[1:] for one in journal.said(0)] == [(Word.CONTINUE, "choria=alice", "")]
+        assert [one[1:] for one in journal.said(0)] == [(Word.CONTINUE, "choria=alice", ABOUT)]
         later()
         await saying
 

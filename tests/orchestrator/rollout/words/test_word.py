@@ -9,7 +9,7 @@ from localpuppet.orchestrator.rollout.delivery import Delivery
 from localpuppet.orchestrator.rollout.events import Ending, Event, Over, Paused, Stopped
 from localpuppet.orchestrator.rollout.options import OnFailure
 from localpuppet.orchestrator.rollout.state import State
-from localpuppet.orchestrator.rollout.words.word import Said, Word, meaning, refusal
+from localpuppet.orchestrator.rollout.words.word import Said, Word, identify_pause, meaning, refusal
 from tests.doubles.simulated_loop import run_simulated
 from tests.orchestrator.rollout.simulated import Notes, SimulatedNodes, began, new, node, words
 
@@ -17,8 +17,8 @@ RELEASE = Delivery(release=ReleasePath("shop/tags/r7"))
 PAUSED = Paused(why="1 node failed")
 
 
-def said(word: Word) -> Said:
-    return Said(word=word, caller="choria=bob", machine="laptop")
+def said(word: Word, about: str = "") -> Said:
+    return Said(word=word, caller="choria=bob", machine="laptop", about=about)
 
 
 GOES_ON = meaning(said(Word.CONTINUE), State(began([1])))
@@ -29,7 +29,6 @@ GOES_ON = meaning(said(Word.CONTINUE), State(began([1])))
     [
         (Word.STOP, [], ""),
         (Word.CONTINUE, [], "does not wait for a word"),
-        (Word.CONTINUE, [PAUSED], ""),
         (Word.CONTINUE, [PAUSED, GOES_ON], "does not wait for a word"),
         (Word.APPROVE, [PAUSED], "what is approved is not said"),
         (Word.ROLLBACK, [PAUSED], "gave no node a release"),
@@ -40,6 +39,18 @@ GOES_ON = meaning(said(Word.CONTINUE), State(began([1])))
 def test_a_word_can_be_too_late(word: Word, events: list[Event], reason: str) -> None:
     found = refusal(said(word), State.of([began([1]), *events]))
     assert found.startswith(reason) if reason else not found
+
+
+def test_continue_ends_the_pause_that_its_sender_saw_and_no_other() -> None:
+    """A later pause is another one, also if its reason is the same."""
+    once = State.of([began([1]), PAUSED])
+    seen = said(Word.CONTINUE, identify_pause(once))
+    assert refusal(seen, once) == ""
+    for other in (PAUSED, Paused(why="2 nodes failed")):
+        later = State.of([began([1]), PAUSED, GOES_ON, other])
+        assert refusal(seen, later).startswith("paused again since then")
+        assert refusal(said(Word.CONTINUE), later).startswith("paused again since then")
+        assert refusal(said(Word.CONTINUE, identify_pause(later)), later) == ""
 
 
 @pytest.mark.parametrize("paused", [True, False])
