@@ -22,6 +22,13 @@ from localpuppet.triggers.inbox import Inbox
 from localpuppet.triggers.outcome import succeeded
 from localpuppet.triggers.step_table import Step, StepState, Voice
 
+# Seconds after its noop run in which a node begins the run whose changes were approved.
+FRESH = 120
+
+
+class _StaleLookError(LocalpuppetError):
+    """The noop run that a step relies on was too long ago."""
+
 
 class RolloutSteps:
     """Where rollouts' requests are decided.
@@ -93,6 +100,9 @@ class RolloutSteps:
     def run(self, caller: str, args: RunOnce, rollout: OfRollout) -> Mapping[str, Json]:
         """Take a step, or tell what became of it: a step runs once.
 
+        A step that relies on an earlier noop run is taken only soon after that. If it is not, the
+        answer is `look_again`, and the node has not run.
+
         Raises:
             OnHoldError: The rollout does not hold the node, or not alone.
             BusyError: A newer epoch of the rollout is known, or another speaker in this one.
@@ -109,15 +119,25 @@ class RolloutSteps:
             puppet_tags=args.tags,
             after=args.after,
         )
-        step = self._inbox.step(
-            cause,
-            rollout.step,
-            voice=_voice(caller, rollout),
-            problem=lambda: self._problem(owner),
-        )
+        stale = _StaleLookError("its look was too long ago") if self._stale(owner, args) else None
+        try:
+            step = self._inbox.step(
+                cause,
+                rollout.step,
+                voice=_voice(caller, rollout),
+                problem=lambda: self._problem(owner) or stale,
+            )
+        except _StaleLookError:
+            return {"accepted": False, "look_again": True}
         if step.new:
             self._agent.take_step(cause)
         return {"accepted": True, "step": step.step.to_dict(), **self._left(step.step, args)}
+
+    def _stale(self, owner: str, args: RunOnce) -> bool:
+        if not args.looked:
+            return False
+        ended, now = self._inbox.ended(owner, args.looked), self._clock.now().timestamp()
+        return ended is None or not 0 <= now - ended <= FRESH
 
     def _left(self, step: Step, args: RunOnce) -> Mapping[str, Json]:
         """Return the entry that others are to know of; a run that was not whole leaves none."""

@@ -26,7 +26,7 @@ from localpuppet.puppet.changes import parse_salt
 from localpuppet.requests.compile import Compile
 from localpuppet.requests.deploy import Deploy
 from localpuppet.requests.lifetime import lifetime_problem
-from localpuppet.requests.rollout import MAX_HOLD, OfRollout, claimed
+from localpuppet.requests.rollout import MAX_HOLD, MAX_STEP, OfRollout, claimed
 from localpuppet.requests.status import StatusRequest
 from localpuppet.trust.policy import REQUESTS, TAKEOVER, Policy, decide
 
@@ -118,6 +118,8 @@ class RunOnce:
             earlier versions refuse a request that names some.
         changes: The salt with which the node tells what the run would change, once it is over;
             empty where nobody wants to know. With noop in a rollout only; as `after`.
+        looked: The step of this rollout that was a noop run, and whose changes were approved: the
+            node begins only soon after it. 0 if that is not asked for.
     """
 
     noop: bool = False
@@ -125,6 +127,7 @@ class RunOnce:
     rollout: OfRollout | None = None
     after: tuple[Awaited, ...] = ()
     changes: str = ""
+    looked: int = 0
 
     @classmethod
     def read(cls, fields: Fields) -> "RunOnce":
@@ -134,7 +137,7 @@ class RunOnce:
             InvalidInputError: They are refused; so is an empty list of tags, which somebody who
                 filtered too much would be surprised by.
         """
-        fields.only(("noop", "tags", "rollout", "after", "changes"))
+        fields.only(("noop", "tags", "rollout", "after", "changes", "looked"))
         found = cls(
             noop=fields.boolean("noop") if "noop" in fields else False,
             tags=fields.parsed_list("tags", parse_tag, minimum=1, maximum=MAX_TAGS)
@@ -145,7 +148,12 @@ class RunOnce:
             if "after" in fields
             else (),
             changes=fields.parsed("changes", parse_salt) if "changes" in fields else "",
+            looked=fields.integer("looked", minimum=1, maximum=MAX_STEP)
+            if "looked" in fields
+            else 0,
         )
+        if found.looked and found.rollout is None:
+            raise InvalidInputError("goes with a rollout only", where="request.args.looked")
         if found.after and found.rollout is None:
             raise InvalidInputError("goes with a rollout only", where="request.args.after")
         if found.changes and (found.rollout is None or not found.noop):
@@ -164,6 +172,7 @@ class RunOnce:
             **claimed(self.rollout),
             **(after if self.after else {}),
             **({"changes": self.changes} if self.changes else {}),
+            **({"looked": self.looked} if self.looked else {}),
         }
 
 

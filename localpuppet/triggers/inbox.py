@@ -156,6 +156,15 @@ class Inbox:
             )
         return AskedStep(step=Step(state=StepState.WAITING), new=True)
 
+    def ended(self, owner: str, number: int) -> int | None:
+        """Return when a step of a rollout ended; see `step_table.ended`.
+
+        Raises:
+            StateError: It cannot be told.
+        """
+        with self._database.use() as connection:
+            return step_table.ended(connection, owner, number)
+
     def set_began(self, identifier: str, *, began: bool) -> None:
         """Note that the run of a step begins, before it does; or that it did not after all.
 
@@ -191,6 +200,7 @@ class Inbox:
         Raises:
             StateError: They are still on the disk, and will be settled again.
         """
+        now = int(self._clock.now().timestamp())
         with self._database.transaction() as connection:
             connection.executemany(
                 "DELETE FROM causes WHERE id = ?", [(identifier,) for identifier in identifiers]
@@ -200,7 +210,7 @@ class Inbox:
                 [(json.dumps(outcome.to_dict()),) for outcome in outcomes],
             )
             for outcome in outcomes:
-                step_table.end(connection, outcome, reasons or {})
+                step_table.end(connection, outcome, reasons or {}, now=now)
             connection.execute(
                 "DELETE FROM settled WHERE number <= (SELECT max(number) FROM settled) - ?", (MOST,)
             )

@@ -18,7 +18,7 @@ from localpuppet.triggers.cause import Cause
 from localpuppet.triggers.outcome import DROPPED, TriggerOutcome
 from localpuppet.trust.quota import Quota
 
-# How long a step is known after it was asked for, in seconds, and how many are.
+# How long a step is known after it was asked for, or ended, in seconds, and how many are.
 KEPT = 30 * 86400
 STEPS = Quota(shared=10_000, reserve=2_000, few=100, each=5_000)
 TABLES = """
@@ -184,17 +184,31 @@ def began(connection: sqlite3.Connection, cause: str) -> bool:
 
 
 def end(
-    connection: sqlite3.Connection, outcome: TriggerOutcome, reasons: Mapping[str, str]
+    connection: sqlite3.Connection,
+    outcome: TriggerOutcome,
+    reasons: Mapping[str, str],
+    *,
+    now: int,
 ) -> None:
-    """Note how a step ended, if the cause was one.
+    """Note how a step ended, if the cause was one, and when in the place of when it was asked for.
 
     Args:
         connection: Where.
         outcome: What became of the cause.
         reasons: Id of a cause → why it did not succeed.
+        now: Seconds since 1970.
     """
     cause = f"{outcome.sender}/{outcome.uuid}"
     connection.execute(
-        "UPDATE steps SET run = ?, outcome = ?, reason = ? WHERE cause = ?",
-        (outcome.run, outcome.outcome, reasons.get(cause, ""), cause),
+        "UPDATE steps SET run = ?, outcome = ?, reason = ?, asked = ? WHERE cause = ?",
+        (outcome.run, outcome.outcome, reasons.get(cause, ""), now, cause),
     )
+
+
+def ended(connection: sqlite3.Connection, owner: str, step: int) -> int | None:
+    """Return when a step ended, seconds since 1970; `None` if it has not, or is unknown."""
+    row = connection.execute(
+        "SELECT asked FROM steps WHERE owner = ? AND step = ? AND outcome IS NOT NULL",
+        (owner, step),
+    ).fetchone()
+    return None if row is None else int(row[0])

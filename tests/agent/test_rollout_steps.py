@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localpuppet.agent.rollout_steps import RolloutSteps
+from localpuppet.agent.rollout_steps import FRESH, RolloutSteps
 from localpuppet.agent.runner import Fate, RunEnd
 from localpuppet.errors import BusyError, OnHoldError
 from localpuppet.formats.names import NodeName, RolloutId
@@ -66,9 +66,10 @@ class Site:
         noop: bool = False,
         after: tuple[Awaited, ...] = (),
         by: str = ALICE,
+        looked: int = 0,
     ) -> Any:
         rollout = OfRollout(id=ID, epoch=epoch, step=step, caller=ALICE)
-        return self.steps.run(by, RunOnce(noop=noop, after=after), rollout)
+        return self.steps.run(by, RunOnce(noop=noop, after=after, looked=looked), rollout)
 
 
 @pytest.fixture
@@ -115,6 +116,29 @@ async def test_a_step_without_its_hold_or_beside_another_is_refused(site: Site) 
     site.steps.check_hold(OWNER)
     with pytest.raises(OnHoldError, match=str(ID)):
         site.steps.check_hold(OTHER)
+
+
+async def test_a_step_relies_on_a_look_that_is_not_too_long_ago(site: Site) -> None:
+    """What is not taken is not remembered; what was taken is not taken again."""
+    rig, stale = site.rig, {"accepted": False, "look_again": True}
+    site.hold()
+    assert site.told(1, looked=7) == stale, "there was no such look"
+    async with rig.working():
+        site.ask(7, noop=True)
+        assert site.told(1, looked=7) == stale, "it is not over"
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(OVER)
+        await rig.until("run 1 changed")
+        rig.clock.advance(FRESH + 1)
+        assert site.told(1, looked=7) == stale
+        rig.clock.advance(-FRESH - 2)
+        assert site.told(1, looked=7) == stale, "the clock was set back"
+        rig.clock.advance(FRESH + 1)
+        assert site.told(1, looked=7)["accepted"]
+        await rig.runner.orders.get()
+        rig.runner.ends.put_nowait(OVER)
+        rig.clock.advance(FRESH)
+        assert site.told(1, looked=7)["accepted"], "it is known by now"
 
 
 async def test_an_earlier_epoch_is_not_heard(site: Site) -> None:

@@ -27,11 +27,38 @@ def has_app(member: Member, text: str = "one") -> None:
     member.node.write("policies/puppet.policy", POLICY)
 
 
+def texts(member: Member) -> list[str]:
+    return [(member.root / name).read_text() for name in "fg"]
+
+
+def looked_at(operator: Member, web: Member, *words: str) -> dict[str, Any]:
+    """Run a rollout with noop; return its report."""
+    looked = operator.run(*words, "--noop", "--json")
+    assert looked.code == 0, looked.out + looked.err
+    report: dict[str, Any] = looked.json
+    changes = {one["node"]: one["changes"] for one in report["changes"]}
+    assert changes[web.name] == [
+        {"type": "File", "title": f"{web.root}/{name}", "property": "ensure"} for name in "fg"
+    ]
+    return report
+
+
+def waits(operator: Member, before: str = "") -> dict[str, Any]:
+    """Return what a rollout waits for, as soon as that is another difference than before."""
+
+    def found() -> dict[str, Any] | None:
+        status: dict[str, Any] = operator.run("rollout", "status", "--json").json
+        return next((one for one in status["waits_for"] if one["difference"] != before), None)
+
+    told: dict[str, Any] = wait_until(found, lambda: "no node waits for an approval")
+    return told
+
+
 def test_what_was_seen_with_noop_is_what_changes(fleet: Fleet) -> None:
     """A node for which more would change waits until somebody approves that.
 
     Here that is somebody on another machine. The second node also waits until it has heard of what
-    the first one's run left.
+    the first one's run left. What changes while it waits is not approved by that.
     """
     operator = fleet.add_one("a")
     db, web = fleet.add("db", "web", puppet=True)
@@ -40,44 +67,37 @@ def test_what_was_seen_with_noop_is_what_changes(fleet: Fleet) -> None:
     operator.node.write("policies/puppet.policy", POLICY.replace("a.example.com\t*", TAKEOVER))
     site = str(operator.node.write("site.yaml", site_of([db], [web])))
     fleet.start()
-
-    def rollout(*words: str) -> list[str]:
-        return ["rollout", "run", "--site", site, *words]
-
-    looked = operator.run(*rollout("--noop", "--json"))
-    assert looked.code == 0, looked.out + looked.err
-    report = looked.json
-    digest = report["digest"]
-    changes = {one["node"]: one["changes"] for one in report["changes"]}
-    assert changes[web.name] == [
-        {"type": "File", "title": f"{web.root}/{name}", "property": "ensure"} for name in "fg"
-    ]
+    words = ("rollout", "run", "--site", site)
+    report = looked_at(operator, web, *words)
     assert not (db.root / "f").exists()
     # Meanwhile somebody has made one file of the first node, and another one of the second.
     (db.root / "g").write_text("always")
     (web.root / "f").write_text("by hand")
-    process = operator.node.start(*rollout("--approve", digest[:16], "--json"))
+    process = operator.node.start(*words, "--approve", report["digest"][:16], "--json")
 
-    def waiting() -> dict[str, Any] | None:
-        found = operator.run("rollout", "status", "--json").json
-        return found if found["waits_for"] else None
+    def approve() -> str:
+        rollout = operator.run("rollout", "status", "--json").json["id"]
+        told = db.run("rollout", "approve", rollout, web.name, "--of", str(operator.name))
+        assert told.code == 0, told.err
+        return told.out
 
     web.wait_log("run .* unchanged", 2)
-    status = wait_until(waiting, lambda: "nobody waits for an approval")
-    (differing,) = status["waits_for"]
-    assert differing["node"] == web.name
-    assert differing["why"] == "would make 1 change that was not approved"
+    first = waits(operator)
+    assert (first["node"], first["why"]) == (web.name, "would make 1 change that was not approved")
     assert (db.root / "f").read_text() == "one"
-    assert (web.root / "f").read_text() == "by hand"
-    told = db.run("rollout", "approve", status["id"], web.name, "--of", str(operator.name))
-    assert told.code == 0, told.err
-    assert f"File[{web.root}/f] content" in told.out
+    (web.root / "g").write_text("by hand, too")
+    assert f"File[{web.root}/f] content" in approve()
+    waits(operator, first["difference"])
+    assert texts(web) == ["by hand", "by hand, too"]
+    told = approve()
+    assert f"File[{web.root}/g] content" in told
+    assert f"File[{web.root}/f]" not in told
     done = operator.node.finish(process)
     assert done.code == 0, done.out + done.err
-    assert (web.root / "f").read_text() == "one"
+    assert texts(web) == ["one", "always"]
     ended = done.json
     (difference,) = ended["differences"]
     assert difference["approved_by"].startswith("choria=db.example.com on ")
-    assert ended["approval"] == {"rollout": report["id"], "digest": digest}
+    assert ended["approval"] == {"rollout": report["id"], "digest": report["digest"]}
     (run,) = ended["groups"][1]["runs"]
     assert web.run("why", run["run"], "--json").json["request"]["causes"]["causes"][0]["after"]

@@ -24,8 +24,7 @@ Examples:
   localpuppet rollout approve --difference 1d899382700659a1 \\
       20261122T110000Z-0a1b web01.example.com
 
-Exit codes: 0 it is approved, and the node runs; 2 the node does not wait for that;
-69 nobody answers.
+Exit codes: 0 it is approved; 2 the node does not wait for that; 69 nobody answers.
 """,
 )
 @click.argument("rollout", metavar="ID")
@@ -43,15 +42,16 @@ def approve_command(
 ) -> None:
     """Let NODE run in the rollout ID, which waits because it would change what was not approved.
 
-    It may go on on this machine or on another. What is approved is shown, and is in the rollout's
-    journal with your name.
+    The command shows what it approves. The node then looks once more. If it would change more by
+    then, the rollout waits again. The process may run on this machine or on another. The rollout's
+    journal has your name.
     """
     from localpuppet.orchestrator.rollout.words.word import Word
 
     name = NodeName.parse(node_name)
     about = partial(_about, name, wanted)
     say_where_it_goes_on(node, Word.APPROVE, rollout, owner, about=about)
-    render.emit("approved: it runs now")
+    render.emit("approved: the node looks once more, and runs if that is all")
 
 
 def _about(name: NodeName, wanted: str | None, state: "State") -> str:

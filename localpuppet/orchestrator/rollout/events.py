@@ -195,7 +195,7 @@ class Looked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approved:
-    """Somebody approved what a turn would change: the node is about to be asked to run.
+    """An operator approved what a turn would change: the node looks again, and runs if that is all.
 
     Attributes:
         turn: Which.

@@ -42,6 +42,7 @@ AGAIN = 0.5  # how soon the bus is asked again after an outage
 NEEDED = ("disable", "enable", "runonce")
 MAX_DURATIONS = 5
 UNTOLD = "cannot tell what it would change: its localpuppet is too old, or its agent has a run_cmd"
+STALE = "too much time passed between its noop run and its run, again and again"
 _UUID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 LONGEST = 7 * 86400.0  # seconds: no run takes longer
 
@@ -155,23 +156,25 @@ class FleetNodes:
         return await self._deliveries.stage(nodes, epoch=epoch)
 
     async def start(
-        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...]
+        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...], looked: int = 0
     ) -> Asked:
         """Ask a node to take a turn; see `Nodes`."""
         if self._deliveries is None:
-            return await self._run(turn, epoch=epoch, after=after)
+            return await self._run(turn, epoch=epoch, after=after, looked=looked)
         try:
             moved = await self._deliveries.move(turn, epoch=epoch, serial=serial)
             if moved is not None:
                 return moved
-            asked = await self._run(turn, epoch=epoch, after=after)
+            asked = await self._run(turn, epoch=epoch, after=after, looked=looked)
             if asked.end is None:
                 return asked
             return await self._deliveries.confirm(asked.end, epoch=epoch, serial=serial)
         except UnavailableError as error:
             return Asked(heard=False, problem=str(error))
 
-    async def _run(self, turn: Turn, *, epoch: int, after: tuple[Awaited, ...]) -> Asked:
+    async def _run(
+        self, turn: Turn, *, epoch: int, after: tuple[Awaited, ...], looked: int
+    ) -> Asked:
         options = self._began.options
         args = RunOnce(
             noop=options.noop,
@@ -179,6 +182,7 @@ class FleetNodes:
             rollout=self._claim(epoch, turn.step),
             after=after if turn.node in self._await else (),
             changes=self._began.salt if options.noop and turn.node in self._tell else "",
+            looked=looked,
         )
         asked = await self._ask_to_run(turn, args)
         if asked.end is None:
@@ -211,6 +215,9 @@ class FleetNodes:
         if not answer.ok:
             reason = problem_of(answer)
             return Asked(heard=True, end=Ended(turn=turn, fate=Fate.FAILED, reason=reason))
+        if answer.reply.result.get("look_again") is True:
+            stale = Ended(turn=turn, fate=Fate.FAILED, reason=STALE)
+            return Asked(heard=True, end=stale, look_again=True)
         end = _end(turn, answer.reply.result.get("step"))
         if end is not None and self._began.needs:
             end = replace(end, entry=_entry(turn.node, answer.reply.result.get("entry")))

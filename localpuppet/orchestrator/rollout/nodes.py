@@ -25,12 +25,14 @@ class Asked:
         end: How the turn ended, where it is over already, or the node refuses it.
         problem: Why nothing was heard, one line.
         foreseen: What the turn would change, where the node looked at that and tells it.
+        look_again: Whether the node did not take the turn because its look was too long ago.
     """
 
     heard: bool
     end: Ended | None = None
     problem: str = ""
     foreseen: Foreseen | None = None
+    look_again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +100,7 @@ class Nodes(Protocol):
         ...
 
     async def start(
-        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...]
+        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...], looked: int = 0
     ) -> Asked:
         """Ask a node to take a turn, or how it ended: a node takes a turn once.
 
@@ -111,6 +113,7 @@ class Nodes(Protocol):
             serial: That of the release's assignment on the node; 0 without a release.
             after: The entries of other nodes that the node is to know of before it runs; one of
                 an earlier version does not wait.
+            looked: The step of the look whose changes are approved; 0 if none are to be.
         """
         ...
 

@@ -7,6 +7,7 @@ as if it had never ended; a turn that was started once is never started again; a
 failed has failed.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import median
@@ -15,7 +16,7 @@ from localpuppet.errors import StateError
 from localpuppet.formats.names import NodeName
 from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.check import Check
-from localpuppet.orchestrator.rollout.changes.comparing import Difference
+from localpuppet.orchestrator.rollout.changes.comparing import Difference, extend
 from localpuppet.orchestrator.rollout.events import (
     Approved,
     Began,
@@ -64,7 +65,10 @@ class State:
         self.differing: dict[Turn, Difference] = {}  # turns that wait for somebody's approval
         self.seen: dict[Turn, Difference] = {}  # what was not approved, also if it is by now
         self.approved: dict[Turn, Approved] = {}
+        self.granted: dict[Turn, Foreseen] = {}  # what turns may change by such approvals
         self.cleared: set[Turn] = set()  # turns that may run: what they change is approved
+        self.looked: dict[Turn, int] = {}  # the step of the last look before each turn
+        self._looks: Counter[Turn] = Counter()
         self.entries: dict[NodeName, Awaited] = {}  # of those that ran, who ended last at the end
         self.checked: set[Turn] = set()
         self.failed: dict[NodeName, Ended] = {}
@@ -135,8 +139,20 @@ class State:
         return not (approved or turn in self.cleared)
 
     def look_step(self, turn: Turn) -> int:
-        """Return the step with which a node looks before a turn: another one in each epoch."""
-        return self.step_back + (self.epoch - 1) * len(self.began.groups) + turn.step
+        """Return the step of the next look before a turn: no two looks have the same step."""
+        earlier = self.epoch - 1 + self._looks[turn]
+        return self.step_back + earlier * len(self.began.groups) + turn.step
+
+    def may_change(self, turn: Turn) -> Foreseen | None:
+        """Return what was approved of a turn: with the rollout, and while the turn waited."""
+        approval = self.began.approval
+        before = None if approval is None else approval.nodes.get(turn.node)
+        return self.granted.get(turn, before)
+
+    def is_decided(self, turn: Turn, step: int) -> bool:
+        """Return whether all that a node saw with a step of its look is approved."""
+        waits = turn in self.differing or turn not in self._running
+        return self.looked.get(turn) == step and not waits
 
     def as_it_is(self, event: Event) -> Event:
         """Return what an event is where the rollout ends: who may run by now does not run."""
@@ -250,20 +266,29 @@ class State:
             self.usual = {node: median(lasted) for node, lasted in self.durations.items()}
 
     def _take_look(self, event: Looked | Approved | Withdrawn) -> None:
-        if isinstance(event, Looked) and event.difference:
-            self.differing[event.turn] = self.seen[event.turn] = event.difference
+        if isinstance(event, Looked):
+            self._take_looked(event)
         elif isinstance(event, Withdrawn):
             self.started.difference_update(event.turns)
             self._running.difference_update(event.turns)
             for turn in event.turns:
                 self.differing.pop(turn, None)
         else:
-            if isinstance(event, Approved):
-                self.approved[event.turn] = event
-            self.differing.pop(event.turn, None)
-            self.cleared.add(event.turn)
+            self.approved[event.turn] = event
+            if (difference := self.differing.pop(event.turn, None)) is not None:
+                self.granted[event.turn] = extend(self.may_change(event.turn), difference)
             if not self.differing and self.paused is not None and self.paused.changes:
                 self.paused = None
+
+    def _take_looked(self, event: Looked) -> None:
+        self.looked[event.turn] = self.look_step(event.turn)
+        self._looks[event.turn] += 1
+        if event.difference:
+            self.differing[event.turn] = self.seen[event.turn] = event.difference
+            self.approved.pop(event.turn, None)
+            self.cleared.discard(event.turn)
+        else:
+            self.cleared.add(event.turn)
 
     def _take_resumed(self, event: Resumed) -> None:
         self.epoch = max(self.epoch + 1, event.epoch)

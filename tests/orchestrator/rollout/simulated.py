@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from localpuppet.agent.rollout_steps import FRESH
 from localpuppet.formats.names import NodeName, RolloutId
 from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.check import Check
@@ -127,6 +128,8 @@ class SimulatedNodes:
         foreseen: What each node would change.
         silent_looks: The nodes that do not answer when they are to look.
         looked: The turns with which nodes looked at that.
+        looked_at: By step and node, when that ended.
+        ran_with: What each run changed.
         producers: The nodes that others wait for: they are asked which entry they left.
         requests: How often each turn was asked for.
         after: What each run waited for.
@@ -151,6 +154,8 @@ class SimulatedNodes:
     foreseen: dict[NodeName, Foreseen] = field(default_factory=dict)
     silent_looks: set[NodeName] = field(default_factory=set)
     looked: list[Turn] = field(default_factory=list)
+    looked_at: dict[tuple[int, NodeName], float] = field(default_factory=dict)
+    ran_with: dict[Turn, Foreseen | None] = field(default_factory=dict)
     producers: set[NodeName] = field(default_factory=set)
     requests: Counter[Turn] = field(default_factory=Counter)
     after: dict[Turn, tuple[Awaited, ...]] = field(default_factory=dict)
@@ -200,18 +205,29 @@ class SimulatedNodes:
         return Staging(serials=serials, problems=problems)
 
     async def start(
-        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...] = ()
+        self,
+        turn: Turn,
+        *,
+        epoch: int,
+        serial: int,
+        after: tuple[Awaited, ...] = (),
+        looked: int = 0,
     ) -> Asked:
         self._live()
         self.requests[turn] += 1
+        assert not looked or (looked, turn.node) in self.looked_at
         self.after[turn] = after
         assert epoch == self.epoch
         assert serial == (serial_of(turn.node) if self.staged else 0)
         if turn.node in self.silent:
             return Asked(heard=False, problem="did not answer")
         now = asyncio.get_running_loop().time()
+        if turn not in self.ran and looked and now - self.looked_at[looked, turn.node] > FRESH:
+            end = Ended(turn=turn, fate=Fate.FAILED, reason="stale")
+            return Asked(heard=True, end=end, look_again=True)
         if turn not in self.ran:
             assert turn.node in self.held
+            self.ran_with[turn] = self.foreseen.get(turn.node)
             self.ran[turn] = (now, now + self.seconds.get(turn.node, 1.0))
             asyncio.get_running_loop().call_at(self.ran[turn][1], self._tell, turn)
         if now < self.ran[turn][1]:
@@ -243,6 +259,7 @@ class SimulatedNodes:
         self.after[looking] = after
         if looking not in self.looked:
             self.looked.append(looking)
+            self.looked_at[step, turn.node] = asyncio.get_running_loop().time() + 0.5
             asyncio.get_running_loop().call_later(0.5, self.news.put_nowait, News(turn=looking))
             return Asked(heard=True)
         end = Ended(turn=looking, fate=Fate.SUCCEEDED, outcome="unchanged")

@@ -1,12 +1,12 @@
 """Rollouts over simulated nodes in simulated time."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from localpuppet.errors import UnavailableError
 from localpuppet.formats.names import NodeName
-from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.rollout.amount import Amount
 from localpuppet.orchestrator.rollout.events import (
     Began,
@@ -288,13 +288,11 @@ class Forgetful(SimulatedNodes):
 
     asked = 0
 
-    async def start(
-        self, turn: Turn, *, epoch: int, serial: int, after: tuple[Awaited, ...] = ()
-    ) -> Asked:
+    async def start(self, turn: Turn, **asked: Any) -> Asked:
         self.asked += 1
         if self.asked % 2:
             return Asked(heard=False, problem="away")
-        found = await super().start(turn, epoch=epoch, serial=serial, after=after)
+        found = await super().start(turn, **asked)
         self.news = asyncio.Queue()
         return found
 

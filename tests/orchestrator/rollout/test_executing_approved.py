@@ -2,9 +2,22 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
-from localpuppet.orchestrator.rollout.events import Ended, Ending, Fate, Looked, Need, Paused, Turn
+from localpuppet.orchestrator.rollout.events import (
+    Ended,
+    Ending,
+    Fate,
+    Looked,
+    Need,
+    Over,
+    Paused,
+    Turn,
+)
+from localpuppet.orchestrator.rollout.executing import Execution
+from localpuppet.orchestrator.rollout.nodes import Asked
 from localpuppet.orchestrator.rollout.state import State
+from localpuppet.orchestrator.rollout.turns.taking import LOOKS
 from localpuppet.orchestrator.rollout.words.word import Word, about
 from tests.doubles.simulated_loop import run_simulated
 from tests.orchestrator.rollout.changes.foretold import approved, change, foretold
@@ -20,7 +33,7 @@ from tests.orchestrator.rollout.simulated import (
     words,
 )
 
-A, B = change("/a"), change("/b")
+A, B, C = change("/a"), change("/b"), change("/c")
 
 
 FIRST = approved(began([1, 2], [3]))
@@ -32,6 +45,16 @@ def site(**differing: object) -> SimulatedNodes:
     if differing:
         found.foreseen[node(2)] = foretold(A, B)
     return found
+
+
+async def waiting() -> tuple[SimulatedNodes, Notes, Execution, asyncio.Task[Over]]:
+    """Return a rollout that waits for the approval of what node 2 would change."""
+    nodes, notes = site(differing=True), Notes()
+    rollout = new(FIRST, nodes, notes)
+    doing = asyncio.create_task(rollout.run(resume=False))
+    await asyncio.sleep(100)
+    assert rollout.state.waits
+    return nodes, notes, rollout, doing
 
 
 def test_what_was_approved_runs_and_each_node_looks_before_it_runs() -> None:
@@ -50,10 +73,7 @@ def test_what_was_approved_runs_and_each_node_looks_before_it_runs() -> None:
 
 def test_what_differs_waits_for_an_approval_and_nothing_more_starts() -> None:
     async def work() -> None:
-        nodes, notes = site(differing=True), Notes()
-        rollout = new(FIRST, nodes, notes)
-        doing = asyncio.create_task(rollout.run(resume=False))
-        await asyncio.sleep(100)
+        nodes, notes, rollout, doing = await waiting()
         state = rollout.state
         ((turn, difference),) = state.differing.items()
         assert (turn, difference.others) == (Turn(1, node(2)), (B,))
@@ -69,19 +89,81 @@ def test_what_differs_waits_for_an_approval_and_nothing_more_starts() -> None:
         over = await doing
         assert over.ending is Ending.DONE
         assert words(state) == ["succeeded"] * 3
-        assert len(nodes.looked) == 3
+        assert len(nodes.looked) == 4, "node 2 looks again when its difference is approved"
 
     run_simulated(work())
+
+
+def test_what_changes_while_a_node_waits_is_not_applied_without_approval() -> None:
+    """The approval was of what the node saw before; fewer changes than that pass."""
+
+    async def work() -> None:
+        nodes, notes, rollout, doing = await waiting()
+        state = rollout.state
+        (first,) = state.differing.values()
+        nodes.foreseen[node(2)] = foretold(A, B, C)
+        notes.approve = lambda: about(node(2), first)
+        await asyncio.sleep(100)
+        ((turn, second),) = state.differing.items()
+        assert (turn, second.others) == (Turn(1, node(2)), (C,)), "only what is new"
+        assert (state.waits, turn in nodes.ran) == (True, False)
+        assert turn not in state.approved
+        nodes.foreseen[node(2)] = foretold(A, C)
+        notes.approve = lambda: about(node(2), second)
+        assert (await doing).ending is Ending.DONE
+        assert nodes.ran_with[turn] == foretold(A, C)
+        assert len({one.step for one in nodes.looked if one.node == node(2)}) == 3
+
+    run_simulated(work())
+
+
+class Unreachable(SimulatedNodes):
+    """Nodes that cannot be asked to run for ten minutes."""
+
+    async def start(self, turn: Turn, **asked: Any) -> Asked:
+        if asyncio.get_running_loop().time() < 600:
+            return Asked(heard=False, problem="the bus is unreachable")
+        return await super().start(turn, **asked)
+
+
+def test_an_outage_between_look_and_run_has_the_node_look_again() -> None:
+    async def work() -> None:
+        nodes, notes = Unreachable(foreseen={node(1): foretold(A)}), Notes()
+        rollout = new(approved(began([1])), nodes, notes)
+        doing = asyncio.create_task(rollout.run(resume=False))
+        await asyncio.sleep(500)
+        assert Turn(1, node(1)) in rollout.state.cleared
+        nodes.foreseen[node(1)] = foretold(A, B)
+        await asyncio.sleep(500)
+        ((turn, difference),) = rollout.state.differing.items()
+        assert (rollout.state.waits, nodes.ran, difference.others) == (True, {}, (B,))
+        assert rollout.state.looks(turn), "it is not taken for one that may have run"
+        notes.approve = lambda: about(node(1), difference)
+        assert (await doing).ending is Ending.DONE
+        assert nodes.ran_with == {turn: foretold(A, B)}
+
+    run_simulated(work())
+
+
+class Slow(SimulatedNodes):
+    """Nodes for which every look is too long ago."""
+
+    async def start(self, turn: Turn, **asked: Any) -> Asked:
+        self.looked_at[asked["looked"], turn.node] = -1000.0
+        return await super().start(turn, **asked)
+
+
+def test_a_node_whose_looks_are_always_too_old_fails_and_does_not_run() -> None:
+    nodes = Slow(foreseen={node(1): foretold(A)})
+    state = run_simulated(carry_out(approved(began([1])), nodes, Notes()))
+    assert (words(state), nodes.ran, len(nodes.looked)) == (["failed"], {}, LOOKS)
 
 
 def test_a_node_that_waits_when_the_rollout_is_stopped_was_not_reached() -> None:
     """Whoever resumes it looks again: by then the node may differ no more."""
 
     async def work() -> None:
-        nodes, notes = site(differing=True), Notes()
-        rollout = new(FIRST, nodes, notes)
-        doing = asyncio.create_task(rollout.run(resume=False))
-        await asyncio.sleep(100)
+        nodes, notes, rollout, doing = await waiting()
         notes.words += [(Word.STOP, "bob")]
         over = await doing
         assert (over.ending, rollout.state.waits) == (Ending.STOPPED, False)
@@ -91,7 +173,7 @@ def test_a_node_that_waits_when_the_rollout_is_stopped_was_not_reached() -> None
         again = execution(State.of(notes.events), nodes, notes)
         assert (await again.run(resume=True)).ending is Ending.DONE
         assert words(again.state) == ["succeeded"] * 3
-        assert nodes.looked.count(Turn(6, node(2))) == 1, "a step of the second epoch"
+        assert nodes.looked.count(Turn(8, node(2))) == 1, "a step of the second epoch"
 
     run_simulated(work())
 

@@ -14,7 +14,7 @@ from localpuppet.formats.values import Json
 from localpuppet.inventory.presence import announce
 from localpuppet.orchestrator.rollout.delivery import Delivery
 from localpuppet.orchestrator.rollout.events import Began, Ended, Fate, Need, Turn
-from localpuppet.orchestrator.rollout.fleet import UNTOLD, FleetNodes
+from localpuppet.orchestrator.rollout.fleet import STALE, UNTOLD, FleetNodes
 from localpuppet.orchestrator.rollout.nodes import News
 from localpuppet.puppet.changes import Foreseen
 from localpuppet.requests.client import Answer, RequestClient
@@ -238,6 +238,24 @@ async def test_a_node_looks_before_it_runs(
     assert (asked.foreseen, asked.end.reason) == (found, reason)
     assert asked.end.turn == Turn(7, node(1))
     assert asked.end.fate is (Fate.FAILED if reason else Fate.SUCCEEDED)
+
+
+async def test_a_node_that_looked_too_long_ago_is_to_look_again(tmp_path: Path) -> None:
+    client = Client(replied({"accepted": False, "look_again": True}))
+    nodes = FleetNodes(
+        MemoryKeyValue(MemoryStore(now=lambda: 0.0)),
+        client=client,
+        verifier=verifier(tmp_path),
+        began=approved(began([1], [1])),
+    )
+    asked = await nodes.start(TURN, epoch=1, serial=0, after=(), looked=7)
+    args = client.asked[-1][1]
+    assert isinstance(args, RunOnce)
+    assert args.looked == 7
+    assert (asked.look_again, asked.end) == (
+        True,
+        Ended(turn=TURN, fate=Fate.FAILED, reason=STALE),
+    )
 
 
 async def test_with_noop_a_node_that_can_tells_what_would_change(tmp_path: Path) -> None:

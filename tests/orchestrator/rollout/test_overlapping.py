@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 from localpuppet.formats.names import NodeName, RolloutId
-from localpuppet.inventory.awaited import Awaited
 from localpuppet.orchestrator.rollout.events import Began, Ending, Turn
 from localpuppet.orchestrator.rollout.nodes import Asked, Problems
 from tests.doubles.simulated_loop import run_simulated
@@ -52,11 +52,9 @@ class SharedNodes(SimulatedNodes):
                 del self.holders[one]
         return await super().release(nodes, epoch=epoch)
 
-    async def start(
-        self, turn: Turn, *, epoch: int, serial: int = 0, after: tuple[Awaited, ...] = ()
-    ) -> Asked:
+    async def start(self, turn: Turn, **asked: Any) -> Asked:
         assert self.holders[turn.node] == self.rollout, "a node runs for who holds it"
-        return await super().start(turn, epoch=epoch, serial=serial, after=after)
+        return await super().start(turn, **asked)
 
     def _others(self, nodes: Collection[NodeName]) -> dict[NodeName, str]:
         theirs = {one: self.holders.get(one, self.rollout) for one in nodes}

@@ -100,6 +100,12 @@ def compare(approved: Foreseen | None, found: Foreseen) -> Difference:
     )
 
 
+def extend(approved: Foreseen | None, difference: Difference) -> Foreseen:
+    """Return what a node may change once a difference is approved, too."""
+    changes = (*(() if approved is None else approved.changes), *difference.others)
+    return Foreseen(release=difference.release, total=len(changes), changes=changes)
+
+
 def _property(change: Change) -> tuple[str, str, str]:
     return change.type, change.title, change.property
 

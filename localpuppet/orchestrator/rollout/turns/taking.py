@@ -1,6 +1,6 @@
 """Has nodes take their turns: asks them, and hears within the timeout how each turn ended.
 
-    (look -> compared with what was approved -> cleared) -> run -> end
+    (look -> compared with what was approved -> (approved -> look)* -> cleared) -> run -> end
 
 Owns: how often a node is asked, and when it counts as silent. Refuses to know: which turns, and
 what is written down: what was heard is handed on, and a turn whose changes somebody approved runs
@@ -19,6 +19,7 @@ from localpuppet.orchestrator.rollout.nodes import Asked, Nodes
 from localpuppet.orchestrator.rollout.state import State
 from localpuppet.orchestrator.rollout.turns.knowing import awaited_by
 
+LOOKS = 5  # how often a node looks before a run that it refuses because the look was too long ago
 AGAIN = 2.0  # how soon a node that did not answer is asked again
 # How long to wait for the news of an end before the node is asked: news can be lost in an outage.
 NEWS = 300.0
@@ -39,12 +40,13 @@ class Taking:
         self._heard = heard
         self._news: dict[Turn, asyncio.Event] = {}
         self._ends: dict[Turn, Ended] = {}
-        self._uncleared: dict[Turn, asyncio.Event] = {}
+        self._undecided: dict[Turn, tuple[int, asyncio.Event]] = {}
 
     def look_again(self) -> None:
-        """Have those run that may by now."""
-        for turn in self._state.cleared & self._uncleared.keys():
-            self._uncleared.pop(turn).set()
+        """Wake the turns whose changes are approved by now."""
+        for turn, (step, decided) in self._undecided.items():
+            if self._state.is_decided(turn, step):
+                decided.set()
 
     async def follow(self) -> None:
         """Hear that turns may have ended, for as long as this is awaited."""
@@ -55,17 +57,37 @@ class Taking:
                 self._news[news.turn].set()
 
     async def take(self, turn: Turn) -> None:
-        """Have a node take a turn; where its changes are to be approved, when they are."""
-        if self._state.looks(turn):
-            cleared = self._uncleared.setdefault(turn, asyncio.Event())
-            seen = await self._look(turn)
+        """Have a node take a turn; if its changes are to be approved, when they are.
+
+        A node takes a turn only soon after the look. If it does not, it looks again.
+        """
+        stale = False
+        for _ in range(LOOKS):
+            if not await self._clear(turn, again=stale):
+                return
+            end, stale = await self._run(turn)
+            if not stale:
+                break
+        self._heard(end)
+
+    async def _clear(self, turn: Turn, *, again: bool) -> bool:
+        """Have a node look until all is approved; return whether it may run then.
+
+        An operator approves what the node saw before. So it looks once more after that.
+        """
+        while again or self._state.looks(turn):
+            again = False
+            step, decided = self._state.look_step(turn), asyncio.Event()
+            seen = await self._look(turn, step)
+            self._undecided[turn] = step, decided
             self._heard(seen)
             if isinstance(seen, Ended):
-                return
-            await cleared.wait()
-        self._heard(await self._run(turn))
+                return False
+            await decided.wait()
+        return True
 
-    async def _run(self, turn: Turn) -> Ended:
+    async def _run(self, turn: Turn) -> tuple[Ended, bool]:
+        """Return how a run ended, and whether the node did not begin it because of an old look."""
         state = self._state
 
         async def start() -> Asked:
@@ -74,14 +96,14 @@ class Taking:
                 epoch=state.epoch,
                 serial=state.serials.get(turn.node, 0),
                 after=awaited_by(state, turn),
+                looked=state.looked.get(turn, 0),
             )
 
-        end, _ = await self._ask(turn, start)
-        return replace(end, turn=turn)
+        end, asked = await self._ask(turn, start)
+        return replace(end, turn=turn), asked is not None and asked.look_again
 
-    async def _look(self, turn: Turn) -> Looked | Ended:
+    async def _look(self, turn: Turn, step: int) -> Looked | Ended:
         """Return what a turn would change, compared with what was approved."""
-        step = self._state.look_step(turn)
 
         async def look() -> Asked:
             return await self._nodes.look(
@@ -91,13 +113,12 @@ class Taking:
         end, asked = await self._ask(Turn(step, turn.node), look)
         if end.fate is not Fate.SUCCEEDED:
             return replace(end, turn=turn, reason=f"before its run, with noop: {end.reason}")
-        approval = self._state.began.approval
-        if approval is None or asked is None or asked.foreseen is None:
+        if self._state.began.approval is None or asked is None or asked.foreseen is None:
             return Ended(turn=turn, fate=Fate.FAILED, reason="did not tell what it would change")
         if not asked.foreseen.whole:
             reason = f"would change {asked.foreseen.total} properties: too many to be approved"
             return Ended(turn=turn, fate=Fate.FAILED, reason=reason)
-        difference = compare(approval.nodes.get(turn.node), asked.foreseen)
+        difference = compare(self._state.may_change(turn), asked.foreseen)
         return Looked(turn=turn, difference=difference)
 
     async def _ask(
