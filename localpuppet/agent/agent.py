@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from localpuppet.agent.admission import SignedAdmission
+from localpuppet.agent.restored_steps import RestoredSteps
 from localpuppet.agent.runner import Fate, Obstacles, Order, RunEnd, Runner
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import NodeName
@@ -26,7 +27,7 @@ from localpuppet.triggers.admission import Admitted, Dropped
 from localpuppet.triggers.cause import Cause, CauseKind
 from localpuppet.triggers.coalescing import Batch, Coalescer, Drop
 from localpuppet.triggers.inbox import Inbox
-from localpuppet.triggers.outcome import DROPPED, INTERRUPTED, MOST, TriggerOutcome, of_run
+from localpuppet.triggers.outcome import DROPPED, MOST, TriggerOutcome, of_run
 from localpuppet.triggers.steps import Steps
 
 # How soon a run is tried again while somebody else's has the node, and how soon a hold that
@@ -88,9 +89,11 @@ class Agent:
         self.last: RunEnd | None = None
         # Also what an earlier agent settled: a run may have restarted it, and somebody waits.
         self.settled: deque[TriggerOutcome] = deque(inbox.settled(), maxlen=MOST)
+        self._restored = RestoredSteps(obstacles.begun)
         for cause in owed:
             if cause.kind is CauseKind.ROLLOUT:
-                self._restore_step(cause)
+                (self._restored if inbox.began(cause.id) else self._steps).add(cause)
+        self._settle_restored()
 
     @property
     def running(self) -> Batch | None:
@@ -188,15 +191,14 @@ class Agent:
         self._log.info(f"accepted {_shown(cause)}", kind=LineKind.ACCEPTED)
         self._wake.set()
 
-    def _restore_step(self, cause: Cause) -> None:
-        """Take up a step that an earlier agent accepted: one that began does not begin again."""
-        if not self._inbox.began(cause.id):
-            self._steps.add(cause)
-            return
-        reason = "the agent was killed during the run"
-        end = TriggerOutcome.of_cause(cause.id, cause.timestamp, run=None, outcome=INTERRUPTED)
-        self._take_out([end], {cause.id: reason})
-        self._log.warning(f"{_shown(cause)} {INTERRUPTED}: {reason}", kind=LineKind.RUN)
+    def _settle_restored(self) -> None:
+        """Settle the steps that an earlier agent began, and whose runs are over by now."""
+        for cause, end in self._restored.take_ended():
+            outcomes = of_run({cause.id: cause.timestamp}, run=end.run, outcome=end.outcome)
+            self._take_out(outcomes, {cause.id: end.reason})
+            line = f"{_shown(cause)} {end.outcome}: {end.reason or end.run}"
+            self._log.warning(line, kind=LineKind.RUN)
+            self._tell()
 
     def owes(self, causes: Iterable[str]) -> bool:
         """Return whether the cause with one of these ids waits for its run to start."""
@@ -247,6 +249,7 @@ class Agent:
             while True:
                 alive()
                 held = self._look_at_holds()
+                self._settle_restored()
                 if run is not None and run.done():
                     self._settle(run.result())
                     run = None

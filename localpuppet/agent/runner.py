@@ -68,10 +68,13 @@ class Obstacles:
         held: Returns why the node does not run for now, or `None`.
         lacking: Returns which entries a step waits for that this node does not have; see
             `triggers.steps.Steps`.
+        begun: Returns how the run of a cause stands that an earlier agent began; see
+            `restored_steps.RestoredSteps`.
     """
 
     held: Callable[[], Held | None]
     lacking: Callable[[Cause], str] = lambda _: ""
+    begun: "Callable[[Cause], RunEnd | None]" = lambda _: None
 
 
 class Runner(Protocol):

@@ -21,6 +21,7 @@ from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath, RunId
 from localpuppet.formats.text import joined, printable
 from localpuppet.formats.times import show_time
+from localpuppet.formats.values import mapping_of
 from localpuppet.machine.files import (
     make_private,
     state_problem,
@@ -33,6 +34,7 @@ from localpuppet.runs.run import Outcome, RunRequest, State, Status, new_run_id
 # Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 16 * 1024
 MAX_LOG = 64 * 1024 * 1024
+RECENT = 20  # runs that are looked through for a cause
 
 
 class RunLog:
@@ -305,6 +307,21 @@ class Records:
             return False
         supervisor = self.status(RunDirectory(self.directory / ids[0])).supervisor
         return supervisor is not None and supervisor == asdict(self._processes.me())
+
+    def caused_by(self, sender: str, uuid: str) -> Status | None:
+        """Return how the newest run with a cause stands; `None` if no recent run has it.
+
+        Raises:
+            StateError: The directory cannot be read.
+        """
+        for run in self.ids()[:RECENT]:
+            directory = RunDirectory(self.directory / run)
+            with suppress(FileNotFoundError, StateError):
+                causes = mapping_of(read_json(directory.request).get("causes")).get("causes")
+                known = map(mapping_of, causes if isinstance(causes, list) else [])
+                if (sender, uuid) in [(one.get("sender"), one.get("uuid")) for one in known]:
+                    return self.status(directory)
+        return None
 
     def in_use(self) -> list[tuple[ReleasePath, list[Path]]]:
         """Return release and modulepath of each run that goes on; also those of work trees.

@@ -17,6 +17,7 @@ from localpuppet.agent.deployments import Deployments
 from localpuppet.agent.fork_runner import ForkRunner
 from localpuppet.agent.lock_users import LockUsers
 from localpuppet.agent.log import AgentLog
+from localpuppet.agent.restored_steps import recorded_end
 from localpuppet.agent.rollout_steps import RolloutSteps
 from localpuppet.agent.run_service import RunParts
 from localpuppet.agent.run_side import LocalRunSide
@@ -205,6 +206,7 @@ def _agent(
         obstacles=Obstacles(
             held=lambda: Held.by(holds().active()),
             lacking=entries.lacking,
+            begun=partial(recorded_end, node.records),
         ),
         clock=node.clock,
         log=log,

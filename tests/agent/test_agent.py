@@ -43,6 +43,7 @@ class Rig:
     alive: int = 0
     pulse: float = 2.0
     missing: str = ""  # which entries a step that waits lacks
+    begun: RunEnd | None = None  # the run that an earlier agent began
 
     def __post_init__(self) -> None:
         self.runner = FakeRunner()
@@ -56,7 +57,9 @@ class Rig:
             ),
             inbox=self.inbox,
             runner=self.runner,
-            obstacles=Obstacles(held=self.held, lacking=lambda _: self.missing),
+            obstacles=Obstacles(
+                held=self.held, lacking=lambda _: self.missing, begun=lambda _: self.begun
+            ),
             clock=self.clock,
             log=self.log,
         )

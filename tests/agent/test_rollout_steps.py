@@ -32,9 +32,11 @@ OTHER = "choria=bob/rollout/20261122T110000Z-ffff"
 class Site:
     """An agent whose holds are real, and what a rollout asks of it."""
 
-    def __init__(self, directory: Path, before: "Site | None" = None) -> None:
+    def __init__(
+        self, directory: Path, before: "Site | None" = None, *, begun: RunEnd | None = None
+    ) -> None:
         sender = person("a.example.com") if before is None else before.rig.sender
-        self.rig: Rig = Rig(directory, sender=sender)
+        self.rig: Rig = Rig(directory, sender=sender, begun=begun)
         self.holds = Holds(directory / "holds", None, self.rig.clock)
         self.rig.held = self._held  # type: ignore[method-assign]
         self.rig.__post_init__()
@@ -225,6 +227,24 @@ async def test_a_step_that_began_never_begins_again(tmp_path: Path) -> None:
     assert third.rig.agent.settled[-1].outcome == "interrupted"
     assert third.ask(epoch=2) == found
     assert third.rig.inbox.causes() == []
+
+
+async def test_the_run_of_a_killed_agent_is_reported_with_its_id_and_end(tmp_path: Path) -> None:
+    """If the run outlives the agent, the next agent waits for the end of its record."""
+    site = Site(tmp_path)
+    site.hold()
+    site.ask()
+    site.rig.inbox.set_began(f"{OWNER}/{step_uuid(OWNER, 1)}", began=True)
+    site.rig.inbox.close()
+    again = Site(tmp_path, site, begun=RunEnd(fate=Fate.BUSY, run="7"))
+    assert again.ask()["state"] == "running"
+    async with again.rig.working():
+        again.rig.begun = RunEnd(fate=Fate.OVER, run="7", outcome="changed")
+        again.rig.agent.recheck()
+        await again.rig.until("changed: 7")
+    assert again.ask() == {"state": "over", "run": "7", "outcome": "changed", "reason": ""}
+    assert again.rig.agent.settled[-1].run == "7"
+    assert again.rig.runner.orders.empty()
 
 
 async def test_a_step_waits_for_what_other_nodes_say_and_tells_what_it_left(site: Site) -> None:

@@ -141,6 +141,20 @@ def test_a_run_of_a_living_supervisor_is_as_its_record_says(site: Recorded) -> N
     assert site.records.status(run).outcome is Outcome.CHANGED, "what is closed stays closed"
 
 
+def test_a_run_is_known_by_its_cause(site: Recorded) -> None:
+    """Records that cannot be read, or have no causes, are passed over."""
+    caused = {"causes": [{"sender": "choria=alice/rollout/1", "uuid": "u"}], "count": 1}
+    run = site.begin()
+    run.write_request(site.request(run, causes=caused))
+    other = site.begin()
+    other.request.write_text("[")
+    site.begin()
+    assert site.records.caused_by("choria=alice/rollout/1", "v") is None
+    found = site.records.caused_by("choria=alice/rollout/1", "u")
+    assert found is not None
+    assert (found.id, found.state) == (run.id, State.RUNNING)
+
+
 def test_a_run_whose_supervisor_died_reads_interrupted(site: Recorded) -> None:
     run = site.begin()
     site.supervisors_die()
