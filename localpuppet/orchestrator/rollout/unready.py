@@ -11,11 +11,12 @@ SHOWN = 3  # reasons, in a message
 
 
 def can_do_without(state: State, problems: Collection[NodeName]) -> bool:
-    """Return whether nodes may be left out: wanted, not begun yet, and needed by no other."""
+    """Return whether nodes may be left out: wanted, not begun yet, needed by no other, not all."""
     begun = {turn.node for turn in state.started}
     return (
         state.began.options.skip_unready
         and begun.isdisjoint(problems)
+        and not {*problems, *state.skipped}.issuperset(state.nodes)
         and not _needed(state, problems)
     )
 

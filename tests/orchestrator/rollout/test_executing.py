@@ -135,6 +135,16 @@ def test_what_is_not_ready_is_left_out_unless_another_needs_it() -> None:
     )
 
 
+def test_a_rollout_in_which_no_node_is_ready_is_not_done() -> None:
+    unready = {node(number): "on hold: work" for number in (1, 2)}
+    nodes = SimulatedNodes(unready=unready)
+    state = run_simulated(carry_out(began([1], [2], skip_unready=True), nodes))
+    assert state.over is not None
+    assert state.over.ending is Ending.NOT_READY
+    assert state.over.why == "n01.example.com, n02.example.com: on hold: work"
+    assert words(state) == ["not reached"] * 2
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_stop_lets_runs_end_and_a_second_one_does_not(times: int) -> None:
     async def work() -> None:
