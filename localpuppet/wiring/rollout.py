@@ -303,6 +303,7 @@ class RolloutWiring:
             client=client,
             verifier=self.fleet.verifier,
             began=state.began,
+            note=self._note,
         )
         keeper = HeadKeeper(
             self.heads(kv, SignerName.parse_caller(state.began.caller)),

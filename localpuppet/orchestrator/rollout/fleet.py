@@ -6,7 +6,7 @@ which order, and what is written down.
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -55,12 +55,20 @@ class FleetNodes:
         client: Asks nodes.
         verifier: Tells whose signatures hold.
         began: The rollout.
+        note: Takes what an operator should read of the bus.
     """
 
     def __init__(
-        self, kv: "KeyValue", *, client: "RequestClient", verifier: "Verifier", began: Began
+        self,
+        kv: "KeyValue",
+        *,
+        client: "RequestClient",
+        verifier: "Verifier",
+        began: Began,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kv = kv
+        self._note = note
         self._client = client
         self._verifier = verifier
         self._began = began
@@ -229,17 +237,24 @@ class FleetNodes:
     async def ends(self) -> AsyncGenerator[News, None]:
         """Yield what nodes tell of turns; see `Nodes`."""
         nodes = {str(node): node for group in self._began.groups for node in group}
+        unreachable = False
         while True:
             try:
                 async with aclosing(self._kv.watch(layout.PRESENCE)) as changes:
                     async for change in changes:
+                        if unreachable:
+                            self._note("the bus is reachable again")
+                        unreachable = False
                         for entry in key_value.entries(change):
                             node = nodes.get(entry.key.removeprefix(layout.PRESENCE))
                             if node is None:
                                 continue
                             for news in self._told(node, entry.value):
                                 yield news
-            except UnavailableError:
+            except UnavailableError as error:
+                if not unreachable:
+                    self._note(f"cannot reach the bus, and tries again until it can: {error}")
+                unreachable = True
                 await asyncio.sleep(AGAIN)
 
     def _told(self, node: "NodeName", token: bytes) -> list[News]:

@@ -1,5 +1,6 @@
 """What a node's replies mean for a rollout, also where a node says what it likes."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -398,6 +399,27 @@ async def test_entries_of_a_fleet_that_tell_of_no_step_are_not_verified(tmp_path
     assert (await anext(ends)).turn == Turn(1, node(8))
     await ends.aclose()
     assert counting.verified == 1
+
+
+async def test_an_outage_is_noted_once_and_so_is_its_end(tmp_path: Path) -> None:
+    store, notes = MemoryStore(now=lambda: 0.0), list[str]()
+    nodes = FleetNodes(
+        MemoryKeyValue(store),
+        client=Client(None),
+        verifier=verifier(tmp_path),
+        began=began([1]),
+        note=notes.append,
+    )
+    store.away = True
+    following = asyncio.create_task(anext(nodes.ends()))
+    while not notes:
+        await asyncio.sleep(0)
+    assert notes[0].startswith("cannot reach the bus, and tries again until it can: ")
+    store.away = False
+    while len(notes) < 2:
+        await asyncio.sleep(0.01)
+    assert notes[1:] == ["the bus is reachable again"]
+    following.cancel()
 
 
 async def test_a_look_is_asked_for_although_it_went_well(tmp_path: Path) -> None:
