@@ -3,8 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -224,13 +224,32 @@ class RolloutWiring:
         Raises:
             UnavailableError: The bus cannot be asked.
         """
-        state = journal.state()
-        owner = SignerName.parse_caller(state.began.caller)
+        return bool(await self.newer_heads([journal.state()], lambda _: None))
+
+    async def newer_heads(
+        self, states: Iterable[State], note: Callable[[str], None]
+    ) -> dict[RolloutId, Head]:
+        """Return the heads of rollouts that continued on other machines, by what the bus has.
+
+        Args:
+            states: Where these rollouts are by the journals of this machine.
+            note: Takes why a head is rejected.
+
+        Raises:
+            UnavailableError: The bus cannot be asked.
+        """
+        found = {}
         async with self.fleet.connected() as kv:
-            with suppress(RefusedError, IntegrityError, InvalidInputError):
-                found = await self.heads(kv, owner).read(state.began.id)
-                return found is not None and found.head.epoch > state.epoch
-        return False
+            for state in states:
+                rollout, owner = state.began.id, SignerName.parse_caller(state.began.caller)
+                try:
+                    kept = await self.heads(kv, owner).read(rollout)
+                except (RefusedError, IntegrityError, InvalidInputError) as error:
+                    note(f"rollout {rollout}: cannot tell whether it continued elsewhere: {error}")
+                    continue
+                if kept is not None and kept.head.epoch > state.epoch:
+                    found[rollout] = kept.head
+        return found
 
     async def _not_to_be_taken(self, kv: "KeyValue", state: State, *, commands: bool) -> str:
         """Return why we do not take a rollout over, or nodes do not let us; empty where we do."""

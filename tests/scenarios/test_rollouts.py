@@ -38,6 +38,16 @@ class Shop:
         self.site = str(self.operator.node.write("site.yaml", site_of([self.db], self.webs)))
         fleet.start()
 
+    def ended_elsewhere(self) -> None:
+        """Check that the machine where a rollout began shows how it ended on another."""
+        told = self.operator.run("rollout", "status")
+        assert (told.code, "done (3 succeeded)" in told.out) == (0, True), told.out + told.err
+        status = self.operator.run("rollout", "status", "--json").json
+        assert (status["state"], status["of_the_bus"], status["waits_for"]) == ("done", True, [])
+        (listed,) = self.operator.run("rollout", "list", "--json").json["rollouts"]
+        assert (listed["state"], listed["counts"]) == ("done", {"succeeded": 3})
+        assert re.search(r"\bdone\b.*3 succeeded", self.operator.run("rollout", "list").out)
+
     def elsewhere(self) -> Member:
         """Return another machine with the operator's key."""
         machine = self.fleet.add_one("pc", identity={"name": str(self.operator.name)})
@@ -104,6 +114,9 @@ def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
     for web in shop.webs:
         web.wait_log("history .*started")
     shop.fleet.bus.server.kill()
+    listed = shop.operator.run("rollout", "list")
+    assert (listed.code, "interrupted" in listed.out) == (0, True)
+    assert "cannot tell whether interrupted rollouts continued elsewhere" in listed.err
     for web in shop.webs:
         web.open_gate()
         web.wait_log("history .*ended")
@@ -112,6 +125,9 @@ def test_a_killed_rollout_goes_on_and_nobody_runs_twice(shop: Shop) -> None:
     resumed = laptop.node.finish(process)
     assert resumed.code == 0, resumed.err
     assert (resumed.json["epoch"], resumed.json["counts"]) == (2, {"succeeded": 3})
+    cannot, again = (resumed.err.find(one) for one in ("cannot reach the bus", "reachable again"))
+    assert 0 <= cannot < again, resumed.err
+    shop.ended_elsewhere()
     shop.webs[0].wait_log("history .*started .*trigger from a.example.com|trigger from a")
     shop.webs[0].wait_log("history .*ended", 2)
     assert shop.runs() == [1, 2, 1]
@@ -145,6 +161,8 @@ def test_another_machine_goes_on_with_what_a_kill_left(
         told = r"was (resumed elsewhere \(epoch 2, this is 1\)|taken over by )"
         assert ended.code == 75
         assert re.search(told, ended.err), ended.err
+    else:
+        shop.ended_elsewhere()
     assert shop.runs() == [1, 1, 1]
     assert shop.free()
 

@@ -1,18 +1,21 @@
 """`localpuppet rollout status|list --of NAME`: what the bus has of somebody's rollouts."""
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.cli import render
 from localpuppet.cli.orchestrator.rollout_text import coloured, head, how_far, outcome
-from localpuppet.errors import InvalidInputError
+from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import RolloutId, SignerName
-from localpuppet.orchestrator.rollout.report import ELSEWHERE, Report, show_counts
+from localpuppet.orchestrator.rollout.report import ELSEWHERE, INTERRUPTED, Report, show_counts
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.rollout import RolloutWiring
 from localpuppet.wiring.rollout_heads import known_head, known_heads
 from localpuppet.wiring.run_async import run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from localpuppet.orchestrator.rollout.head import Head
 
 SHOWN, MOST = 20, 500
@@ -29,7 +32,32 @@ def show(node: NodeWiring, rollout: str | None, owner: SignerName, *, as_json: b
         IntegrityError: What is there is not to be believed.
     """
     wanted = None if rollout is None else RolloutId.parse(rollout)
-    found = run(known_head(RolloutWiring(node), wanted, owner))
+    return show_head(run(known_head(RolloutWiring(node), wanted, owner)), as_json=as_json)
+
+
+def newer_heads(node: NodeWiring, reports: "Iterable[Report]") -> "dict[RolloutId, Head]":
+    """Return the heads of interrupted rollouts of this machine that continued on others.
+
+    If the bus cannot be asked, the command says so, and shows what the journals have.
+    """
+    states = [one.state for one in reports if one.word == INTERRUPTED]
+    if not states:
+        return {}
+    try:
+        return run(RolloutWiring(node).newer_heads(states, _note))
+    except LocalpuppetError as error:
+        _note(f"cannot tell whether interrupted rollouts continued elsewhere: {error}")
+        return {}
+
+
+def _note(text: str) -> None:
+    render.say(f"# {render.user_text(text)}", err=True)
+
+
+def show_head(
+    found: "Head", *, as_json: bool, known: "Mapping[str, Any]" = MappingProxyType({})
+) -> int:
+    """Show what a head has of a rollout, and as JSON also what else is known; see `show`."""
     if found.over and found.summary is None:
         raise InvalidInputError("is over", where=str(found.rollout))
     if not found.over and not found.events:
@@ -39,7 +67,7 @@ def show(node: NodeWiring, rollout: str | None, owner: SignerName, *, as_json: b
             hint="look at it where it goes on",
         )
     if as_json:
-        render.emit_json({"schema": 1, "of_the_bus": True, **_told(found)})
+        render.emit_json({"schema": 1, "of_the_bus": True, **known, **summary(found)})
     elif found.summary is not None:
         ended = found.summary
         noop = ", changes nothing" if ended.noop else ""
@@ -65,7 +93,7 @@ def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
         UnavailableError: The bus cannot be asked.
     """
     heads = run(known_heads(RolloutWiring(node), owner, most=MOST))
-    told = [_told(one) for one in (heads if as_json else heads[:SHOWN])]
+    told = [summary(one) for one in (heads if as_json else heads[:SHOWN])]
     if as_json:
         render.emit_json({"schema": 1, "of_the_bus": True, "rollouts": told})
         return
@@ -78,7 +106,7 @@ def show_all(node: NodeWiring, owner: SignerName, *, as_json: bool) -> None:
         render.say(f"# {len(heads) - SHOWN} older ones: --json lists all", err=True)
 
 
-def _told(found: "Head") -> dict[str, Any]:
+def summary(found: "Head") -> dict[str, Any]:
     """Return what a list tells of a rollout; what its head does not tell is left out."""
     if found.summary is not None:
         return {
@@ -92,6 +120,7 @@ def _told(found: "Head") -> dict[str, Any]:
             "noop": found.summary.noop,
             "succeeded": found.summary.succeeded,
             "counts": dict(found.summary.counts),
+            "waits_for": [],
         }
     if found.events:
         report = Report.of(found.events, taken=True)

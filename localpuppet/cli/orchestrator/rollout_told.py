@@ -1,7 +1,7 @@
 """`localpuppet rollout status`, `list` and `report`: what is told of rollouts."""
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,8 @@ from localpuppet.formats.times import parse_time
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from localpuppet.orchestrator.rollout.journal import Journal
     from localpuppet.orchestrator.rollout.journals import Journals
     from localpuppet.orchestrator.rollout.report import Report
@@ -33,7 +35,7 @@ Examples:
   localpuppet rollout status --of alice
 
 Exit codes: 0 it goes on or waits for a word, or every node succeeded; 1 not every node
-did, or nobody goes on; 69 the bus is away.
+did, or no process carries it out; 69 the bus is unreachable (with --of).
 """,
 )
 @_ID
@@ -51,6 +53,7 @@ def status_command(
 ) -> int:
     """Show where the rollout ID is, or the newest of this machine; with --of what the bus knows.
 
+    If its process was killed here and it continued elsewhere, that is what the bus knows, too.
     The bus does not know whether a process still goes on with it: a word that is said tells.
     """
     from localpuppet.cli.orchestrator import rollout_bus
@@ -66,6 +69,8 @@ def status_command(
         _watch(journal)
     report = _report(journal)
     journal.close()
+    for newer in rollout_bus.newer_heads(node, [report]).values():
+        return rollout_bus.show_head(newer, as_json=as_json, known=report.summary())
     if as_json:
         render.emit_json({"schema": 1, **report.summary()})
     else:
@@ -103,19 +108,23 @@ def list_command(node: NodeWiring, owner: str | None, as_json: bool) -> None:
     A journal that cannot be read is named, and the others are listed all the same. The bus knows
     of a rollout while it can go on, and for a week how it ended.
     """
-    if owner is not None:
-        from localpuppet.cli.orchestrator import rollout_bus
+    from localpuppet.cli.orchestrator import rollout_bus
 
+    if owner is not None:
         rollout_bus.show_all(node, SignerName.parse(owner), as_json=as_json)
         return
     journals = _journals(node)
     ids = journals.ids()
     found = {one: _report_of(journals, one) for one in (ids if as_json else ids[:SHOWN])}
+    newer = rollout_bus.newer_heads(
+        node, [one for one in found.values() if not isinstance(one, str)]
+    )
+    elsewhere = {one: rollout_bus.summary(head) for one, head in newer.items()}
     if as_json:
         rollouts = [
             {"id": one, "state": DAMAGED, "why": report}
             if isinstance(report, str)
-            else report.summary()
+            else report.summary() | elsewhere.get(one, {})
             for one, report in found.items()
         ]
         render.emit_json({"schema": 1, "rollouts": rollouts})
@@ -123,7 +132,7 @@ def list_command(node: NodeWiring, owner: str | None, as_json: bool) -> None:
     if not found:
         render.emit("there was no rollout on this machine")
         return
-    rows = [_row(one, report) for one, report in found.items()]
+    rows = [_row(one, report, elsewhere.get(one)) for one, report in found.items()]
     render.emit(render.table(("ROLLOUT", "STATE", "NODES"), rows))
     for report in found.values():
         if isinstance(report, str):
@@ -170,12 +179,16 @@ def _report_of(journals: "Journals", rollout: RolloutId) -> "Report | str":
         return str(error)
 
 
-def _row(rollout: RolloutId, report: "Report | str") -> tuple[str, str, str]:
+def _row(
+    rollout: RolloutId, report: "Report | str", elsewhere: "Mapping[str, Any] | None"
+) -> tuple[str, str, str]:
     from localpuppet.cli.orchestrator.rollout_text import coloured
     from localpuppet.orchestrator.rollout.report import show_counts
 
     if isinstance(report, str):
         return rollout, coloured(DAMAGED), ""
+    if elsewhere is not None:
+        return rollout, coloured(elsewhere["state"]), show_counts(elsewhere["counts"])
     return rollout, coloured(report.word), show_counts(report.counts())
 
 
