@@ -1,5 +1,6 @@
 """JSON files of our own, or of Puppet's: a good one, a damaged one, or none."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +27,18 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise StateError("is damaged: not a mapping", where=str(path))
     return value
+
+
+def json_files(directory: Path) -> list[Path]:
+    """Return the JSON files in a directory, by name; none if there is no such directory.
+
+    Raises:
+        StateError: The directory cannot be read.
+    """
+    try:
+        names = os.listdir(directory)  # noqa: PTH208 - glob hides an error
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise state_problem(error, directory) from error
+    return [directory / name for name in sorted(names) if name.endswith(".json")]

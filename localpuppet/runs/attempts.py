@@ -5,16 +5,15 @@ the same refusal again takes the place of the one before; an attempt that cannot
 nothing of the refusal itself; what stands in the record of a run is not an attempt.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError
-from localpuppet.formats.json_file import read_json
+from localpuppet.formats.json_file import json_files, read_json
 from localpuppet.formats.names import RunId
-from localpuppet.machine.files import make_private, remove, state_problem, write_json
+from localpuppet.machine.files import make_private, remove, write_json
 from localpuppet.machine.ports import Clock
 
 if TYPE_CHECKING:
@@ -133,14 +132,8 @@ class Attempts:
         return self._directory / f"{name}.json"
 
     def _names(self) -> list[RunId]:
-        try:
-            found = os.listdir(self._directory)  # noqa: PTH208 - names, not paths
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise state_problem(error, self._directory) from error
         names = []
-        for file in found:
+        for file in json_files(self._directory):
             with suppress(InvalidInputError):
-                names.append(RunId.parse(file.removesuffix(".json")))
-        return sorted(names, reverse=True)
+                names.append(RunId.parse(file.stem))
+        return names[::-1]

@@ -6,17 +6,15 @@ stops us. Refuses to know: what a run is.
 """
 
 import hashlib
-import os
 from pathlib import Path
 
 from localpuppet.errors import OnHoldError, StateError
-from localpuppet.formats.json_file import read_json
+from localpuppet.formats.json_file import json_files, read_json
 from localpuppet.formats.text import one_line
 from localpuppet.machine.files import (
     make_private,
     make_public,
     remove,
-    state_problem,
     write_json,
 )
 from localpuppet.machine.ports import Clock
@@ -56,7 +54,7 @@ class Holds:
 
     def _read(self) -> dict[Path, Hold]:
         found = {}
-        for path in self._files():
+        for path in json_files(self._directory):
             try:
                 found[path] = Hold.from_dict(read_json(path))
             except FileNotFoundError:
@@ -64,15 +62,6 @@ class Holds:
             except StateError as error:
                 raise (error if error.where else error.at(str(path))) from error
         return found
-
-    def _files(self) -> list[Path]:
-        try:
-            names = os.listdir(self._directory)  # noqa: PTH208 - glob hides what is refused
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise state_problem(error, self._directory) from error
-        return [self._directory / name for name in sorted(names) if name.endswith(".json")]
 
     def _foreign(self) -> list[Hold]:
         content = self._disabled()
@@ -118,7 +107,7 @@ class Holds:
         return ended
 
     def _remove_damaged(self) -> None:
-        for path in self._files():
+        for path in json_files(self._directory):
             try:
                 Hold.from_dict(read_json(path))
             except FileNotFoundError:
