@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, StateError
@@ -29,7 +28,7 @@ from localpuppet.machine.files import (
     write_json,
 )
 from localpuppet.machine.ports import Clock, Processes, ProcessId
-from localpuppet.runs.run import Outcome, RunRequest, State, Status, new_run_id
+from localpuppet.runs.run import Outcome, RunRequest, State, Status, new_run_id, outdated
 
 # Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 16 * 1024
@@ -387,14 +386,11 @@ class Records:
                     run.close(status)
                     run.clear()
 
-    def prune(self, *, runs: int, days: int, now: datetime, keep: RunId) -> None:
-        """Remove runs beyond `runs` in number or `days` in age; never `keep`, never an open one."""
-        oldest = now - timedelta(days=days)
-        for index, name in enumerate(self.ids()):
-            if name == keep or (index < runs and name.time >= oldest):
-                continue
+    def prune(self, *, runs: int, days: int, keep: RunId) -> None:
+        """Remove the runs that `outdated` names; never `keep`, never an open one."""
+        for name in outdated(self.ids(), runs=runs, days=days):
             run = RunDirectory(self.directory / name)
-            if self.status(run).state is State.FINISHED:
+            if name != keep and self.status(run).state is State.FINISHED:
                 shutil.rmtree(run.path, ignore_errors=True)
 
 

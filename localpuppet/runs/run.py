@@ -4,7 +4,7 @@ Owns: the states and outcomes, the record's formats (schema version 1), and the 
 "success". Refuses to know: files, processes, clocks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -53,6 +53,28 @@ def new_run_id(now: datetime, random: str, newest: str | None) -> RunId:
     if newest:
         now = max(now, RunId.parse(newest).time + timedelta(microseconds=1))
     return RunId(f"{now.strftime('%Y%m%dT%H%M%S.%fZ')}-{random}")
+
+
+def outdated(ids: Sequence[RunId], *, runs: int, days: int) -> list[RunId]:
+    """Return the runs that are beyond `runs` in number or `days` in age.
+
+    A run's age is the sum of the gaps between it and the newest run; the clock has no say. A gap
+    counts at most as much as the longest newer gap: a clock that jumped once outdates nothing.
+
+    Args:
+        ids: All runs, newest first.
+        runs: How many are kept.
+        days: How old they may be.
+    """
+    age = longest = timedelta(0)
+    gone = []
+    for index, run in enumerate(ids):
+        gap = ids[max(index - 1, 0)].time - run.time
+        age += min(gap, longest)
+        longest = max(gap, longest)
+        if index >= runs or age > timedelta(days=days):
+            gone.append(run)
+    return gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

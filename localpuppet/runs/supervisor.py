@@ -347,9 +347,7 @@ class Supervisor:
         self._documents.remember()
         try:
             self.records.settle()
-            self.records.prune(
-                runs=node.keep_runs, days=node.keep_days, now=self._clock.now(), keep=run.id
-            )
+            self.records.prune(runs=node.keep_runs, days=node.keep_days, keep=run.id)
         except StateError as error:
             self._observer.note(f"old records could not be tidied up: {error}")
 

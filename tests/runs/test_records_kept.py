@@ -48,19 +48,41 @@ def days(site: Recorded, count: int) -> list[RunId]:
 
 
 @pytest.mark.parametrize(
-    ("runs", "age", "left"), [(3, 100, 3), (100, 3, 4), (0, 0, 1), (2, 4, 2), (4, 2, 3)]
+    ("runs", "age", "left"), [(3, 100, 3), (100, 3, 5), (0, 1, 1), (2, 4, 2), (5, 2, 4)]
 )
-def test_pruning_keeps_so_many_runs_of_so_many_days(
+def test_pruning_keeps_a_number_of_runs_and_a_number_of_days(
     site: Recorded, runs: int, age: int, left: int
 ) -> None:
     ids = days(site, 6)
-    site.records.prune(runs=runs, days=age, now=site.clock.now(), keep=ids[0])
+    site.records.prune(runs=runs, days=age, keep=ids[0])
     assert site.records.ids() == ids[:left]
+
+
+@pytest.mark.parametrize("jump", [-800, 800, 80_000])
+@pytest.mark.parametrize("wrong_runs", [1, 48])
+def test_a_clock_that_jumped_deletes_nothing(site: Recorded, jump: int, wrong_runs: int) -> None:
+    """Also if the clock stays wrong for a day of runs, is then set, and runs follow."""
+    ids = days(site, 6)
+    for advance in (jump * 86400, -jump * 86400 + 1800):
+        site.clock.advance(advance)
+        for _ in range(wrong_runs):
+            site.clock.advance(1800)
+            ids.insert(0, site.finish(site.begin()).id)
+            site.records.prune(runs=500, days=7, keep=ids[0])
+    assert site.records.ids() == ids
+
+
+def test_days_count_again_when_newer_runs_show_that_they_passed(site: Recorded) -> None:
+    days(site, 6)
+    site.clock.advance(800 * 86400)
+    ids = days(site, 10)
+    site.records.prune(runs=500, days=7, keep=ids[0])
+    assert site.records.ids() == ids[:9]
 
 
 def test_pruning_spares_the_run_that_prunes_and_those_that_go_on(site: Recorded) -> None:
     old, going = days(site, 2), site.begin()
-    site.records.prune(runs=0, days=0, now=site.clock.now(), keep=old[1])
+    site.records.prune(runs=0, days=1, keep=old[1])
     assert site.records.ids() == [going.id, old[1]]
 
 
@@ -68,7 +90,7 @@ def test_pruning_removes_damaged_records_and_those_of_dead_supervisors(site: Rec
     damaged, dead = site.begin(), site.begin(supervisor=None)
     damaged.status.write_text("{")
     newest = days(site, 1)[0]
-    site.records.prune(runs=1, days=30, now=site.clock.now(), keep=newest)
+    site.records.prune(runs=1, days=30, keep=newest)
     assert site.records.ids() == [newest]
     assert not dead.path.exists()
 
