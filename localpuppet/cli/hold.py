@@ -130,14 +130,15 @@ def enable_command(
         shown = {name: [hold.to_dict() for hold in found] for name, found in lists.items()}
         render.emit_json({"schema": 1, **shown})
         return 0
+    now = node.clock.now()
     for hold in ended:
-        render.emit(f"ended: {hold}")
+        render.emit(f"ended: {hold.shown(now)}")
     if not ended:
         render.emit(
             f"there was no hold of {render.user_text(mine)}" if left else "there was no hold"
         )
     for hold in left:
-        render.emit(click.style(f"still on hold: {hold}", fg="yellow"))
+        render.emit(click.style(f"still on hold: {hold.shown(now)}", fg="yellow"))
     if left:
         render.emit("'localpuppet enable --owner NAME' or '--all' ends them")
     return 0

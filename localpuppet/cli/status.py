@@ -127,7 +127,9 @@ def _around(
     now: "datetime",
 ) -> list[tuple[str, str]]:
     """Return what is shown beside the run, labelled."""
-    rows = [("On hold", click.style(str(hold), fg="yellow")) for hold in holds]
+    rows = [("On hold", click.style(hold.shown(now), fg="yellow")) for hold in holds]
+    if any(hold.is_misdated(now) for hold in holds):
+        rows.append(("Warning", "a hold has a wrong deadline: 'localpuppet enable --all' ends it"))
     if rollback is not None:
         rows.append(("Rollback", click.style(render.user_text(rollback), fg="yellow")))
     if attempt is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from localpuppet.errors import InvalidInputError, StateError
@@ -11,6 +11,8 @@ from localpuppet.formats.text import parse_line
 from localpuppet.formats.times import parse_time
 
 _ROLLOUT = "/rollout/"
+# How far this node's clock may be behind the one of the process that made a hold.
+CLOCK_TOLERANCE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,16 @@ class Hold:
     def active(self, now: datetime) -> bool:
         """Return whether it holds at `now`."""
         return self.until is None or now < parse_time(self.until)
+
+    def is_misdated(self, now: datetime) -> bool:
+        """Return whether the clock was ahead when the hold was made: its deadline is too late."""
+        made = parse_time(self.since) if self.since else now
+        return self.until is not None and made > now + CLOCK_TOLERANCE
+
+    def shown(self, now: datetime) -> str:
+        """Return one line for people, which also names a deadline that a wrong clock has set."""
+        wrong = "; the clock was wrong when this hold was made, and so is the deadline"
+        return f"{self}{wrong if self.is_misdated(now) else ''}"
 
     def __str__(self) -> str:
         """Return one line for people."""

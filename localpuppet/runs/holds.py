@@ -149,7 +149,8 @@ class Holds:
         holds = [hold for hold in self.active() if hold.owner != through]
         if holds:
             others = f" and {len(holds) - 1} more" if len(holds) > 1 else ""
-            raise OnHoldError(f"on hold: {holds[0]}{others}", hint=_ENDING)
+            shown = holds[0].shown(self._clock.now())
+            raise OnHoldError(f"on hold: {shown}{others}", hint=_ENDING)
 
     def _path(self, owner: str) -> Path:
         return self._directory / f"{hashlib.sha256(owner.encode()).hexdigest()[:24]}.json"

@@ -180,6 +180,22 @@ def test_completion_offers_the_verbs(node: Node) -> None:
     assert "status" in done.out
 
 
+def test_status_and_enable_name_a_hold_that_was_made_while_the_clock_was_wrong(node: Node) -> None:
+    assert node.run("disable", "-m", "x", "--for", "1h", "--owner", "cron").code == 0
+    (file,) = (node.state / "holds").glob("*.json")
+    raw = json.loads(file.read_text())
+    later = {key: f"2099{raw[key][4:]}" for key in ("since", "until")}
+    file.write_text(json.dumps({**raw, **later}))
+    warning = "the clock was wrong when this hold was made, and so is the deadline"
+    status = node.run("status").out
+    assert warning in status
+    assert "'localpuppet enable --all' ends it" in status
+    assert warning in node.run("enable").out
+    ended = node.run("enable", "--all")
+    assert ended.out.startswith("ended: x (held by cron since 2099-")
+    assert warning in ended.out
+
+
 def test_holds_are_lists_with_json(node: Node) -> None:
     node.run("disable", "-m", "first", "--owner", "a")
     hold = node.run("disable", "-m", "second", "--owner", "b", "--for", "1h", "--json").json

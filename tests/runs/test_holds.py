@@ -1,6 +1,7 @@
 """Holds: owners, deadlines, and the agreement with Puppet's own agent."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,31 @@ def test_a_hold_ends_at_its_deadline(holds: Holds, disable_file: Path, clock: Fa
     holds.settle()
     holds.check()
     assert not disable_file.exists()
+
+
+def test_a_hold_from_the_future_says_that_its_deadline_is_wrong(
+    holds: Holds, clock: FakeClock
+) -> None:
+    """The clock was two years ahead, and is right again."""
+    clock.advance(730 * 86400)
+    holds.add(hold("alice", clock, show_time(clock.now() + timedelta(hours=1))))
+    holds.add(hold("bob", clock))
+    (wrong, endless) = holds.active()
+    assert not wrong.is_misdated(clock.now())
+    clock.advance(-730 * 86400)
+    assert [wrong.is_misdated(clock.now()), endless.is_misdated(clock.now())] == [True, False]
+    with pytest.raises(OnHoldError, match="and so is the deadline and 1 more"):
+        holds.check()
+    clock.advance(730 * 86400 - 59)
+    assert not wrong.is_misdated(clock.now()), "clocks of two machines differ a little"
+
+
+def test_a_hold_of_puppets_own_has_no_deadline_that_could_be_wrong(
+    holds: Holds, disable_file: Path, clock: FakeClock
+) -> None:
+    disable_file.write_text("{}")
+    (found,) = holds.active()
+    assert not found.is_misdated(clock.now())
 
 
 def test_owners_do_not_end_each_others_holds(holds: Holds, clock: FakeClock) -> None:
