@@ -33,8 +33,8 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     """Switch this node to an earlier release; 'localpuppet apply' then runs it.
 
     A second rollback goes further back. The node document is the one of the release's last good run
-    here. It holds, also for the timer,
-    until the input changes or --end is said.
+    on this node. The rollback stays in force, also for the timer, until the input changes or you
+    run 'localpuppet rollback --end'.
     """
     if end:
         _end(node, as_json)
@@ -42,20 +42,19 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     from localpuppet.runs.going_back import GoingBack
     from localpuppet.wiring.releases import ReleaseWiring
 
-    rollback, left = GoingBack(node.records, node.ledger).go_back(
+    rollback, left, ended = GoingBack(node.good_runs, node.ledger).go_back(
         node.inputs.read(str(node.settings.input)),
         tag=tag,
         user=user(),
         now=node.clock.now(),
-        resolve=ReleaseWiring(node).resolve,
+        have=ReleaseWiring(node).resolve,
     )
     refresh_metrics(node)
     if as_json:
         render.emit_json({"schema": 1, "from": left, **rollback.to_public()})
         return
-    status = node.records.status(node.records.get(rollback.run))
-    ended = render_run.moment(status.finished_at)
-    render.emit(f"rolled back from {left} to {rollback.app}, as it ran on {ended}")
+    ran = render_run.moment(ended)
+    render.emit(f"rolled back from {left} to {rollback.app}, as it ran on {ran}")
     render.emit("'localpuppet apply' runs it; a changed input.yaml ends the rollback")
 
 

@@ -73,4 +73,14 @@ class StagedRecords:
         return list(self._directory.glob(".*"))
 
     def _file(self, app: ReleasePath) -> Path:
-        return self._directory / f"{app.replace('/', '%')}.json"
+        return self._directory / file_name(app)
+
+
+def file_name(app: ReleasePath) -> str:
+    """Return the name of the file in which something is recorded of a release."""
+    return f"{app.replace('/', '%')}.json"
+
+
+def release_of(file: Path) -> ReleasePath:
+    """Return the release of which something is recorded in a file."""
+    return ReleasePath(file.stem.replace("%", "/"))

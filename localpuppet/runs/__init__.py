@@ -1,8 +1,8 @@
 """One supervised `puppet apply`, from its preparation to a record that cannot lie.
 
 decides: `attempt`, `hold`, `options`, `reason`, `run`, `stopping`.
-acts: `assigning`, `attempts`, `candidate`, `going_back`, `holds`, `listed`, `log_end`, `metrics`,
-    `node_lock`, `open_record`, `preparing`, `query_record`, `records`, `supervisor`, `telling`,
-    `told_changes`, `told_context`, `trying`, `watching`.
+acts: `assigning`, `attempts`, `candidate`, `going_back`, `good_runs`, `holds`, `listed`, `log_end`,
+    `metrics`, `node_lock`, `open_record`, `preparing`, `query_record`, `records`, `supervisor`,
+    `telling`, `told_changes`, `told_context`, `trying`, `watching`.
 ports: `observer`.
 """

@@ -32,6 +32,7 @@ from localpuppet.releases.provider import ReleaseProvider
 from localpuppet.releases.reading import InterfaceReader
 from localpuppet.releases.release import Release
 from localpuppet.runs.going_back import GoingBack
+from localpuppet.runs.good_runs import GoodRuns
 from localpuppet.runs.records import Records
 
 
@@ -45,6 +46,7 @@ class Assigning:
         assigned: The assignment in force.
         ledger: What was applied, and an operator's rollback.
         records: The runs of this node.
+        good_runs: Those that it can go back to.
         releases: Provides releases.
         reader: Has Puppet's parser read them.
         answer: Returns what the site's own ENC command says of this node, if there is one.
@@ -59,6 +61,7 @@ class Assigning:
     assigned: AssignedRelease
     ledger: Ledger
     records: Records
+    good_runs: GoodRuns
     releases: ReleaseProvider
     reader: InterfaceReader
     answer: Callable[[], EncData | None]
@@ -128,12 +131,12 @@ class Assigning:
             return
         kept = self.keep()
         try:
-            GoingBack(self.records, self.ledger).go_back(
+            GoingBack(self.good_runs, self.ledger).go_back(
                 loaded,
                 tag=None,
                 user=by or left.by,
                 now=self.clock.now(),
-                resolve=self.releases.resolve,
+                have=self.releases.resolve,
                 until=held.back_to,
             )
         finally:

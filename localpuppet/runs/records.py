@@ -386,11 +386,16 @@ class Records:
                     run.close(status)
                     run.clear()
 
-    def prune(self, *, runs: int, days: int, keep: RunId) -> None:
-        """Remove the runs that `outdated` names; never `keep`, never an open one."""
+    def prune(self, *, runs: int, days: int, keep: RunId, note: Callable[[Status], None]) -> None:
+        """Remove the runs that `outdated` names; never `keep`, never an open one.
+
+        `note` takes each of them first; if it raises, that run and the older ones stay.
+        """
         for name in outdated(self.ids(), runs=runs, days=days):
             run = RunDirectory(self.directory / name)
-            if name != keep and self.status(run).state is State.FINISHED:
+            status = self.status(run)
+            if name != keep and status.state is State.FINISHED:
+                note(status)
                 shutil.rmtree(run.path, ignore_errors=True)
 
 

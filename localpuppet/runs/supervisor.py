@@ -27,6 +27,7 @@ from localpuppet.puppet.run_lock import PuppetRunLock
 from localpuppet.releases.ledger import Ledger, Rollback
 from localpuppet.releases.release import Release
 from localpuppet.runs import metrics
+from localpuppet.runs.good_runs import GoodRuns
 from localpuppet.runs.holds import Holds
 from localpuppet.runs.node_lock import NodeLock
 from localpuppet.runs.observer import Observer
@@ -55,6 +56,7 @@ class Node:
         grace: Seconds between TERM and KILL.
         min_free: Bytes that must be free on the state directory's file system.
         keep_runs, keep_days: How many records are kept, and for how many days.
+        keep_releases: How many releases of each source keep their last good run.
         metrics: Where the Prometheus textfile goes.
         rollback: Returns the rollback in force, for the textfile.
         fits: Refuses a node document that does not fit the release; with options for Puppet.
@@ -75,6 +77,7 @@ class Node:
     min_free: int
     keep_runs: int
     keep_days: int
+    keep_releases: int
     metrics: Path
     rollback: Callable[[], Rollback | None]
     fits: Callable[[NodeDocument, Release, tuple[str, ...]], None]
@@ -109,6 +112,9 @@ class Supervisor:
         self._observer = observer
         self._ledger = Ledger(node.state)
         self.records = Records(node.state / "runs", processes)
+        self._good_runs = GoodRuns(
+            node.state / "good_runs", records=self.records, releases=node.keep_releases
+        )
         installation = node.installation if isinstance(node.installation, Installation) else None
         self.holds = Holds(
             node.state / "holds", installation.disable_file if installation else None, clock
@@ -341,13 +347,15 @@ class Supervisor:
             fork_server=node.fork_server,
         )
 
-    def _house_keeping(self, run: RunDirectory) -> None:
+    def _house_keeping(self, status: Status) -> None:
         """Tidy up; only now, when nothing that goes wrong here can harm the run."""
         node = self._node
         self._documents.remember()
+        note = self._good_runs.note
         try:
+            note(status)
             self.records.settle()
-            self.records.prune(runs=node.keep_runs, days=node.keep_days, keep=run.id)
+            self.records.prune(runs=node.keep_runs, days=node.keep_days, keep=status.id, note=note)
         except StateError as error:
             self._observer.note(f"old records could not be tidied up: {error}")
 
@@ -355,7 +363,7 @@ class Supervisor:
         status = record.close(verdict, ending)
         self._node.after_run(record.directory, status)
         record.directory.clear()
-        self._house_keeping(record.directory)
+        self._house_keeping(status)
         self._write_metrics(status)
         return status
 

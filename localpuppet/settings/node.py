@@ -88,6 +88,7 @@ class Settings:
     git_timeout: float
     keep_runs: int
     keep_days: int
+    keep_releases: int
     keep_staged: float
     basemodulepath: tuple[Path, ...]
     identity: IdentitySettings
@@ -191,6 +192,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         git_timeout=timeouts.get("git", 600),
         keep_runs=keep.get("runs", 100),
         keep_days=keep.get("days", 90),
+        keep_releases=keep.get("releases", 5),
         keep_staged=_keep_staged(raw, file),
         basemodulepath=tuple(root / entry for entry in raw.get("basemodulepath", [])),
         identity=_identity(raw, root, state, file),

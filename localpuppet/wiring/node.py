@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.ledger import Ledger, Rollback
     from localpuppet.runs.attempts import Attempts
+    from localpuppet.runs.good_runs import GoodRuns
     from localpuppet.runs.holds import Holds
     from localpuppet.runs.records import Records
     from localpuppet.settings.fleet import FleetSettings
@@ -106,6 +107,16 @@ class NodeWiring:
         from localpuppet.runs.records import Records
 
         return Records(self.settings.state / "runs", self.processes)
+
+    @cached_property
+    def good_runs(self) -> "GoodRuns":
+        """The good runs that this node can go back to."""
+        from localpuppet.runs.good_runs import GoodRuns
+
+        settings = self.settings
+        return GoodRuns(
+            settings.state / "good_runs", records=self.records, releases=settings.keep_releases
+        )
 
     @cached_property
     def attempts(self) -> "Attempts":

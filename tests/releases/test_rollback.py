@@ -2,7 +2,7 @@
 
 import os
 
-from tests.rigs.forge import Forge, applied, point_at, release
+from tests.rigs.forge import Forge, applied, more_settings, point_at, release
 from tests.rigs.node import Node
 from tests.rigs.signing import TAGGED_AT, payload, put_tag
 
@@ -81,6 +81,28 @@ def test_a_second_rollback_goes_further_back_and_everybody_is_told(
     assert site.run("rollback", "--end", "--json").json["ended"] is None
     assert "localpuppet_rolled_back" not in (site.state / "metrics.prom").read_text()
     assert site.run("status", "--json").json["rollback"] is None
+
+
+def test_a_rollback_does_not_expire_with_the_records_of_runs(site: Node, forge: Forge) -> None:
+    more_settings(site, keep={"runs": 1})
+    assert site.run("apply").code == 0
+    good = site.status()
+    release(site, forge, "r2")
+    site.write("input.yaml", "app: web/tags/r2\nclasses: [web]\n")
+    assert site.run("apply").code == 0
+    assert site.run("apply", "--noop").code == 0
+    assert len(site.runs()) == 1
+    listed = site.run("release", "list", "--json").json["releases"]
+    assert [row["applied"] for row in listed] == ["previous", "current"]
+    rolled = site.run("rollback")
+    assert rolled.code == 0, rolled.err
+    ended = good["finished_at"][:19].replace("T", " ")
+    assert f"from web/tags/r2 to web/tags/r1, as it ran on {ended} UTC" in rolled.out
+    done = site.run("apply")
+    assert "Notice: web r1" in done.out
+    assert "Notice: dist r7" in done.out, "the input of now names web only"
+    mode = (site.state / "good_runs").stat().st_mode
+    assert mode & 0o777 == 0o700
 
 
 def test_a_changed_input_is_no_longer_rolled_back(site: Node, forge: Forge) -> None:

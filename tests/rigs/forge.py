@@ -1,11 +1,13 @@
 """Real git repositories, made by the tests, and the releases that stand in them."""
 
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.rigs.node import Done, Node
 
@@ -107,6 +109,12 @@ def release(node: Node, forge: Forge, tag: str, **manifest_of: str) -> str:
     locked = make(node, "lock", str(web.path))
     assert locked.code == 0, locked.err
     return web.commit({}, tag)
+
+
+def more_settings(node: Node, **more: Any) -> None:
+    """Set more in the node's settings."""
+    settings = json.loads((node.root / "localpuppet.yaml").read_text())
+    node.settings(**{**settings, **more})
 
 
 def point_at(node: Node, tag: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from localpuppet.formats.times import show_time
 from localpuppet.machine.ports import ProcessId
+from localpuppet.runs.good_runs import GoodRuns
 from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import Outcome, RunRequest, State, Status
 from tests.doubles.ports import FakeClock, FakeProcesses
@@ -21,6 +22,8 @@ class Recorded:
         self.clock = FakeClock()
         self.processes = FakeProcesses([SUPERVISOR], clock=self.clock)
         self.records = Records(directory / "runs", self.processes)
+        self.good = directory / "good_runs"
+        self.good_runs = GoodRuns(self.good, records=self.records, releases=5)
 
     def request(self, run: RunDirectory, **more: Any) -> RunRequest:
         fields: dict[str, Any] = {
@@ -63,6 +66,16 @@ class Recorded:
     def finish(self, run: RunDirectory, outcome: Outcome = Outcome.CHANGED) -> RunDirectory:
         run.close(self.status(run, state=State.FINISHED, outcome=outcome))
         return run
+
+    def ran(self, app: str, outcome: Outcome = Outcome.CHANGED, **more: Any) -> Status:
+        """Have a run of a release in the record, with a node document that names its run."""
+        run = self.records.create(self.clock)
+        document = {"classes": {"web": {"run": run.id}}}
+        run.open(self.request(run, app=app, node_document=document), self.status(run, app=app))
+        status = self.status(run, app=app, state=State.FINISHED, outcome=outcome, **more)
+        run.close(status)
+        self.clock.advance(1800)
+        return status
 
     def supervisors_die(self) -> None:
         self.processes.living.remove(SUPERVISOR)

@@ -92,6 +92,7 @@ class Site:
             min_free=0,
             keep_runs=100,
             keep_days=30,
+            keep_releases=5,
             metrics=root / "metrics.prom",
             rollback=Ledger(self.state).rollback,
             fits=lambda *asked: self.fits_asked.append(asked),

@@ -60,6 +60,7 @@ class Site(Provided):
             assigned=self.kept,
             ledger=self.ledger,
             records=self.recorded.records,
+            good_runs=self.recorded.good_runs,
             releases=self.provider(),
             reader=self._reader(),
             answer=lambda: None,

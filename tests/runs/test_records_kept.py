@@ -54,8 +54,22 @@ def test_pruning_keeps_a_number_of_runs_and_a_number_of_days(
     site: Recorded, runs: int, age: int, left: int
 ) -> None:
     ids = days(site, 6)
-    site.records.prune(runs=runs, days=age, keep=ids[0])
+    statuses: list[Status] = []
+    site.records.prune(runs=runs, days=age, keep=ids[0], note=statuses.append)
     assert site.records.ids() == ids[:left]
+    assert [status.id for status in statuses] == ids[left:]
+
+
+def test_pruning_stops_at_a_run_that_cannot_be_noted(site: Recorded) -> None:
+    ids = days(site, 4)
+
+    def refuse(status: Status) -> None:
+        if status.id == ids[2]:
+            raise StateError("no space")
+
+    with pytest.raises(StateError, match="no space"):
+        site.records.prune(runs=1, days=90, keep=ids[0], note=refuse)
+    assert site.records.ids() == [ids[0], *ids[2:]]
 
 
 @pytest.mark.parametrize("jump", [-800, 800, 80_000])
@@ -68,7 +82,7 @@ def test_a_clock_that_jumped_deletes_nothing(site: Recorded, jump: int, wrong_ru
         for _ in range(wrong_runs):
             site.clock.advance(1800)
             ids.insert(0, site.finish(site.begin()).id)
-            site.records.prune(runs=500, days=7, keep=ids[0])
+            site.records.prune(runs=500, days=7, keep=ids[0], note=lambda _: None)
     assert site.records.ids() == ids
 
 
@@ -76,13 +90,13 @@ def test_days_count_again_when_newer_runs_show_that_they_passed(site: Recorded) 
     days(site, 6)
     site.clock.advance(800 * 86400)
     ids = days(site, 10)
-    site.records.prune(runs=500, days=7, keep=ids[0])
+    site.records.prune(runs=500, days=7, keep=ids[0], note=lambda _: None)
     assert site.records.ids() == ids[:9]
 
 
 def test_pruning_spares_the_run_that_prunes_and_those_that_go_on(site: Recorded) -> None:
     old, going = days(site, 2), site.begin()
-    site.records.prune(runs=0, days=1, keep=old[1])
+    site.records.prune(runs=0, days=1, keep=old[1], note=lambda _: None)
     assert site.records.ids() == [going.id, old[1]]
 
 
@@ -90,7 +104,7 @@ def test_pruning_removes_damaged_records_and_those_of_dead_supervisors(site: Rec
     damaged, dead = site.begin(), site.begin(supervisor=None)
     damaged.status.write_text("{")
     newest = days(site, 1)[0]
-    site.records.prune(runs=1, days=30, keep=newest)
+    site.records.prune(runs=1, days=30, keep=newest, note=lambda _: None)
     assert site.records.ids() == [newest]
     assert not dead.path.exists()
 

@@ -59,7 +59,7 @@ def _applied(node: NodeWiring) -> dict[str, str]:
     """Return which release of each source is the current one, and to which one would go back."""
     from localpuppet.runs.going_back import GoingBack
 
-    going_back = GoingBack(node.records, node.ledger)
+    going_back = GoingBack(node.good_runs, node.ledger)
     marks: dict[str, str] = {}
     rollback = node.rollback()
     for source in node.ledger.sources():

@@ -91,7 +91,7 @@ async def test_a_node_that_keeps_the_record_of_one_run_counts_all(rolled: Node) 
         assert rolled.memory.read().stage is Stage.GOING_BACK  # type: ignore[union-attr]
         assert len(set(rolled.rig.ids())) == number + 1
         last = RunId(rolled.ran(R1, serial=0, outcome=Outcome.FAILED))
-        records.prune(runs=1, days=90, keep=last)
+        records.prune(runs=1, days=90, keep=last, note=lambda _: None)
         await rolled.look(300)
     assert await rolled.look(5) is Stage.NOT_BACK
     rolled.ran(R1, serial=0)
