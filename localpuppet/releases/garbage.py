@@ -1,7 +1,7 @@
 """gc: removing releases that nobody will go back to, and the trees that only they needed.
 
-Owns: what is kept. Invariants: what runs, what the input names, what an operator rolled back to,
-the newest two releases of each source, and what was staged ahead a short while ago are kept; a tree
+Owns: what is kept. Invariants: what runs, what the input names, what was assigned, what an operator
+rolled back to, what a rollback can go to, and what was staged ahead recently are kept; a tree
 or directory of links goes only when no kept release, and no code that is used as it is, needs it,
 and no run was given it: a tag that moved since gave its release others; nothing goes as long as a
 run is prepared, of which no record says yet what it needs. A name goes before what it stands for,
@@ -21,8 +21,6 @@ from localpuppet.releases.ledger import Ledger
 from localpuppet.releases.mutable.branches import BranchRecords
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.staging import Staging
-
-KEPT_OF_A_SOURCE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +54,7 @@ class Garbage:
     Args:
         staging: Releases on this node.
         ledger: What was applied.
+        good: Returns the releases that a rollback can go to.
         in_use: Returns release and modulepath of each run that goes on.
         interfaces: What Puppet's parser found in releases.
         mirrors: The mirrors of repositories.
@@ -67,6 +66,7 @@ class Garbage:
         *,
         staging: Staging,
         ledger: Ledger,
+        good: Callable[[], Iterable[ReleasePath]],
         in_use: Callable[[], Iterable[tuple[ReleasePath, Sequence[Path]]]],
         interfaces: Interfaces,
         mirrors: KeptMirrors,
@@ -75,6 +75,7 @@ class Garbage:
         self._staging = staging
         self._store = staging.store
         self._ledger = ledger
+        self._good = good
         self._in_use = in_use
         self._interfaces = interfaces
         self._keep_staged = keep_staged
@@ -95,11 +96,9 @@ class Garbage:
         """
         running = list(self._in_use())
         given = {path for _, modulepath in running for path in modulepath}
-        keep = {*named, *(app for app, _ in running), *self._rolled_back()}
-        for source in self._ledger.sources():
-            keep.update(self._ledger.order(source)[-KEPT_OF_A_SOURCE:])
-            current = self._ledger.current(source)
-            keep.update([current] if current else [])
+        current = map(self._ledger.current, self._ledger.sources())
+        keep = {*named, *(app for app, _ in running), *self._rolled_back(), *self._good()}
+        keep.update(app for app in current if app is not None)
         staged = self._staging.all()
         keep.update(self._staged_ahead(staged, since=now - self._keep_staged))
         kept = [release for release in staged if release.app in keep]

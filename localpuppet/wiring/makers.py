@@ -84,6 +84,7 @@ class MakerWiring:
         return Garbage(
             staging=self._releases.staging(self._releases.git()),
             ledger=self._node.ledger,
+            good=self._node.good_runs.releases,
             in_use=self._node.records.in_use,
             interfaces=self._releases.interfaces,
             mirrors=KeptMirrors(settings.state, sources),

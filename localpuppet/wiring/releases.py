@@ -376,14 +376,17 @@ class ReleaseWiring:
         return self._app_of(self._node.settings.input)
 
     def named_apps(self) -> "list[ReleasePath]":
-        """Return the releases that the inputs in the root name.
+        """Return the releases that the inputs in the root name, and the one that was assigned.
 
         Raises:
             InvalidInputError: An input is refused: what it names could not be kept.
+            StateError: The assignment is damaged.
         """
         settings = self._node.settings
         inputs = [settings.input, *sorted(settings.inputs.glob("*.yaml"))]
-        return [self._app_of(path) for path in inputs if path.exists()]
+        assigned = self._node.assigned.read()
+        named = [self._app_of(path) for path in inputs if path.exists()]
+        return named if assigned is None else [*named, assigned.release]
 
     def _app_of(self, path: Path) -> "ReleasePath":
         return self._node.inputs.read(str(path)).input.app

@@ -4,12 +4,16 @@ import json
 import os
 import time
 
+from localpuppet.enc.assigned import AssignedRelease
+from localpuppet.enc.assignment import Assignment
+from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.git.mirror import mirror_name
-from tests.rigs.forge import Forge, applied, klass, release
+from tests.rigs.forge import Forge, applied, klass, more_settings, point_at, release
 from tests.rigs.node import Node
 
 
 def test_gc_keeps_what_may_be_needed_and_removes_the_rest(site: Node, forge: Forge) -> None:
+    more_settings(site, keep={"releases": 2})
     applied(site, forge, "r1", "r2", "r3", "r4")
     planned = site.run("release", "gc", "--dry-run", "--json").json
     assert planned["releases"] == ["web/tags/r1", "web/tags/r2"]
@@ -25,17 +29,49 @@ def test_gc_keeps_what_may_be_needed_and_removes_the_rest(site: Node, forge: For
     assert site.run("apply").code == 0
 
 
+def test_gc_keeps_the_last_good_release_however_many_failed_since(site: Node, forge: Forge) -> None:
+    more_settings(site, keep={"runs": 1})
+    assert site.run("apply").code == 0
+    web = forge.repo("web")
+    for tag in ("r2", "r3", "r4"):
+        release(site, forge, tag)
+        web.commit({"web/manifests/init.pp": "class web { fail('broken') }\n"}, f"{tag}b")
+        point_at(site, f"{tag}b")
+        assert site.run("apply").code == 1
+    done = site.run("release", "gc", "--json").json
+    assert done["releases"] == ["web/tags/r2b", "web/tags/r3b"]
+    assert done["kept"] == ["web/tags/r1", "web/tags/r4b"]
+    assert site.run("rollback", "--json").json["app"] == "web/tags/r1"
+    assert "Notice: web r1" in site.run("apply").out
+
+
+def test_gc_keeps_what_was_assigned_also_while_the_input_names_a_release(
+    site: Node, forge: Forge
+) -> None:
+    release(site, forge, "r2")
+    assert site.run("stage", "web/tags/r2", "--no-parse").code == 0
+    os.utime(site.state / "staged" / "web%tags%r2.json", (0, 0))
+    assert site.run("release", "gc", "--dry-run", "--json").json["releases"] == ["web/tags/r2"]
+    assigned = Assignment(
+        release=ReleasePath("web/tags/r2"),
+        serial=1,
+        by="choria=alice",
+        at="2026-11-20T14:03:12.000000Z",
+    )
+    AssignedRelease(site.state).keep(assigned)
+    assert site.run("release", "gc", "--json").json["releases"] == []
+
+
 def test_gc_keeps_what_was_staged_ahead_for_a_while(site: Node, forge: Forge) -> None:
     for tag in ("r2", "r3"):
         release(site, forge, tag)
         assert site.run("stage", f"web/tags/{tag}", "--no-parse").code == 0
     os.utime(site.state / "staged" / "web%tags%r2.json", (time.time() - 15 * 86400,) * 2)
     assert site.run("release", "gc", "--json").json["releases"] == ["web/tags/r2"]
-    settings = json.loads((site.root / "localpuppet.yaml").read_text())
-    site.settings(**{**settings, "gc": {"keep_staged": "1s"}})
+    more_settings(site, gc={"keep_staged": "1s"})
     os.utime(site.state / "staged" / "web%tags%r3.json", (time.time() - 10,) * 2)
     assert site.run("release", "gc", "--json").json["releases"] == ["web/tags/r3"]
-    site.settings(**{**settings, "gc": {"keep_staged": "soon"}})
+    more_settings(site, gc={"keep_staged": "soon"})
     refused = site.run("release", "gc")
     assert refused.code == 2
     assert "gc.keep_staged: 'soon' is an invalid time" in refused.err
@@ -67,8 +103,7 @@ def test_gc_leaves_all_alone_while_a_run_is_prepared(site: Node) -> None:
     other = (site.root / "input.yaml").rename(site.root / "other.yaml")
     os.mkfifo(site.root / "fifo")
     enc = site.write("slow-enc", f"#!/bin/sh\ncat {site.root}/fifo\n", 0o755)
-    settings = json.loads((site.root / "localpuppet.yaml").read_text())
-    site.settings(**{**settings, "enc": str(enc)})
+    more_settings(site, enc=str(enc))
     process = site.start("apply", str(other))
     with (site.root / "fifo").open("w") as answer:
         refused = site.run("release", "gc")

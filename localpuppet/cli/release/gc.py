@@ -22,9 +22,10 @@ Examples:
 def gc_command(node: NodeWiring, dry_run: bool, as_json: bool) -> None:
     """Remove staged releases and trees that are not needed any more.
 
-    Kept are what runs, what input.yaml and inputs/ name, what was rolled back to, the newest two
-    applied releases of each source, and for gc.keep_staged (14 days) what was staged ahead, the
-    modules of work trees and trunk, archives of the Forge, and mirrors of single modules.
+    gc keeps what runs, what input.yaml and inputs/ name, what was assigned or rolled back to, and
+    the last good releases of each source (keep.releases: 5). For gc.keep_staged (14 days) it also
+    keeps what was staged ahead, the modules of work trees and trunk, archives of the Forge, and
+    mirrors of single modules.
     """
     from localpuppet.wiring.makers import MakerWiring
     from localpuppet.wiring.releases import ReleaseWiring
