@@ -33,8 +33,8 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     """Switch this node to an earlier release; 'localpuppet apply' then runs it.
 
     A second rollback goes further back. The node document is the one of the release's last good run
-    on this node. The rollback stays in force, also for the timer, until the input changes or you
-    run 'localpuppet rollback --end'.
+    on this node. If the release is no longer on the node, it is staged first. The rollback stays in
+    force, also for the timer, until the input changes or you run 'localpuppet rollback --end'.
     """
     if end:
         _end(node, as_json)
@@ -42,13 +42,18 @@ def rollback_command(node: NodeWiring, tag: str | None, end: bool, as_json: bool
     from localpuppet.runs.going_back import GoingBack
     from localpuppet.wiring.releases import ReleaseWiring
 
-    rollback, left, ended = GoingBack(node.good_runs, node.ledger).go_back(
-        node.inputs.read(str(node.settings.input)),
-        tag=tag,
-        user=user(),
-        now=node.clock.now(),
-        have=ReleaseWiring(node).resolve,
-    )
+    releases = ReleaseWiring(node)
+    kept = releases.store.kept()
+    try:
+        rollback, left, ended = GoingBack(node.good_runs, node.ledger).go_back(
+            node.inputs.read(str(node.settings.input)),
+            tag=tag,
+            user=user(),
+            now=node.clock.now(),
+            ensure=lambda app: releases.provider().ensure_present(app, node.observe("").note),
+        )
+    finally:
+        kept.release()
     refresh_metrics(node)
     if as_json:
         render.emit_json({"schema": 1, "from": left, **rollback.to_public()})

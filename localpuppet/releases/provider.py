@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.release import Release
 
@@ -49,6 +50,28 @@ class ReleaseProvider:
         self._tools = tools
         self._reader = reader
         self._mutable = mutable
+
+    def ensure_present(self, path: ReleasePath, note: Callable[[str], None]) -> None:
+        """Ensure that a release that this node once had is on it; stage it again if it is missing.
+
+        Args:
+            path: Its name.
+            note: Called before a release is staged, with a line for the user.
+
+        Raises:
+            LocalpuppetError: It is missing and cannot be staged now.
+        """
+        try:
+            self.resolve(path)
+        except InvalidInputError:
+            note(f"{path} is not completely on this node: staging it")
+            try:
+                self.provide(path)
+            except LocalpuppetError as error:
+                raise type(error)(
+                    f"{path} is not completely on this node and cannot be staged: {error}",
+                    hint=f"when its source can be reached, run 'localpuppet stage {path}'",
+                ) from error
 
     def provide(self, path: ReleasePath, *, package: Path | None = None) -> Release:
         """Return a release, staged first when it can come from somewhere.

@@ -54,6 +54,7 @@ class Assigning:
         clock: The node's clock.
         confirm: Seconds within which what is taken is to be confirmed; 0 for never.
         confirmed: Returns whether an assignment was confirmed.
+        note: Takes what a person should read.
     """
 
     own: Path
@@ -69,6 +70,7 @@ class Assigning:
     clock: Clock
     confirm: float
     confirmed: Callable[[Assignment], bool]
+    note: Callable[[str], None]
 
     def stage(self, wanted: Assignment) -> bool:
         """Have a release on the node; return whether its assignment would be new.
@@ -136,7 +138,7 @@ class Assigning:
                 tag=None,
                 user=by or left.by,
                 now=self.clock.now(),
-                have=self.releases.resolve,
+                ensure=lambda app: self.releases.ensure_present(app, self.note),
                 until=held.back_to,
             )
         finally:

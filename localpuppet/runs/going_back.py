@@ -38,7 +38,7 @@ class GoingBack:
         tag: str | None,
         user: str,
         now: datetime,
-        have: Callable[[ReleasePath], object],
+        ensure: Callable[[ReleasePath], object],
         until: str | None = None,
     ) -> tuple[Rollback, ReleasePath, str]:
         """Put a rollback in force; return it, the release that is left, and when its run ended.
@@ -48,7 +48,7 @@ class GoingBack:
             tag: Which release; the newest good one before the one that is left for `None`.
             user: Who decides.
             now: UTC.
-            have: Refuses a release that is not whole on this node.
+            ensure: Ensures that a release is on this node; see `ReleaseProvider`.
             until: Go back to the newest good run up to this one, whatever its release; empty for a
                 node that had none. `None` for the rules above.
 
@@ -60,7 +60,7 @@ class GoingBack:
         in_force = before is not None and before.stands(loaded.sha256, loaded.serial)
         current = before.app if before is not None and in_force else loaded.input.app
         good = self._good_run(current, tag) if until is None else self._run_up_to(current, until)
-        have(good.app)
+        ensure(good.app)
         rollback = Rollback(
             app=good.app,
             run=good.run,

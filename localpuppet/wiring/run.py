@@ -90,6 +90,7 @@ class RunWiring:
             clock=node.clock,
             confirm=node.fleet_settings.agent.confirm or 0.0,
             confirmed=node.confirmed,
+            note=node.observe("").note,
         )
 
     def candidate(self) -> "Candidate":

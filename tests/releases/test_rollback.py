@@ -1,7 +1,9 @@
 """Switching, going back, and removing what nobody will go back to."""
 
 import os
+from pathlib import Path
 
+from localpuppet.machine.files import remove_tree
 from tests.rigs.forge import Forge, applied, more_settings, point_at, release
 from tests.rigs.node import Node
 from tests.rigs.signing import TAGGED_AT, payload, put_tag
@@ -103,6 +105,27 @@ def test_a_rollback_does_not_expire_with_the_records_of_runs(site: Node, forge: 
     assert "Notice: dist r7" in done.out, "the input of now names web only"
     mode = (site.state / "good_runs").stat().st_mode
     assert mode & 0o777 == 0o700
+
+
+def test_a_rollback_stages_what_is_missing_and_names_stage_if_it_cannot(
+    site: Node, forge: Forge
+) -> None:
+    more_settings(site, keep={"releases": 2})
+    applied(site, forge, "r1", "r2", "r3", "r4")
+    gone = site.run("release", "gc", "--json").json["releases"]
+    assert gone == ["web/tags/r1", "web/tags/r2"]
+    rolled = site.run("rollback", "--to", "r2")
+    assert rolled.code == 0, rolled.err
+    assert "web/tags/r2 is not completely on this node: staging it" in rolled.err
+    assert "Notice: web r2" in site.run("apply").out
+    remove_tree(site.state / "mirrors")
+    away = Path(forge.repo("web").url.removeprefix("file://"))
+    away.rename(away.with_name("away"))
+    refused = site.run("rollback", "--to", "r1")
+    assert refused.code == 69, refused.err
+    assert "web/tags/r1 is not completely on this node and cannot be staged: " in refused.err
+    assert "run 'localpuppet stage web/tags/r1'" in refused.err
+    assert site.run("status", "--json").json["rollback"]["app"] == "web/tags/r2"
 
 
 def test_a_changed_input_is_no_longer_rolled_back(site: Node, forge: Forge) -> None:

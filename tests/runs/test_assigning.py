@@ -49,6 +49,7 @@ class Site(Provided):
         self.kept = AssignedRelease(self.site.state)
         self.input("web/assigned")
         self.confirmed: set[int] = set()
+        self.notes: list[str] = []
         self.assigning = Assigning(
             own=root / "input.yaml",
             inputs=InputReader(
@@ -68,6 +69,7 @@ class Site(Provided):
             clock=self.recorded.clock,
             confirm=0.0,
             confirmed=lambda assignment: assignment.serial in self.confirmed,
+            note=self.notes.append,
         )
 
     def _parser(self, _started: Started) -> FakeChild:
