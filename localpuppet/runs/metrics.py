@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from localpuppet.runs.attempt import Attempt
 
 _ATTEMPT = "localpuppet_last_attempt_"
+_REFUSED = f"{_ATTEMPT}refused"
 _UNCONFIRMED = "localpuppet_unconfirmed"
 
 _HELP = {
@@ -33,7 +34,7 @@ _HELP = {
     "localpuppet_last_run_phase_seconds": "How long Puppet took for what, as its report says.",
     "localpuppet_last_run_resources": "Resources of the last run's catalog.",
     "localpuppet_last_attempt_timestamp_seconds": "When an apply was last refused before it ran.",
-    "localpuppet_last_attempt_refused": "1, with the release and the class of that refusal.",
+    "localpuppet_last_attempt_refused": "1 until a good run, with release and class of refusal.",
     "localpuppet_rolled_back": "1 while the node runs another release than its input wants.",
     "localpuppet_unconfirmed": "1 while a deployed release waits too long for confirmation.",
     "localpuppet_holds": "Holds in force on this node; 0 means that it may run.",
@@ -67,11 +68,10 @@ def update(
     samples = _read(path)
     if status is not None:
         success = samples.get("localpuppet_last_success_timestamp_seconds")
-        samples = {
-            **dict(_of_run(status, now)),
-            **_of(samples, _ATTEMPT),
-            **_of(samples, _UNCONFIRMED),
-        }
+        attempt = _of(samples, _ATTEMPT)
+        if status.good:
+            attempt |= dict.fromkeys(_of(samples, _REFUSED), "0")
+        samples = {**dict(_of_run(status, now)), **attempt, **_of(samples, _UNCONFIRMED)}
         if status.good:
             success = samples["localpuppet_last_run_timestamp_seconds"]
         if success is not None:
@@ -99,7 +99,7 @@ def add_attempt(path: Path, attempt: "Attempt") -> None:
     at = parse_time(attempt.at).timestamp()
     labels = f'release="{attempt.app}",reason="{attempt.refusal}"'
     samples["localpuppet_last_attempt_timestamp_seconds"] = f"{at:.3f}"
-    samples[f"localpuppet_last_attempt_refused{{{labels}}}"] = "1"
+    samples[f"{_REFUSED}{{{labels}}}"] = "1"
     write_durably(path, show_samples(samples, _HELP).encode(), mode=0o644)
 
 

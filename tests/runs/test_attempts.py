@@ -124,17 +124,22 @@ def test_a_refused_apply_is_in_history_status_and_metrics(node: Node) -> None:
     said = metrics(node)
     label = 'localpuppet_last_attempt_refused{release="app/tags/r9",reason="invalid_input"}'
     assert said[label] == "1"
+    assert node.run("apply", "--noop").code == 0
+    assert metrics(node)[label] == "1", "a noop run says nothing of the node"
     assert node.run("apply").code == 0
     assert node.run("status", "--json").json["attempt"] is None, "a run is newer"
-    assert metrics(node)[label] == "1", "when it was is told beside it"
+    assert metrics(node)[label] == "0"
+    assert "localpuppet_last_attempt_timestamp_seconds" in metrics(node)
     node.run("disable", "-m", "x")
     assert node.run("apply").code == 75
     assert 'reason="on_hold"' in (node.state / "metrics.prom").read_text()
     listed = node.run("history")
-    assert [" refused" in line for line in listed.out.splitlines()] == [False, True, False, True]
+    assert [" refused" in line for line in listed.out.splitlines()] == [
+        *(False, True, False, False, True)
+    ]
     history = node.run("history", "--json").json
     assert [found["refusal"] for found in history["attempts"]] == ["on_hold", "invalid_input"]
-    assert len(history["runs"]) == 1
+    assert len(history["runs"]) == 2
 
 
 def test_a_failed_run_is_not_an_attempt_and_names_what_failed_first(node: Node) -> None:
