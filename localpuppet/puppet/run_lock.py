@@ -29,7 +29,7 @@ class PuppetRunLock:
         """Take the lock, also from a holder that is gone.
 
         Raises:
-            BusyError: A Puppet agent's run has it.
+            BusyError: A Puppet agent's run has it, or a run of another root of localpuppet.
             StateError: The disk refused.
         """
         make_public(self._path.parent)
@@ -48,11 +48,7 @@ class PuppetRunLock:
                 os.close(fd)
                 self._mine = os.getpid()
                 return
-        raise BusyError(
-            f"a puppet agent run (pid {self._holder()}) has this node",
-            where=str(self._path),
-            hint="try again when it has ended",
-        )
+        raise self._busy()
 
     def hand_to(self, pid: int) -> None:
         """Name `pid` as the holder: Puppet believes a lock only if its holder is a Puppet.
@@ -74,6 +70,24 @@ class PuppetRunLock:
     def leave(self) -> None:
         """Leave the lock to a Puppet that does not die."""
         self._mine = None
+
+    def _busy(self) -> BusyError:
+        """Return the error that names the holder.
+
+        The lock holds a pid only, and Puppet under localpuppet has a file of localpuppet among its
+        arguments.
+        """
+        pid = self._holder()
+        words = self._processes.command_line(pid or 0)
+        other = any("localpuppet" in word for word in words)
+        holder = "a run of another localpuppet root" if other else "a puppet agent run"
+        reports = [word for word in words if word.endswith("/report.json")]
+        record = f", recorded in {Path(reports[0]).parent}" if other and reports else ""
+        return BusyError(
+            f"{holder} (pid {pid}{record}) has this node",
+            where=str(self._path),
+            hint="try again when it has ended",
+        )
 
     def _remove(self) -> None:
         try:

@@ -1,11 +1,12 @@
 """`localpuppet apply` with the real Puppet: what the user asked for is what happened."""
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
 
-from tests.rigs.node import REPOSITORY, Node, shell
+from tests.rigs.node import REPOSITORY, Node, make_node, shell
 
 ESCAPES = "\x1b[31mRED\x1b]0;pwn\x07"
 
@@ -290,6 +291,23 @@ def test_a_hold_keeps_us_and_a_puppet_agent_from_running(node: Node) -> None:
     assert node.run("apply").code == 75
     assert "ended: db migration" in node.run("enable", "--owner", "alice").out
     assert node.run("apply").code == 0
+
+
+def test_a_run_of_another_root_with_the_same_puppet_directories_is_named(node: Node) -> None:
+    fifo = node.root / "fifo"
+    os.mkfifo(fifo)
+    node.app(f"exec {{ '/bin/cat {fifo}': }}")
+    other = make_node(node.root / "other", None)
+    puppet = {name: str(node.root / "puppet" / name[:-3]) for name in ("confdir", "vardir")}
+    other.settings(puppet=puppet)
+    run = node.start("apply")
+    with fifo.open("w"):
+        refused = other.run("apply")
+        assert refused.code == 75
+        assert "a run of another localpuppet root (pid " in refused.err
+        assert f"recorded in {node.state}/runs/{node.recorded()['id']})" in refused.err
+    assert node.finish(run).code == 0
+    assert other.run("apply").code == 0
 
 
 def test_a_disabled_puppet_agent_keeps_us_from_running(node: Node) -> None:

@@ -141,6 +141,34 @@ def test_a_run_of_a_puppet_agent_is_respected(tmp_path: Path) -> None:
     assert path.read_text() == "4242"
 
 
+@pytest.mark.parametrize(
+    ("words", "record"),
+    [
+        (["/usr/bin/python3", "-m", "localpuppet", "apply"], ""),
+        (
+            [
+                *("/usr/bin/ruby", "/usr/bin/puppet", "apply"),
+                *("--route_file", "/usr/lib/localpuppet/share/routes.yaml"),
+                *("--lastrunreport", "/srv/b/var/runs/20261120T140312.482913Z-7f3a/report.json"),
+            ],
+            ", recorded in /srv/b/var/runs/20261120T140312.482913Z-7f3a",
+        ),
+    ],
+)
+def test_a_run_of_another_root_is_not_called_a_run_of_a_puppet_agent(
+    tmp_path: Path, words: list[str], record: str
+) -> None:
+    path = tmp_path / "agent_catalog_run.lock"
+    processes = FakeProcesses()
+    path.write_text("4242")
+    processes.command_lines[4242] = words
+    with pytest.raises(BusyError, match="has this node") as refused:
+        PuppetRunLock(path, processes).take()
+    assert refused.value.what == (
+        f"a run of another localpuppet root (pid 4242{record}) has this node"
+    )
+
+
 @pytest.mark.parametrize("content", ["4242", "", "rubbish"])
 def test_a_stale_lock_is_taken_over(tmp_path: Path, content: str) -> None:
     path = tmp_path / "agent_catalog_run.lock"
