@@ -58,11 +58,16 @@ def result(status: Status) -> str:
     details = [outcome.replace("_", " ")]
     if status.noop:
         details.append("noop")
-    details += filter(None, [counts(status), took(status)])
+    details += filter(None, [show_part(status), counts(status), took(status)])
     reason = f": {one_line(status.reason)}" if status.reason and not outcome.success else ""
     line = f"# {', '.join(details)}{reason}"
     color = "yellow" if status.noop_pending else render.COLORS[outcome]
     return f"{click.style(line, fg=color)}  [run {status.id}]"
+
+
+def show_part(status: Status) -> str:
+    """Return which part of the catalog a run applied: `only --tags web`; empty for all of it."""
+    return f"only {render.user_text(status.part)}" if status.part else ""
 
 
 def took(status: Status) -> str:
@@ -91,7 +96,8 @@ def code(status: Status, *, noop: bool = False) -> tuple[str, str]:
         status: The run.
         noop: Whether to say that it changed nothing.
     """
-    more = " (noop)" if noop and status.noop else ""
+    marks = filter(None, ["noop" if noop and status.noop else "", show_part(status)])
+    more = "".join(f" ({mark})" for mark in marks)
     if status.work_tree:
         return "Work tree", f"{render.user_text(status.work_tree)}, not a release{more}"
     return "Release", render.user_text(status.app) + more

@@ -36,6 +36,11 @@ class RunOptions:
     causes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def partial(self) -> bool:
-        """Whether only a part of the catalog is applied."""
-        return self.tags is not None or "tags" in " ".join(self.extra)
+    def part(self) -> str:
+        """The options that choose a part of the catalog; empty for all of it."""
+        extra = " ".join(self.extra)
+        chosen = [
+            "" if self.tags is None else f"--tags {self.tags}",
+            extra if "tags" in extra else "",
+        ]
+        return " ".join(filter(None, chosen))

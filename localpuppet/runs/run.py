@@ -222,7 +222,10 @@ def _check_types(status: "Status") -> None:
     Raises:
         ValueError: One is not.
     """
-    texts = (status.reason, status.app, status.started_at, status.work_tree, status.cold_reason)
+    texts = (
+        *(status.reason, status.app, status.started_at),
+        *(status.work_tree, status.part, status.cold_reason),
+    )
     numbers = (status.seconds, status.exit_code, status.signal)
     flags = (
         status.noop,
@@ -263,6 +266,7 @@ class Status:
         app: The release; of a work tree what it is called.
         noop: Whether nothing was to be changed.
         partial: Whether only some resources were to be applied (tags).
+        part: The options that chose them; empty for a whole run.
         started_at: When the record was opened, ISO 8601.
         finished_at: When it was closed.
         seconds: Duration by the monotonic clock.
@@ -300,6 +304,7 @@ class Status:
     supervisor: Mapping[str, Any] | None = None
     puppet: Mapping[str, Any] | None = None
     work_tree: str = ""
+    part: str = ""
     warm: bool = False
     cold_reason: str = ""
     corrective: bool = False
@@ -323,7 +328,7 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         said = {"schema": SCHEMA, **asdict(self)}
-        for name in ("work_tree", "warm", "cold_reason", "corrective", "fault"):
+        for name in ("work_tree", "part", "warm", "cold_reason", "corrective", "fault"):
             if not said[name]:
                 del said[name]  # as it was written before there was such a thing
         return said

@@ -271,6 +271,18 @@ def test_a_lost_terminal_does_not_end_the_run(node: Node) -> None:
     assert "Notice: late" in node.run("logs").out
 
 
+def test_a_run_of_a_part_of_the_catalog_names_its_tags(node: Node) -> None:
+    node.app("notify { 'a': tag => 'web' } notify { 'b': }")
+    done = node.run("apply", "--noop", "--tags", "web,db")
+    assert "(noop) (only --tags web,db)" in node.run("status").out
+    assert "# unchanged, noop, only --tags web,db, " in done.out
+    assert "only --tags web,db; " in node.run("history").out
+    assert node.run("apply", "--", "--skip_tags=web").code == 0
+    status = node.status()
+    assert (status["partial"], status["part"]) == (True, "--skip_tags=web")
+    assert "app/trunk (only --skip_tags=web)" in node.run("why").out
+
+
 def test_a_hold_keeps_us_and_a_puppet_agent_from_running(node: Node) -> None:
     node.app("notify { 'hello': }")
     assert node.run("disable", "-m", "db migration", "--for", "2h", "--owner", "alice").code == 0

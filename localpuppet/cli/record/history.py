@@ -76,13 +76,14 @@ def history_command(node: NodeWiring, limit: int, as_json: bool) -> None:
 
 
 def _row(status: Status) -> tuple[str, ...]:
+    details = render.user_text(status.reason) or render_run.counts(status)
     return (
         status.id,
         render_run.moment(status.started_at).removesuffix(" UTC"),
         render_run.took(status),
         render.word(render_run.state_word(status), noop=status.noop),
         render.user_text(status.app),
-        render.user_text(status.reason) or render_run.counts(status),
+        "; ".join(filter(None, [render_run.show_part(status), details])),
     )
 
 
