@@ -46,6 +46,17 @@ class StateError(LocalpuppetError):
     exit_code = 1
 
 
+def thread_shortage(error: BaseException) -> StateError | None:
+    """Return the error for a machine that refused a thread; `None` for any other error."""
+    # Python has no class for it.
+    if not isinstance(error, RuntimeError) or "start new thread" not in str(error):
+        return None
+    return StateError(
+        "cannot start a thread: this machine's limit of processes or memory is reached",
+        hint="end other processes, or raise the limit: TasksMax= of the service, 'ulimit -u'",
+    )
+
+
 class EncError(LocalpuppetError):
     """The site's own ENC command failed, hung or answered rubbish."""
 

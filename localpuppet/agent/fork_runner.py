@@ -24,6 +24,7 @@ from dataclasses import asdict
 from typing import Generic, TypeVar
 
 from localpuppet.agent.runner import Fate, RunEnd
+from localpuppet.errors import thread_shortage
 from localpuppet.formats.strict_json import loads
 
 _MAX_WORD = 64 * 1024
@@ -112,7 +113,8 @@ def _child(work: Callable[[Work, Begun], RunEnd], order: Work, writer: int) -> N
         _tell(json.dumps(asdict(end)).encode()[: _MAX_WORD - 1])
         code = 0
     except BaseException as error:  # noqa: BLE001 - the child must not become a second agent
-        os.write(2, f"localpuppet: bug in a run: {type(error).__name__}: {error}\n".encode())
+        what = thread_shortage(error) or f"bug in a run: {type(error).__name__}: {error}"
+        os.write(2, f"localpuppet: {what}\n".encode())
     finally:
         os._exit(code)
 

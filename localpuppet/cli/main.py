@@ -11,7 +11,7 @@ import click
 from localpuppet import __version__
 from localpuppet.cli import render
 from localpuppet.cli.lazy_group import Verbs
-from localpuppet.errors import LocalpuppetError
+from localpuppet.errors import LocalpuppetError, thread_shortage
 
 # Verb → module; the command in it is called VERB_command.
 VERBS = {
@@ -152,6 +152,9 @@ def report_unexpected(error: Exception) -> int:
         hint = " (run as root?)" if isinstance(error, PermissionError) else ""
         render.fail(f"{place}{error.strerror or error}{hint}")
         return 1
+    if shortage := thread_shortage(error):
+        render.fail(str(shortage))
+        return shortage.exit_code
     what = f"{type(error).__name__}: {error}{_place(error)}"
     render.fail(f"bug in localpuppet: {what} (LOCALPUPPET_TRACEBACK=1 shows more)")
     return 70

@@ -92,6 +92,17 @@ async def test_what_becomes_of_a_child(work: Callable[[Order, Begun], RunEnd], e
     runner.end()  # nothing is on
 
 
+def gets_no_thread(_order: Order, _begun: Begun) -> RunEnd:
+    raise RuntimeError("can't start new thread")
+
+
+async def test_a_child_that_gets_no_thread_is_not_called_a_bug(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert (await ForkRunner(gets_no_thread).run(ORDER)).fate is Fate.IMPOSSIBLE
+    assert capfd.readouterr().err.startswith("localpuppet: cannot start a thread: ")
+
+
 async def test_a_child_has_nothing_of_its_parent(tmp_path: Path) -> None:
     """No descriptor but the three, no handler, no wake-up descriptor: and Puppet has none."""
 

@@ -6,6 +6,7 @@ import pytest
 
 from localpuppet.cli.main import report_unexpected
 from localpuppet.orchestrator.rollout.options import RolloutOptions
+from tests.rigs.node import Node
 
 
 def test_a_bug_of_ours_is_one_line_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,3 +23,13 @@ def test_a_bug_of_ours_is_one_line_with_its_place(capsys: pytest.CaptureFixture[
 def test_what_came_up_elsewhere_has_no_place_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
     assert report_unexpected(KeyError("app02")) == 70
     assert "KeyError: 'app02' (LOCALPUPPET_TRACEBACK=1" in capsys.readouterr().err
+
+
+def test_running_out_of_threads_is_not_called_a_bug(node: Node) -> None:
+    """The stacks of threads are larger than the memory that the process may have."""
+    limits = 'ulimit -s 8000000; ulimit -v 4000000; exec "$0" "$@"'
+    node.inside = ["/bin/sh", "-c", limits]
+    refused = node.run("facts", "os")
+    assert refused.code == 1
+    assert "cannot start a thread: this machine's limit of processes or memory" in refused.err
+    assert "bug" not in refused.err
