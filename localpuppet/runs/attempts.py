@@ -1,8 +1,8 @@
 """The attempts of this node: applies that were refused, so that a refusal is never silent.
 
 Owns: `attempts/` in the state directory, a file an attempt. Invariants: at most `KEPT` of them, and
-the same refusal again takes the place of the one before; an attempt that cannot be written changes
-nothing of the refusal itself; what stands in the record of a run is not an attempt.
+the same refusal again takes the place of the one before; an attempt that cannot be written is in
+the system log and changes nothing of the refusal; what is in the record of a run is not an attempt.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from localpuppet.errors import InvalidInputError, LocalpuppetError, StateError
 from localpuppet.formats.json_file import json_files, read_json
 from localpuppet.formats.names import RunId
+from localpuppet.formats.text import one_line
 from localpuppet.machine.files import make_private, remove, write_json
 from localpuppet.machine.ports import Clock
 
@@ -34,10 +35,20 @@ class Attempts:
         records: The runs of this node.
         metrics: The Prometheus textfile.
         clock: Time.
+        system_log: Takes one line about an attempt that cannot be written.
     """
 
-    def __init__(self, directory: Path, *, records: "Records", metrics: Path, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        records: "Records",
+        metrics: Path,
+        clock: Clock,
+        system_log: Callable[[str], None],
+    ) -> None:
         self._directory = directory
+        self._system_log = system_log
         self._records = records
         self._metrics = metrics
         self._clock = clock
@@ -56,13 +67,17 @@ class Attempts:
         try:
             yield known.append
         except (LocalpuppetError, OSError) as error:
-            with suppress(StateError, OSError):
+            app = known[-1] if known else ""
+            try:
                 if not self._records.mine():
-                    self._note(error, options, app=known[-1] if known else "", source=source)
+                    self._note(error, options, app=app, source=source)
+            except (StateError, OSError) as problem:
+                lines = map(one_line, (f"apply {app}".strip(), str(error), str(problem)))
+                self._system_log("{} was refused: {}; not recorded: {}".format(*lines)[:LONGEST])
             raise
 
     def _note(self, error: Exception, options: "RunOptions", *, app: str, source: str) -> None:
-        from localpuppet.formats.text import one_line, url_without_secrets
+        from localpuppet.formats.text import url_without_secrets
         from localpuppet.formats.times import show_time
         from localpuppet.runs import metrics
         from localpuppet.runs.attempt import Attempt, refusal

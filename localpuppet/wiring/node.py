@@ -121,6 +121,7 @@ class NodeWiring:
     @cached_property
     def attempts(self) -> "Attempts":
         """The applies of this node that were refused."""
+        from localpuppet.machine.system_log import write_system_log
         from localpuppet.runs.attempts import Attempts
 
         settings = self.settings
@@ -129,6 +130,7 @@ class NodeWiring:
             records=self.records,
             metrics=settings.metrics,
             clock=self.clock,
+            system_log=write_system_log,
         )
 
     @cached_property

@@ -1,6 +1,7 @@
 """Attempts: an apply that was refused is never silent."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.times import show_time
 from localpuppet.machine.files import write_json
 from localpuppet.runs.attempt import Attempt, Refusal, refusal
-from localpuppet.runs.attempts import KEPT, Attempts
+from localpuppet.runs.attempts import KEPT, LONGEST, Attempts
 from localpuppet.runs.options import RunOptions
 from localpuppet.runs.records import Records
 from tests.doubles.ports import FakeClock, FakeProcesses
@@ -27,12 +28,19 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def attempts(tmp_path: Path, clock: FakeClock) -> Attempts:
+def logged() -> list[str]:
+    """Return what is in the system log."""
+    return []
+
+
+@pytest.fixture
+def attempts(tmp_path: Path, clock: FakeClock, logged: list[str]) -> Attempts:
     return Attempts(
         tmp_path / "attempts",
         records=Records(tmp_path / "runs", FakeProcesses()),
         metrics=tmp_path / "metrics.prom",
         clock=clock,
+        system_log=logged.append,
     )
 
 
@@ -86,9 +94,20 @@ def test_what_stands_in_a_record_is_not_an_attempt(attempts: Attempts, tmp_path:
     assert attempts.newest() is None
 
 
-def test_a_disk_that_refuses_does_not_hide_the_refusal(attempts: Attempts, tmp_path: Path) -> None:
-    (tmp_path / "attempts").write_text("not a directory")
+def test_an_attempt_that_the_disk_refuses_is_in_the_system_log(
+    attempts: Attempts, tmp_path: Path, logged: list[str]
+) -> None:
     refuse(attempts, BusyError("busy"))
+    assert logged == []
+    shutil.rmtree(tmp_path / "attempts")
+    (tmp_path / "attempts").write_text("not a directory")
+    refuse(attempts, InvalidInputError("a\nb", hint="c" * 5000))
+    refuse(attempts, OnHoldError("on hold"), app=None)
+    problem = f"not recorded: {tmp_path}/attempts: File exists"
+    assert [len(line) for line in logged] == [LONGEST, len(logged[1])]
+    assert logged[0].startswith("apply web/tags/r9 was refused: a")
+    assert "\n" not in logged[0]
+    assert logged[1] == f"apply was refused: on hold; {problem}"
 
 
 def test_a_damaged_attempt_is_left_out(attempts: Attempts, tmp_path: Path) -> None:
@@ -140,6 +159,32 @@ def test_a_refused_apply_is_in_history_status_and_metrics(node: Node) -> None:
     history = node.run("history", "--json").json
     assert [found["refusal"] for found in history["attempts"]] == ["on_hold", "invalid_input"]
     assert len(history["runs"]) == 2
+
+
+def written(node: Node) -> set[str]:
+    """Return the files of a root, but for what localpuppet keeps of documents that it accepted."""
+    files = {str(path.relative_to(node.root)) for path in node.root.rglob("*") if path.is_file()}
+    return {file for file in files if not file.startswith("var/cache/documents/")}
+
+
+def test_a_refused_apply_writes_what_the_reference_says(node: Node) -> None:
+    node.app("notify { 'hello': }")
+    node.write("missing.yaml", "app: app/tags/r9\n")
+    before = written(node)
+    assert node.run("apply", str(node.root / "missing.yaml")).code == 2
+    always = {"var/kept.lock", "var/metrics.prom"}
+    assert _without_attempts(written(node) - before) == always
+    assert len(list((node.state / "attempts").iterdir())) == 1
+    assert node.run("disable", "-m", "x").code == 0
+    before = written(node)
+    assert node.run("apply").code == 75
+    assert _without_attempts(written(node) - before) == {"var/lock"}
+    assert (node.state / "lock").read_bytes() == b""
+    assert not (node.root / "node.yaml").exists()
+
+
+def _without_attempts(files: set[str]) -> set[str]:
+    return {file for file in files if not file.startswith("var/attempts/")}
 
 
 def test_a_failed_run_is_not_an_attempt_and_names_what_failed_first(node: Node) -> None:

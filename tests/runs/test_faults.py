@@ -5,15 +5,25 @@ After each fault the record must be true and a following run must work.
 
 import os
 import signal
+import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.rigs.node import Node
+from tests.rigs.node import PATIENCE, Node
 
+# Runs a command where the system log is the socket `log` in the directory $0.
+OTHER_DEVICES = """
+for name in null zero full random urandom tty; do
+  touch "$0/$name" && mount --bind "/dev/$name" "$0/$name"
+done
+mount --rbind "$0" /dev && exec "$@"
+"""
 SLEEP = "exec { '/bin/sleep 60': }"
 
 
@@ -207,6 +217,32 @@ def test_a_full_disk_refuses_before_puppet_starts(node: Node, small_disk: Path) 
     assert len(list((small_disk / "runs").iterdir())) == runs
     (small_disk / "ballast").unlink()
     heals(node)
+
+
+def test_a_refusal_that_a_full_disk_does_not_take_is_in_the_system_log(
+    node: Node, small_disk: Path
+) -> None:
+    node.app("notify { 'hello': }")
+    assert node.run("apply", "--noop").code == 0
+    with suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(b"\0" * 4096)
+    node.write("input.yaml", "app: app/tags/r9\n")
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as devices,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log,
+    ):
+        log.bind(f"{devices}/log")
+        node.inside = ["unshare", "--mount", "/bin/sh", "-c", OTHER_DEVICES, devices]
+        refused = node.run("apply")
+        log.settimeout(PATIENCE)
+        line = log.recv(65536).decode()
+    node.inside = []
+    assert refused.code in (1, 2)
+    assert "localpuppet[" in line
+    assert "was refused: " in line
+    assert "No space left on device" in line
+    assert node.run("history", "--json").json["attempts"] == []
 
 
 def test_a_disk_that_fills_up_during_the_run_is_recorded_as_what_it_is(
