@@ -248,5 +248,5 @@ def test_pruning_by_count_and_age_spares_what_is_open(tmp_path: Path) -> None:
         )
         write_json(run.status, found.to_dict())
     ids = records.ids()
-    records.prune(runs=5, days=25, keep=ids[0], note=lambda _: None)
-    assert records.ids() == [*ids[:4], ids[8]]
+    records.prune(runs=8, days=25, keep=ids[0], note=lambda _: None)
+    assert records.ids() == [*ids[:6], ids[8]]
