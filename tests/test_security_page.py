@@ -31,7 +31,12 @@ def rows(title: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("title", "column"), [("Attacked, and what happened", 3), ("TUF's list", 2)]
+    ("title", "column"),
+    [
+        ("Attacked, and what happened", 3),
+        ("Seven areas, attacked with real servers and a real sudo", 3),
+        ("TUF's list", 2),
+    ],
 )
 def test_every_row_names_tests_that_are_there(title: str, column: int) -> None:
     assert rows(title)

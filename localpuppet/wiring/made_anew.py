@@ -22,6 +22,7 @@ from localpuppet.releases.ledger import AppliedElsewhere
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.inventory import InventoryWiring
 from localpuppet.wiring.node import NodeWiring
+from localpuppet.wiring.puppet_environment import module_words
 from localpuppet.wiring.run_async import run
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class MadeAnew:
         """
         node, most = self._node, ASKING + patience
         done = node.processes.capture(
-            [sys.executable, "-m", __name__, str(node.settings.root), str(patience)],
+            [*module_words(__name__), str(node.settings.root), str(patience)],
             env={**node.environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             timeout=most,
             limit=MAX_TOLD,

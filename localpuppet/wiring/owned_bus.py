@@ -30,6 +30,7 @@ from localpuppet.errors import InvalidInputError, LocalpuppetError, UnavailableE
 from localpuppet.machine.confinement import confined
 from localpuppet.machine.guarded_command import control
 from localpuppet.machine.unix_socket import AT_A_TIME, listen_to
+from localpuppet.wiring.puppet_environment import module_words
 
 # Seconds for Python to start on a busy machine.
 START = 30.0
@@ -60,7 +61,7 @@ async def open_as_owner(path: Path, owner: int, *, timeout: float, search: str) 
     place = tempfile.TemporaryDirectory(prefix="localpuppet-bus-")  # 0700
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
         name = Path(place.name) / "socket"
-        program = [sys.executable, "-m", __name__, str(path), repr(timeout), str(made.fileno())]
+        program = [*module_words(__name__), str(path), repr(timeout), str(made.fileno())]
         try:
             made.bind(str(name))
             made.listen(AT_A_TIME)

@@ -28,5 +28,16 @@ def own_command() -> str:
 def own_words() -> list[str]:
     """Return the words that call this very program from whatever environment."""
     script = Path(__file__).parents[2] / "localpuppet.py"
-    words = [str(script)] if script.is_file() else ["-m", "localpuppet"]
-    return [sys.executable, *words]
+    return [sys.executable, str(script)] if script.is_file() else module_words("localpuppet")
+
+
+def module_words(name: str) -> list[str]:
+    """Return the words that run a Python module of this program.
+
+    Without `-P`, `python -m` imports from the working directory first, which may be another user's.
+    `-I`, where this process has it, also ignores the variables that Python reads.
+
+    Args:
+        name: The module.
+    """
+    return [sys.executable, "-I" if sys.flags.isolated else "-P", "-m", name]

@@ -1,5 +1,6 @@
 """What a run is told of the program that started it: a shell's words, wherever that lies."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,3 +26,26 @@ def test_the_command_works_from_a_directory_with_a_space(tmp_path: Path) -> None
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_an_installed_program_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
+    """Root calls it where others may write: in /tmp, in a home."""
+    installed, foreign = tmp_path / "installed", tmp_path / "foreign"
+    shutil.copytree(ROOT / "localpuppet", installed / "localpuppet")
+    foreign.mkdir()
+    for module in ("click", "json", "localpuppet"):
+        (foreign / f"{module}.py").write_text("raise SystemExit('code of another user')\n")
+    code = (
+        "import subprocess, sys; from localpuppet.wiring.puppet_environment import own_words;"
+        "sys.exit(subprocess.run([*own_words(), '--version']).returncode)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        cwd=foreign,
+        env={"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("localpuppet, version")
