@@ -94,6 +94,9 @@ def test_it_brings_what_a_node_needs_and_nothing_else_changes(installed: Machine
     done = machine.node("apply", "-v")
     assert f"--external_nodes {OURS}/lib/" in done.out
     assert machine.read("/run/passed") == "yes"
+    machine.run("mkdir", "/run/foreign")
+    machine.write("/run/foreign/json.py", "raise SystemExit('code of another user')\n")
+    machine.run("env", "PYTHONPATH=/run/foreign", "localpuppet", "--version")
     machine.run("getent", "passwd", "localpuppet")
     for units in FORMS.values():
         assert "localpuppet" not in machine.run("systemd-analyze", "verify", "--man=no", *units).err
