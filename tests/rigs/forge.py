@@ -137,6 +137,11 @@ def licensed(site: Node, forge: Forge) -> None:
         {
             "LICENSE": "be nice\n",
             "web/files/with space & 100%{x}": "a\n",
+            "web/files/%(exit 3)": "a macro\n",
+            "web/files/%{lua:error('x')}": "a macro\n",
+            "web/files/-rf": "an option\n",
+            "web/LICENSE.$(exit 3)": "a licence\n",
+            "DEBIAN/postinst": "#!/bin/sh\nexit 3\n",
             "web/files/run.sh": "#!/usr/bin/env ruby\n",
             "web/files/back\\slash": "b\n",
             f"web/files/{'long' * 40}/{'name' * 40}": "c\n",

@@ -90,9 +90,16 @@ class SystemPackageTools:
         """Build an RPM package; see `releases.packages.ports.PackageTools`.
 
         Raises:
+            InvalidInputError: rpmbuild would take the temporary directory's path for macros.
             StateError: rpmbuild is not there, or failed.
         """
         with tempfile.TemporaryDirectory(prefix="localpuppet-rpm-") as scratch:
+            if "%" in scratch:  # rpmbuild runs what %(…) holds
+                raise InvalidInputError(
+                    "the path has a '%', which rpmbuild takes for a macro",
+                    where="TMPDIR",
+                    hint="set TMPDIR to a directory without one",
+                )
             top = Path(scratch)
             try:
                 (top / "built.spec").write_text(spec, "utf-8")

@@ -94,6 +94,18 @@ def test_it_is_installed_and_removed_and_switches_nothing_on(
     assert scratch.files() == {}
 
 
+def test_rpmbuild_runs_nothing_that_a_temporary_directory_is_called(
+    site: Node, tmp_path: Path
+) -> None:
+    hostile = tmp_path / "%(true)"
+    hostile.mkdir()
+    done = site.run(
+        *("release", "package", "web/tags/r1", "--format", "rpm", "-o", str(tmp_path)),
+        TMPDIR=str(hostile),
+    )
+    assert (done.code, "TMPDIR: the path has a '%'" in done.err) == (2, True)
+
+
 @pytest.mark.parametrize("form", ["deb", "rpm"])
 def test_releases_install_side_by_side(
     site: Node, forge: Forge, scratch: Scratch, form: str
