@@ -98,6 +98,30 @@ async def test_a_consumer_cannot_say_another_filter_than_its_subject(
         assert "error" in answer
 
 
+@pytest.mark.parametrize(("asked", "granted"), [(0, 300), (300, 300), (3600, None)])
+async def test_consumers_that_a_node_leaves_behind_expire(
+    wire: NatsWire, asked: int, granted: int | None
+) -> None:
+    """As many as the server allows for all take a node less than a second."""
+    subject = "lp.localpuppet.presence.>"
+    config = {
+        **{"name": "left", "durable_name": "left", "filter_subject": subject},
+        **{"ack_policy": "none", "inactive_threshold": asked * 10**9},
+    }
+    async with raw_nats(wire, WEB01) as client:
+        answer = await client.call(
+            f"CONSUMER.CREATE.{STREAM}.left.{subject}", {"stream_name": STREAM, "config": config}
+        )
+        assert answer is not None
+        if wire.server.program == OLD_NATS:  # which has no such limit
+            granted = asked
+        if granted is None:
+            assert "inactive threshold" in answer["error"]["description"]
+        else:
+            assert answer["config"].get("inactive_threshold", 0) == granted * 10**9
+            await client.call(f"CONSUMER.DELETE.{STREAM}.left")
+
+
 @pytest.mark.parametrize("header", [{"Nats-Rollup": "all"}, {"Nats-Rollup": "sub"}])
 async def test_a_write_cannot_remove_others(wire: NatsWire, header: dict[str, str]) -> None:
     async with raw_nats(wire, WEB01) as client:
@@ -193,6 +217,23 @@ async def test_a_forged_repetition_makes_no_watch_deaf(wire: NatsWire) -> None:
     await follower.stop()
     await lb01.close()
     await admin.close()
+
+
+async def test_a_stream_of_before_gets_the_limit_and_an_operators_own_stays(
+    wire: NatsWire,
+) -> None:
+    async with raw_nats(wire, wire.admin) as admin:
+        for before, after in (({"inactive_threshold": 10**9}, 1), ({}, 300)):
+            found = await admin.call(f"STREAM.INFO.{STREAM}")
+            assert found is not None
+            config = {**found["config"], "consumer_limits": before}
+            assert "error" not in (await admin.call(f"STREAM.UPDATE.{STREAM}", config) or {})
+            await (await wire.connect(wire.admin)).close()
+            found = await admin.call(f"STREAM.INFO.{STREAM}")
+            assert found is not None
+            limits = found["config"].get("consumer_limits", {})
+            if wire.server.program != OLD_NATS:
+                assert limits["inactive_threshold"] == after * 10**9
 
 
 async def test_who_somebody_is_only_the_certificate_says(wire: NatsWire) -> None:

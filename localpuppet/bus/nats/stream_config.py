@@ -8,6 +8,11 @@ from localpuppet.bus.servers import Servers
 
 # What we cannot do without; an operator's own limits stay.
 _NEEDED = ("allow_direct", "republish", "max_msgs_per_subject", "allow_msg_ttl")
+# What is set where the operator has set nothing.
+_DEFAULTS = ("consumer_limits",)
+# Nanoseconds after which the server removes a consumer that no client uses: the longest `timeout`
+# of a bus. Otherwise a node can name years, and make as many as the server allows for all.
+_UNUSED = 300 * 10**9
 
 
 def stream_name(servers: Servers, place: Place) -> str:
@@ -39,6 +44,8 @@ def wanted_stream(servers: Servers, place: Place, *, version: tuple[int, int]) -
         # refused or lost is never heard, and none can be forged by who may write a key.
         "republish": {"src": f"{place.kept}.>", "dest": f"{place.live}.>"},
     }
+    if version >= (2, 10):
+        config["consumer_limits"] = {"inactive_threshold": _UNUSED}
     if version >= (2, 11):
         config["allow_msg_ttl"] = True
     return config
@@ -46,7 +53,8 @@ def wanted_stream(servers: Servers, place: Place, *, version: tuple[int, int]) -
 
 def mended_stream(config: Mapping[str, Any], wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the configuration to ask for in place of a stream's own; `None` to leave it."""
-    needed = {key: wanted[key] for key in _NEEDED if key in wanted}
+    names = (*_NEEDED, *(key for key in _DEFAULTS if not config.get(key)))
+    needed = {key: wanted[key] for key in names if key in wanted}
     if all(config.get(key) == value for key, value in needed.items()):
         return None
     return {**config, **needed}
