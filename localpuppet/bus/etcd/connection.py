@@ -43,6 +43,7 @@ __all__ = [
     "Channel",
     "CompactedError",
     "EtcdConnection",
+    "LeaseLostError",
     "TooLargeError",
     "in_a_task",
     "open_stream",
@@ -72,6 +73,10 @@ _WINDOW = 256 * 1024
 
 class CompactedError(Exception):
     """The revision that was asked for is not kept any more."""
+
+
+class LeaseLostError(UnavailableError):
+    """The server knows no such lease; nothing was written."""
 
 
 class TooLargeError(UnavailableError):
@@ -295,6 +300,8 @@ class EtcdConnection:
         if error.status is Status.PERMISSION_DENIED:
             hint = "does the role of this node allow it?"
             return RefusedError(text, where=self.where, hint=hint)
+        if "requested lease not found" in text:
+            return LeaseLostError(text, where=self.where)
         if "authentication failed" in text or "user name is empty" in text:
             hint = "see user and password_file of the bus"
         return self._problem(text, hint)

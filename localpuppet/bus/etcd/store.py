@@ -27,6 +27,7 @@ from localpuppet.bus.etcd import messages
 from localpuppet.bus.etcd.connection import (
     CompactedError,
     EtcdConnection,
+    LeaseLostError,
     TooLargeError,
 )
 from localpuppet.bus.etcd.shared_leases import Lease, SharedLeases
@@ -161,9 +162,9 @@ class EtcdKeyValue(CheckedStore):
     ) -> int | None:
         try:
             return await self._written(key, value, await self._leases.of(ttl), expected)
-        except RefusedError:
-            # A lease counts as all that was written with it: somebody who lost the right to one of
-            # these keys is refused every other.
+        except (LeaseLostError, RefusedError):
+            # Any user may end a lease before something is written with it; and a lease counts as
+            # all that was: a user who lost the right to one of these keys is refused the others.
             if ttl is None:
                 raise
         return await self._written(key, value, await self._leases.of(ttl), expected)
