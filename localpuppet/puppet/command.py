@@ -67,6 +67,8 @@ CLASSES = "classes.txt"
 # Where `enc.sh`, and our facts in `modules/localpuppet`, look.
 NODE_DOCUMENT = "LOCALPUPPET_NODE_DOCUMENT"
 INSTANCE_FACTS = "LOCALPUPPET_INSTANCE_FACTS"
+# Where the Ruby in `modules/localpuppet` finds the settings, and by them the bus.
+ROOT = "LOCALPUPPET_ROOT"
 _SHORT = re.compile("-[dtv]+")
 
 
@@ -124,6 +126,7 @@ class ApplyCommand:
         config_version: What Puppet calls the configuration; empty for Puppet's own way.
         instance_facts: Where the facts of the cloud's instance data are; `None` for none.
         storeconfigs: Whether resources are exported and collected, over the bus.
+        root: The root whose bus the run asks; `None` for the default root.
     """
 
     command: str
@@ -135,6 +138,7 @@ class ApplyCommand:
     config_version: str = ""
     instance_facts: Path | None = None
     storeconfigs: bool = False
+    root: Path | None = None
 
     def argv(self) -> list[str]:
         """Return the arguments that decide what is applied."""
@@ -154,6 +158,8 @@ class ApplyCommand:
         needed = self.variables
         if self.node_document == self.compilation.enc_script.parent.parent / "node.yaml":
             del needed[NODE_DOCUMENT]
+        if self.root is not None:
+            needed[ROOT] = str(self.root)
         set_before = [f"{name}={shlex.quote(value)}" for name, value in needed.items()]
         return " ".join(["#", *set_before, shlex.join(self.argv())])
 

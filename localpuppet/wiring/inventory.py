@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from localpuppet.errors import StateError, UnavailableError
 from localpuppet.machine.ports import LineKind
+from localpuppet.settings.node import FILE
 from localpuppet.wiring.exports import ExportsWiring
 from localpuppet.wiring.fleet import FleetWiring
 from localpuppet.wiring.node import NodeWiring
@@ -92,9 +93,10 @@ class InventoryWiring:
                 listing, and so see one moment.
 
         Raises:
-            UnavailableError: There is no agent, and the bus cannot be asked; or the view cannot be
-                read or written: nobody knows then who is there, whatever the reason.
+            UnavailableError: The settings name no bus; there is no agent, and the bus cannot be
+                asked; or the view cannot be read or written.
         """
+        self._require_bus()
         view = self.view()
         try:
             there = self.agent_is_there() and self.is_current(view)
@@ -157,9 +159,23 @@ class InventoryWiring:
 
         @asynccontextmanager
         async def lend(_: "RunId | None") -> AsyncGenerator["InventoryReader", None]:
+            self._require_bus()
             yield view
 
         return lend
+
+    def _require_bus(self) -> None:
+        """Refuse a question that an empty bus of the root's own would answer with "none".
+
+        Raises:
+            UnavailableError: The settings name no bus, so that no node publishes on one.
+        """
+        if not self._node.fleet_settings.bus.named:
+            raise UnavailableError(
+                "cannot ask other nodes: no bus is configured",
+                where=str(self._node.settings.root / FILE),
+                hint="write 'bus:' there, or name another root with --root or LOCALPUPPET_ROOT",
+            )
 
     def is_current(self, view: "View") -> bool:
         """Return whether a view is not too old to be asked."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from localpuppet.errors import PuppetMissingError
 from localpuppet.machine.files import make_private, refuse_foreign
-from localpuppet.settings.node import FILE
+from localpuppet.settings.node import FILE, SYSTEM_ROOT
 from localpuppet.share.files import shared_file
 from localpuppet.wiring.node import NodeWiring
 from localpuppet.wiring.releases import OWN_MODULES, ReleaseWiring, elsewhere
@@ -278,6 +278,7 @@ class RunWiring:
             extra=options.extra,
             config_version=release.config_version,
             storeconfigs=self._node.fleet_settings.bus.named,
+            root=None if settings.root == SYSTEM_ROOT else settings.root,
         )
 
     def _compilation(

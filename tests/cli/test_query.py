@@ -83,6 +83,7 @@ def test_a_bus_that_is_away_makes_no_catalog(asking: Node) -> None:
 
 
 def test_usage(node: Node) -> None:
+    node.settings(bus="sqlite", node="web01.example.com")
     for arguments, error in (
         (("a =",), "could not parse the query at its end"),
         (("Package[x]",), "resources of type Package are not answered"),

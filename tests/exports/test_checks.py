@@ -40,6 +40,17 @@ def test_an_inventory_that_cannot_be_asked_is_no_empty_list(node: Node) -> None:
     assert node.run("exports", "--type", "/etc").code == 2
 
 
+def test_without_a_bus_other_nodes_cannot_be_asked(node: Node) -> None:
+    node.app("")
+    for words in (["query", "role=web"], ["exports"], ["exports", "--policy"]):
+        done = node.run(*words)
+        assert (done.code, done.out) == (69, ""), words
+        assert "cannot ask other nodes: no bus is configured (write 'bus:' there" in done.err
+    node.app("$found = query_nodes('role=web')\nnotify { \"found ${found}\": }")
+    done = node.run("apply", "--noop")
+    assert (done.code, "no bus is configured" in done.out) == (1, True)
+
+
 def test_a_run_needs_no_bus_unless_it_collects(node: Node) -> None:
     buses = {"nats": {"servers": ["nats://127.0.0.1:1"]}, "timeout": 1}
     node.settings(node="web01.example.com", bus="nats", buses=buses)

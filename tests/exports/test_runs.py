@@ -1,10 +1,12 @@
 """Exported resources from run to run: real Puppet, real keys, one bus."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
 from localpuppet.inventory.outbox import Outbox
+from localpuppet.wiring.puppet_environment import own_command
 from tests.rigs.fleet import Fleet
 from tests.rigs.member import Member
 from tests.rigs.node import Done, shell
@@ -41,6 +43,32 @@ def exports(member: Member, *words: str) -> list[str]:
     done = member.run("exports", *words, "--json")
     assert done.code == 0, done.err
     return [f"{one['node'][0]} {one['type']}[{one['title']}]" for one in done.json["exports"]]
+
+
+def test_the_pasted_command_of_another_root_collects_and_purges_nothing(fleet: Fleet) -> None:
+    a, b = fleet.add("a", "b", puppet=True)
+    directory = b.root / "collected"
+    code = f'@@file {{ "{directory}/x": content => "exported" }}'
+    a.node.app(code)
+    applied(a)
+    b.node.app(
+        f"file {{ '{directory}': ensure => directory, recurse => true, purge => true }}\n"
+        "File <<| |>>"
+    )
+    b.node.write("policies/collect.policy", f"{a.name}\tFile\t{directory}/*\n")
+    command = applied(b).out.splitlines()[0].removeprefix("# ")
+    assert f"LOCALPUPPET_ROOT={b.root} " in command
+    (directory / "x").write_text("edited")
+    text = shell(f"LOCALPUPPET_COMMAND={shlex.quote(own_command())} {command}")
+    assert (directory / "x").read_text() == "exported", text
+
+    # The default root of a machine may have no settings: its empty bus has no answer for this root.
+    empty = b.root / "empty"
+    empty.mkdir()
+    other = command.replace(f"LOCALPUPPET_ROOT={b.root} ", f"LOCALPUPPET_ROOT={empty} ")
+    text = shell(f"LOCALPUPPET_COMMAND={shlex.quote(own_command())} {other}")
+    assert f"{empty}/localpuppet.yaml: cannot ask other nodes: no bus is configured" in text
+    assert (directory / "x").exists()
 
 
 def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: Fleet) -> None:

@@ -34,7 +34,7 @@ def test_a_leader_that_is_not_known_compiles_no_catalog(bench: Bench) -> None:
     done = bench.apply("notify { \"${leader('db')}\": }", LOCALPUPPET_COMMAND="no-such")
     assert done.code == 1
     assert len(done.errors) == 1
-    assert "no-such: cannot be run: No such file or directory, and nobody listens" in done.errors[0]
+    assert "no-such: cannot be run: No such file or directory, and no agent" in done.errors[0]
     bench.listen(lambda _: {"ok": True, "holder": ["a"]})
     done = bench.apply("notify { \"${leader('db')}\": }")
     assert done.code == 1

@@ -1,6 +1,8 @@
 """Exported resources, with the real Puppet: what a catalog offers, and what its collectors get."""
 
 import json
+import os
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -283,6 +285,20 @@ def test_a_collector_without_an_answer_compiles_no_catalog(bench: Bench) -> None
     bench.listen(lambda _: {"ok": True})
     done = apply(bench, "Notify <<| |>>")
     assert (done.code, "holds no resources" in done.text) == (1, True)
+
+
+def test_the_default_roots_agent_does_not_answer_for_another_root() -> None:
+    ruby = "require 'puppet'; require ARGV.first; PuppetX::Localpuppet::Agent.call('collect', {})"
+    door = MODULES / "localpuppet" / "lib" / "puppet_x" / "localpuppet" / "agent"
+    path = {"PATH": os.environ["PATH"], "LOCALPUPPET_COMMAND": "no-such"}
+    for root, reason in (
+        ({}, "no agent listens on /run/localpuppet/agent.sock"),
+        ({"LOCALPUPPET_ROOT": "/other"}, "LOCALPUPPET_SOCKET is not set"),
+    ):
+        done = subprocess.run(
+            ["ruby", "-e", ruby, door], env={**path, **root}, capture_output=True, check=False
+        )
+        assert f"cannot be run: No such file or directory, and {reason}" in done.stderr.decode()
 
 
 def test_a_server_that_is_applied_does_nothing(bench: Bench) -> None:

@@ -272,11 +272,11 @@ def test_an_executable_that_fails_is_an_error(bench: Bench) -> None:
         "refuses": ('echo \'{"ok": false, "error": "bus: no"}\'; exit 69', "refresh: bus: no"),
         "breaks": (
             "echo 'lp: oh\033[0m dear' >&2; exit 70",
-            "answers: no answer, exit code 70: lp: oh [0m dear (nobody listens on ",
+            "answers: no answer, exit code 70: lp: oh [0m dear (no agent listens on ",
         ),
-        "silent": ("exit 0", "answers: no answer, exit code 0 (nobody listens on "),
+        "silent": ("exit 0", "answers: no answer, exit code 0 (no agent listens on "),
         "dies": ("kill -9 $$", "answers: no answer, killed by signal 9 ("),
-        "hangs": ("sleep 600", "answers: did not end within 1 s, and nobody listens on "),
+        "hangs": ("sleep 600", "answers: did not end within 1 s, and no agent listens on "),
     }
     branches = "\n".join(
         f'*\'"name":"{name}"\'*) {script} ;;' for name, (script, _) in cases.items()
@@ -317,7 +317,7 @@ def test_neither_an_agent_nor_an_executable_is_an_error(bench: Bench) -> None:
     assert done.code == 6
     assert done.errors == [
         "Error: /Stage[main]/Main/Trigger[x]: Failed to call refresh: no-such: cannot be run:"
-        f" No such file or directory, and nobody listens on {bench.directory}/none.sock"
+        f" No such file or directory, and no agent listens on {bench.directory}/none.sock"
         " (start the agent, or put localpuppet on the PATH)"
     ]
 

@@ -16,7 +16,7 @@ def test_the_sample_is_applied_and_recorded(node: Node) -> None:
     assert done.code == 0, done.err
     first, *_ = done.out.splitlines()
     modules = f"{node.root}/modules"
-    assert first.startswith("# /usr/bin/puppet apply ")
+    assert first.startswith(f"# LOCALPUPPET_ROOT={node.root} /usr/bin/puppet apply ")
     assert "--node_terminus exec --external_nodes " in first
     assert f"--modulepath {modules}/foo/trunk:{modules}/dist/trunk" in first
     assert first.endswith("/default.pp")

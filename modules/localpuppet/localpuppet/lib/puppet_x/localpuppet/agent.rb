@@ -40,8 +40,9 @@ module PuppetX
 
       def initialize(env, limit = LIMIT)
         @limit = limit
-        @socket = env.fetch('LOCALPUPPET_SOCKET', SOCKET)
         @root = env.fetch('LOCALPUPPET_ROOT', nil)
+        # SOCKET is the default root's: its agent must not answer for another root.
+        @socket = env.fetch('LOCALPUPPET_SOCKET') { @root ? nil : SOCKET }
         @command = env.fetch('LOCALPUPPET_COMMAND', 'localpuppet')
       end
 
@@ -62,8 +63,10 @@ module PuppetX
         Process.clock_gettime(Process::CLOCK_MONOTONIC)
       end
 
-      # @return [Socket, nil] nil where nobody listens
+      # @return [Socket, nil] nil where no agent listens, or the socket is unknown
       def connect(deadline, patience)
+        return if @socket.nil?
+
         require 'socket' # 3 ms that a run without questions does not pay
         address = Socket.sockaddr_un(@socket)
         socket = Socket.new(:UNIX, :STREAM)
@@ -120,10 +123,13 @@ module PuppetX
         done = Program.run([*program, *root, 'call'], timeout: patience, input: question, env: own, limit: @limit)
         return done.out unless done.out.strip.empty?
 
-        raise Error, "#{@command}: no answer, #{Program.complaint(done)} (nobody listens on #{@socket} either)"
+        raise Error, "#{@command}: no answer, #{Program.complaint(done)} (#{no_agent})"
       rescue Program::Error => e
-        raise Error, "#{@command}: #{e.message}, and nobody listens on #{@socket} " \
-                     '(start the agent, or put localpuppet on the PATH)'
+        raise Error, "#{@command}: #{e.message}, and #{no_agent} (start the agent, or put localpuppet on the PATH)"
+      end
+
+      def no_agent
+        @socket ? "no agent listens on #{@socket}" : 'LOCALPUPPET_SOCKET is not set'
       end
 
       def words
