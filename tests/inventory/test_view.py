@@ -344,6 +344,11 @@ def test_an_entry_is_not_taken_for_another_that_was_written_before(view: View) -
             assert [server["odd"] for server in servers] == [odd]
 
 
+def test_an_index_of_scalars_hides_no_array(view: View) -> None:
+    _take(view, entry(WEB.name, at=NOW, facts={"tier": ["front", "back"]}))
+    assert Question.of("servers_with_facts", ["tier=back"]).answer(view).names == (WEB.name,)
+
+
 QUESTIONS: list[tuple[str, ...]] = [
     ("servers_with_role", "web"),
     ("server_with_role", "nobody", "none"),

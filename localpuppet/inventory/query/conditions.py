@@ -123,7 +123,7 @@ def _compare(condition: Compare) -> Holds:
         and condition.field.column in (*NESTED, PARAMETER)
         and not any(isinstance(step, int) for step in condition.field.path)
     )
-    if not absent_is_false and not condition.contrary:
+    if not absent_is_false and not condition.contrary and not condition.field.members:
         return holds
     return lambda row, node: holds(row, node) is True
 
@@ -288,6 +288,8 @@ def _reader(field: Field) -> Callable[[Row], Iterator[Json]]:
         return lambda row: iter(_elements(row.at(several)))
     if not any(isinstance(step, Pattern) for step in path):
         place = exact(path)
+        if field.members:
+            return lambda row: iter(members(row.at(column, place)))
         return lambda row: iter((row.at(column, place),))
     steps = [_pattern(step) for step in path]
 
@@ -299,6 +301,11 @@ def _reader(field: Field) -> Callable[[Row], Iterator[Json]]:
                 yield value
 
     return read
+
+
+def members(value: Json) -> list[Json]:
+    """Return the elements of an array, the keys of a hash, or a list of the scalar itself."""
+    return list(value) if isinstance(value, list | dict) else [value]
 
 
 def _elements(value: Json) -> list[Json]:

@@ -12,6 +12,7 @@ that `role` is any of the roles that a node claims.
 """
 
 import re
+from dataclasses import replace
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -190,7 +191,7 @@ def _compared(
         check_order(operator, value, where=_WHERE)
         path = tuple(map(_step, steps))
         if path == ("role",):
-            return roles(operator, value, contrary=contrary)
+            return matching(ROLE, operator, value, contrary=contrary)
         field = Field(column="facts", path=path, text=".".join(map(str, path)))
         return Compare(field=field, operator=operator, value=value, contrary=contrary)
     if mode is _Mode.RESOURCES:
@@ -209,12 +210,13 @@ def _compared(
     return Not(part=test) if contrary else test
 
 
-def roles(operator: Operator, value: Value, *, contrary: bool) -> Condition:
-    """Return a condition on what a node is for; none of its roles may match if `contrary`."""
-    test = Compare(field=ROLE, operator=operator, value=value)
+def matching(field: Field, operator: Operator, value: Value, *, contrary: bool) -> Condition:
+    """Return that a value of a field matches; if `contrary`, that it has some and none matches."""
+    test = Compare(field=field, operator=operator, value=value)
     if not contrary:
         return test
-    return And(parts=(IsNull(field=ROLE, wanted=False), Not(part=test)))
+    present = IsNull(field=replace(field, members=False), wanted=False)
+    return And(parts=(present, Not(part=test)))
 
 
 def _resource(parts: list[Any], mode: _Mode) -> Condition:

@@ -8,6 +8,9 @@ https://docs.puppet.com/mcollective/reference/basic/basic_cli_usage.html
 - A value between slashes is a regular expression. Everything else is taken as it stands: no
   character of a value has a meaning.
 - A node that does not have the fact does not match, whatever the operator.
+- Of an array, one element that matches is enough, of a hash one key: mcollective's `has_fact?`.
+  `!=` and `!~` are the negations of `=` and `=~`: no element may match. mcollective asked for one
+  element that differs, so that `ips=10.0.0.5` and `ips!=10.0.0.5` were both true.
 """
 
 import re
@@ -16,11 +19,12 @@ from dataclasses import dataclass
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.text import one_line
 from localpuppet.inventory.query.comparing import check_order, is_number
-from localpuppet.inventory.query.discovery import roles
+from localpuppet.inventory.query.conditions import members
+from localpuppet.inventory.query.discovery import matching
 from localpuppet.inventory.query.node_facts import NodeFacts, dig
 from localpuppet.inventory.query.patterns import searching
 from localpuppet.inventory.query.tree import (
-    Compare,
+    ROLE,
     Condition,
     Field,
     Loose,
@@ -96,20 +100,19 @@ class FactFilter:
             searching(value)
         check_order(operator, Loose(value), where="fact query")
         if name == "role":
-            return cls(condition=roles(operator, Loose(value), contrary=contrary), number=None)
+            condition = matching(ROLE, operator, Loose(value), contrary=contrary)
+            return cls(condition=condition, number=None)
         path: tuple[Step, ...] = tuple(map(parse_step, name.split(".")))
-        field = Field(column="facts", path=path, text=name)
+        field = Field(column="facts", path=path, text=name, members=True)
         return cls(
-            condition=Compare(
-                field=field, operator=operator, value=Loose(value), contrary=contrary
-            ),
+            condition=matching(field, operator, Loose(value), contrary=contrary),
             number=field if operator in _ORDERS else None,
         )
 
     def is_not_a_number(self, facts: NodeFacts) -> bool:
-        """Return whether the fact must be a number, is there, and is not one."""
+        """Return whether the fact, or a member of it, must be a number and is not one."""
         if self.number is None:
             return False
         name, *rest = (step for step in self.number.path if isinstance(step, str | int))
         value = dig({str(name): facts.get(str(name))}, (str(name), *rest))
-        return value is not None and not is_number(value)
+        return value is not None and not all(map(is_number, members(value)))

@@ -69,8 +69,8 @@ def _place(condition: Compare, entity: Entity) -> str | None:
     field = condition.field
     if field.column == "certname":
         return "node"
-    if entity is not Entity.INVENTORY or condition.contrary:
-        return None
+    if entity is not Entity.INVENTORY or condition.contrary or field.members:
+        return None  # the index has scalars alone
     if field.column == "role" or (field.column == "facts" and field.path == ("role",)):
         return "role"
     if field.column != "facts" or not field.path:

@@ -74,11 +74,14 @@ class Field:
         column: The column.
         path: Where in the column's value; with a `Pattern` in it, several places.
         text: The field as it was written: the key of a result that projects to it.
+        members: Whether an array has its elements as values, and a hash its keys; a comparison with
+            such a field is never unknown.
     """
 
     column: str
     path: tuple[Step, ...] = ()
     text: str = field(default="", compare=False)
+    members: bool = False
 
 
 ROLE = Field(column="role")

@@ -28,6 +28,9 @@ FACTS: dict[str, Json] = {
     "is_virtual": True,
     "os": {"family": "Debian"},
     "ips": ["10.0.0.5", "10.0.0.6"],
+    "ports": [22, 443],
+    "none": [],
+    "tier": ["front", "back"],
     "empty": "",
 }
 
@@ -71,7 +74,26 @@ def test_every_case_of_the_corpus_is_used() -> None:
         ("os.family!=RedHat", True),
         ("os.nosuch!=x", False),
         ("ips.1=10.0.0.6", True),
-        ("ips=10.0.0.5", False),
+        ("ips=10.0.0.5", True),
+        ("ips=10.0.0.6", True),
+        ("ips=10.0.0.7", False),
+        ("ips!=10.0.0.6", False),
+        ("ips!=10.0.0.7", True),
+        ("ips=~[.]6$", True),
+        ("ips!~[.]6$", False),
+        ("ips!~[.]7$", True),
+        ("ports>80", True),
+        ("ports>443", False),
+        ("os=family", True),
+        ("os!=family", False),
+        ("os=Debian", False),
+        ("os!=Debian", True),
+        ("none!=x", True),
+        ("none!~x", True),
+        ("none=x", False),
+        ("tier=front", True),
+        ("tier=back", True),
+        ("tier!=back", False),
         ("uptime_days=3.0", True),
         ("uptime_days<3", False),
         ("uptime_days=<3", True),
@@ -95,6 +117,12 @@ def test_expressions(text: str, matches: bool) -> None:
 def test_refused(text: str) -> None:
     with pytest.raises(InvalidInputError):
         answer(text)
+
+
+def test_a_warning_names_an_array_with_a_member_that_is_not_a_number() -> None:
+    assert answer("ports>80").warnings == ()
+    (warning,) = answer("ips>80").warnings
+    assert "the fact ips is not a number on new.example.net" in warning
 
 
 def test_no_character_of_a_value_has_a_meaning() -> None:
