@@ -6,7 +6,8 @@ Owns: Puppet's form of a condition, and what matches one. Refuses to know: where
 - `tag` stands for any tag of the resource and `title` for its title. An array of tags matches where
   one of them does; tags have no case.
 - Everything else compares as PuppetDB does (`scripts/puppetdb` holds both against each other): a
-  text letter for letter, 1 is not 1.0, an array only equals the same array, and nothing is `undef`.
+  text letter for letter, 1 is not 1.0, an array or a hash only equals the same one, and nothing is
+  `undef`.
 
 Example: `Search.parse([["tag", "==", "web"], "and", ["owner", "!=", "root"]])`.
 """
@@ -164,6 +165,9 @@ def _shown(value: Json) -> str:
         return "undef"
     if isinstance(value, list):
         return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, dict):
+        pairs = (f"{_shown(key)} => {_shown(item)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
@@ -184,8 +188,8 @@ def _parse(raw: Json, depth: int, counted: list[int]) -> Condition:
         raise InvalidInputError(
             "is a comparison that cannot be answered", where=_WHERE, hint="== and != are"
         )
-    if isinstance(right, dict):
-        raise InvalidInputError(f"compares {left[:60]!r} with a hash", where=_WHERE)
+    if isinstance(right, dict) and left in ("tag", "title"):
+        raise InvalidInputError(f"compares a {left} with a hash", where=_WHERE)
     return Comparison(name=left, equal=operator == "==", value=right)
 
 
@@ -213,4 +217,6 @@ def _same(left: Json, right: Json) -> bool:
     """Return whether both are the same JSON: neither 1 and 1.0 are, nor 1 and true."""
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
     return type(left) is type(right) and left == right

@@ -9,7 +9,16 @@ from localpuppet.exports.search import MAX_DEPTH, Search, show
 from tests.exports.offers import resource
 
 FILE = resource(
-    "File", "/Etc/x", "web", "eu-1", mode="0644", count=1, on=True, names=["a", "B"], empty=None
+    "File",
+    "/Etc/x",
+    "web",
+    "eu-1",
+    mode="0644",
+    count=1,
+    on=True,
+    names=["a", "B"],
+    empty=None,
+    opts={"a": [1, {"b": None}], "c": True},
 )
 
 
@@ -37,6 +46,11 @@ FILE = resource(
         (["names", "==", ["a", "B"]], True),
         (["names", "==", ["B", "a"]], False),
         (["names", "!=", ["a", "b"]], True),
+        (["opts", "==", {"c": True, "a": [1, {"b": None}]}], True),
+        (["opts", "==", {"a": [1, {"b": None}]}], False),
+        (["opts", "==", {"a": [1.0, {"b": None}], "c": True}], False),
+        (["opts", "!=", {"c": True}], True),
+        (["names", "==", {"a": "B"}], False),
         (["nosuch", "==", None], False),
         (["empty", "==", None], False),
         (["nosuch", "!=", None], True),
@@ -96,3 +110,4 @@ def test_a_condition_reads_as_one_writes_it() -> None:
         "(tag == 'a') and (mode != undef)"
     )
     assert show(["on", "==", [True, 1]]) == "on == [true, 1]"
+    assert show(["o", "==", {"a": [None], "b": {}}]) == "o == {'a' => [undef], 'b' => {}}"

@@ -233,6 +233,27 @@ def test_a_guarded_resource_is_called_by_its_title_alone(bench: Bench) -> None:
     assert "sort rsa" in done.text
 
 
+def test_a_collector_compares_with_a_hash(bench: Bench) -> None:
+    opts = {"a": [1, {"b": "c"}], "d": True}
+    peer = agent(
+        bench,
+        offer("web01", "Vhost", "same", port=1, opts=opts),
+        offer("web02", "Vhost", "other", port=1, opts={**opts, "d": False}),
+    )
+    done = apply(
+        bench,
+        """
+        define vhost($port, $opts) { notify { "vhost ${title}": } }
+        $o = { 'd' => true, 'a' => [1, { 'b' => 'c' }] }
+        Vhost <<| opts == $o |>>
+        """,
+    )
+    assert done.code == 2, done.text
+    assert "vhost same" in done.text
+    assert "vhost other" not in done.text
+    assert peer.asked("collect")[0]["filter"] == ["opts", "==", opts]
+
+
 def test_binary_values_and_texts_arrive_as_they_were(bench: Bench) -> None:
     target = bench.directory / "collected"
     binary = {"__ptype": "Binary", "__pvalue": "/wA="}

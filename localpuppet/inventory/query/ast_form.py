@@ -174,8 +174,9 @@ def _comparison(name: str, arguments: Sequence[Json], entity: Entity) -> Conditi
         )
         _check_value(operator, value)
         return Related(entity=Entity.FACTS, where=And(parts=(named, test)))
-    _check_value(operator, value)
     field = _field(left, entity)
+    if field.column != PARAMETER or operator is not Operator.EQUAL:  # else hashes compare, too
+        _check_value(operator, value)
     if operator is Operator.PATH_MATCH and field.column != "path":
         raise InvalidInputError("'~>' compares the field path only", where=_WHERE)
     if operator in _ORDERS and not _has_order(field, value):

@@ -178,6 +178,7 @@ def test_a_collector_leads_from_those_who_export_what_it_asks_for() -> None:
     [
         (["port", "==", 22], ["lb01", "web01", "web02"]),
         (["port", "!=", 22], []),
+        (["opts", "==", {"on": [1]}], ["web02"]),
         (["tag", "==", ["dmz", "nosuch"]], ["web01"]),
         ([["title", "==", "web02"], "or", ["tag", "!=", "lan"]], ["web01", "web02"]),
         ([["key", "==", "AAAA"], "and", ["title", "!=", "lb01"]], ["web01", "web02"]),
@@ -187,8 +188,8 @@ def test_a_question_finds_whom_a_collector_would_take_of(
     condition: Json, titles: list[str]
 ) -> None:
     offers = [
-        resource("Sshkey", name, tag, key="AAAA", port=22)
-        for name, tag in (("lb01", "lan"), ("web01", "dmz"), ("web02", "lan"))
+        resource("Sshkey", name, tag, key="AAAA", port=22, opts={"on": on})
+        for name, tag, on in (("lb01", "lan", []), ("web01", "dmz", [2]), ("web02", "lan", [1]))
     ]
     search = Search.parse(condition)
     assert [one.title for one in offers if search.matches(one)] == titles

@@ -192,6 +192,7 @@ module PuppetX
       def self.plain(filter)
         case filter
         when Array then filter.map { |item| plain(item) }
+        when Hash then filter.to_h { |key, item| [plain(key), plain(item)] }
         when Puppet::Resource then filter.ref
         when :undef then nil
         when Symbol then filter.to_s
