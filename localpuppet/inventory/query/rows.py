@@ -194,11 +194,11 @@ class NodeRows:
         return show_epoch(self.known.at)
 
     def _trusted(self) -> dict[str, Json]:
-        """Return what a signature vouches for, in the form of Puppet's `trusted`."""
+        """Return what a signature vouches for, as the node's `puppet apply` has it in `trusted`."""
         name = str(self.known.node)
         hostname, _, domain = name.partition(".")
         return {
-            "authenticated": "remote",
+            "authenticated": "local",
             "certname": name,
             "domain": domain or None,
             "extensions": {},

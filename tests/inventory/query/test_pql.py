@@ -151,6 +151,14 @@ def test_results_have_the_keys_that_were_written() -> None:
     assert ask(
         "puppetdb_query", "inventory[facts.os.family, trusted.hostname] { certname ~ 'db' }"
     ) == [{"facts.os.family": "RedHat", "trusted.hostname": "db01"}]
+    rows: Any = ask("puppetdb_query", "inventory[trusted] { certname ~ 'db' }")
+    assert rows[0]["trusted"] == {  # as PuppetDB has it of a node that runs puppet apply
+        "authenticated": "local",
+        "certname": "db01.example.com",
+        "domain": "example.com",
+        "extensions": {},
+        "hostname": "db01",
+    }
     assert ask("puppetdb_query", "nodes { certname ~ 'db' }") == [
         {
             "certname": "db01.example.com",
