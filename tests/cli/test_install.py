@@ -40,6 +40,11 @@ def test_the_script_applies_what_lies_beside_it_as_the_original_did(
     assert "Notice: hello" in out(*BARE, linked, node.root / "other.yaml")
 
 
+def test_the_script_refuses_an_argument_that_the_original_ignored(linked: Path) -> None:
+    done = subprocess.run([linked, "input.yaml", "more"], capture_output=True, check=False)
+    assert (done.returncode, b"unexpected extra argument (more)" in done.stderr) == (2, True)
+
+
 def test_the_script_takes_verbs_too(node: Node, linked: Path) -> None:
     assert "foo/trunk" in out(*BARE, linked, "check")
     assert out(*BARE, linked, "--version").startswith("localpuppet, version")
