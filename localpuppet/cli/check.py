@@ -155,10 +155,7 @@ def _collects(node: NodeWiring) -> list[str]:
     from localpuppet.exports.collecting import read_collect_policy
 
     policy = read_collect_policy(node.settings.collect_policy)
-    return [
-        f"{node.settings.collect_policy}: takes {kind} as it is: whoever signs for it has root here"
-        for kind in policy.taken_whole()
-    ]
+    return [f"{node.settings.collect_policy}: {warning}" for warning in policy.warnings()]
 
 
 def _reacts(node: NodeWiring) -> list[str]:

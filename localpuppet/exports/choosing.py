@@ -1,77 +1,30 @@
 """Which of the resources that a collector asks for are taken, and what of them.
 
-Owns: the order of the decisions, what `guarded` takes away, and what stops a run. Refuses to know:
-how a collector asks (`search`), how a policy is written (`policy`).
+Owns: the order of the decisions, and what stops a run. Refuses to know: how a collector asks
+(`search`), how a policy is written (`policy`), what `guarded` takes away (`guarding`).
 
 - A type that no line names stops the run, with the line that would allow it: nobody has decided.
 - Where lines name the type, a resource of a signer that no line is about is left out, and named,
   before titles are compared: one peer stops nobody.
-- Guarded, the parameters in `GUARDED` do not count: they say what is written where, as whom, which
-  program runs, or what else in the catalog is touched; nor do those of Puppet's own types that are
-  such (`OF_TYPES`). The collector's own block may set them, and a `target` whose very value the
-  collector asks for counts: its author wrote it. A newline or `..` in the title, or in what is left
-  of the values, leaves the resource out, and so does a path as `ensure` of a `File`: that makes a
-  link, and what is below the link is elsewhere.
 - What is left out is named, up to `MAX_LEFT_OUT` of it: who has no line fills no memory and no disk
   of ours.
 - A collector gets at most `MAX_TAKEN` bytes: more stops the run, with the node that has most of it.
 - Two resources with one title, of two nodes whose lines allow them, stop the run, with both places.
 """
 
-import fnmatch
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.exports.guarding import guard
 from localpuppet.exports.policy import CollectPolicy, How, line_for
-from localpuppet.exports.resource import ExportedResource, Offer, texts_in
+from localpuppet.exports.resource import ExportedResource, Offer
 from localpuppet.exports.search import Search
 from localpuppet.formats.text import one_line
 from localpuppet.formats.values import Json
-from localpuppet.puppet.metaparameters import METAPARAMETERS
 
-# Shell globs over names of parameters.
-GUARDED = (
-    # What a resource is called where its title is not: a line's pattern is about the title.
-    "name",
-    "target",
-    "path",
-    "config_file",
-    "*_dir",
-    "owner",
-    "group",
-    "mode",
-    "provider",
-    "source",
-    "command",
-    "command_line",
-    "onlyif",
-    "unless",
-    "refresh",
-    "user",
-    "*_cmd",
-    *METAPARAMETERS,
-)
-# Of these, what fragments of a file are asked for by. A `path` or a `name` that is asked for would
-# be what the line's pattern of titles is meant to say; a tag would tag the resource here, too.
-ASKED_FOR = "target"
-# Types of Puppet's → more of theirs, by names that are harmless elsewhere.
-OF_TYPES: Mapping[str, frozenset[str]] = {
-    "Cron": frozenset(("environment",)),
-    "Exec": frozenset(("cwd", "environment")),
-    "File": frozenset(("staging_location",)),
-    "Package": frozenset(
-        ("adminfile", "configfiles", "install_options", "responsefile", "uninstall_options")
-    ),
-    "Service": frozenset(("binary", "control", "manifest", "restart", "start", "status", "stop")),
-}
-_GUARDED = re.compile("|".join(map(fnmatch.translate, GUARDED)))
-_ESCAPES = re.compile(r"\n|\r|\.\.")
 _SHOWN = 80
-# What to do about what a guarded line does not take.
-_AS_IS = ", which a guarded line does not take (an as-is line does)"
 # Of a collector, as JSON. What Puppet reads of us at once is larger (`exports.rb`).
 MAX_TAKEN = 64 * 1024 * 1024
 # Of a collector: so many are named, and the rest is counted.
@@ -179,34 +132,12 @@ def _taken(offer: Offer, policy: CollectPolicy, named: Mapping[str, Json]) -> Ta
         return LeftOut(node=node, ref=resource.ref, reason="no line is about this signer and title")
     if how is How.AS_IS:
         return Taken(node=node, resource=resource, how=how, dropped=())
-    own = OF_TYPES.get(resource.type, frozenset())
-    dropped = tuple(
-        sorted(
-            name
-            for name, value in resource.parameters.items()
-            if (name in own or is_guarded(name)) and not _is_named(name, value, named)
-        )
-    )
-    kept = {name: one for name, one in resource.parameters.items() if name not in dropped}
-    if _ESCAPES.search(resource.title):
-        return LeftOut(node=node, ref=resource.ref, reason=f"its title has '..'{_AS_IS}")
-    if resource.type == "File" and any("/" in text for text in texts_in(kept.get("ensure"))):
-        return LeftOut(node=node, ref=resource.ref, reason=f"its ensure is a path{_AS_IS}")
-    for name, value in kept.items():
-        if any(_ESCAPES.search(text) for text in texts_in(value)):
-            reason = f"its {name} has a newline or '..'{_AS_IS}"
-            return LeftOut(node=node, ref=resource.ref, reason=reason)
-    return Taken(node=node, resource=replace(resource, parameters=kept), how=how, dropped=dropped)
-
-
-def _is_named(name: str, value: Json, named: Mapping[str, Json]) -> bool:
-    """Return whether a collector asks for this very text, and not for one of several."""
-    return name == ASKED_FOR and isinstance(value, str) and named.get(name) == value
-
-
-def is_guarded(parameter: str) -> bool:
-    """Return whether, guarded, a parameter of any type counts only where a collector sets it."""
-    return _GUARDED.match(parameter) is not None
+    guarded = guard(resource, named)
+    if guarded.reason is not None:
+        reason = f"{guarded.reason}, which a guarded line does not take (an as-is line does)"
+        return LeftOut(node=node, ref=resource.ref, reason=reason)
+    kept = replace(resource, parameters=guarded.parameters)
+    return Taken(node=node, resource=kept, how=how, dropped=guarded.dropped)
 
 
 def _refuse_clash(taken: Sequence[Taken]) -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.exports.guarding import OF_TYPES
 from localpuppet.exports.resource import named_type, parse_title
 from localpuppet.formats.choice import parse_choice
 from localpuppet.trust.policy_lines import ANY, Signers, columns, parse_lines, words
@@ -40,6 +41,7 @@ DANGEROUS = frozenset(
         "Firewallchain",
         "Group",
         "K5login",
+        "Mailalias",
         "Mount",
         "Mysql_grant",
         "Mysql_user",
@@ -58,7 +60,9 @@ DANGEROUS = frozenset(
         "User",
         "Vcsrepo",
         "Yumrepo",
+        "Zfs",
         "Zone",
+        "Zpool",
     )
 )
 
@@ -114,10 +118,24 @@ class CollectPolicy:
         """Return whether a line is about a type."""
         return any(kind in line.types for line in self.lines)
 
-    def taken_whole(self) -> list[str]:
-        """Return the types that are taken as they are and are code or a right, sorted."""
-        whole = (line.types & DANGEROUS for line in self.lines if line.how is How.AS_IS)
-        return sorted(set().union(*whole))
+    def types(self, how: How) -> frozenset[str]:
+        """Return the types of the lines of one kind."""
+        return frozenset().union(*(line.types for line in self.lines if line.how is how))
+
+    def warnings(self) -> list[str]:
+        """Return a sentence for each type whose resources may be code or a right, sorted by type.
+
+        Of guarded lines, also for types of Puppet whose own parameters reach beyond the title.
+        """
+        whole, guarded = self.types(How.AS_IS), self.types(How.GUARDED)
+        texts = {
+            kind: f"takes {kind} guarded: its title and what guarded keeps of it are the signer's"
+            " choice (see docs/guarded.md, and name titles)"
+            for kind in guarded & (DANGEROUS | OF_TYPES.keys())
+        }
+        for kind in whole & DANGEROUS:
+            texts[kind] = f"takes {kind} as it is: whoever signs for it has root here"
+        return [texts[kind] for kind in sorted(texts)]
 
     def decide(self, signer: str, kind: str, title: str) -> How | None:
         """Return how a resource is taken; `None` where no line is about it."""
@@ -143,9 +161,9 @@ DEFAULT = CollectPolicy(
 )
 
 
-def line_for(signers: Iterable[str], kind: str, title: str = ANY) -> str:
+def line_for(signers: Iterable[str], kind: str, title: str = ANY, how: How = How.GUARDED) -> str:
     """Return the line that allows resources, as one writes it into the file."""
-    return "\t".join((" ".join(signers), kind, title, How.GUARDED))
+    return "\t".join((" ".join(signers), kind, title, how))
 
 
 def _parse_line(line: str, _number: int) -> CollectLine:

@@ -13,6 +13,9 @@ def test_check_reads_the_policy_and_warns_of_what_gives_root(node: Node) -> None
     warned = [one for one in node.run("check", "--json").json["warnings"] if "mine.policy" in one]
     assert len(warned) == 1
     assert "takes File as it is" in warned[0]
+    node.write("policies/mine.policy", "web01.example.com\tHost\t*\tguarded\n")
+    (warned,) = [one for one in node.run("check", "--json").json["warnings"] if "mine" in one]
+    assert "takes Host guarded: its title" in warned
     node.write("policies/mine.policy", "*\t*\t*\n")
     refused = node.run("check")
     assert (refused.code, "mine.policy: line 1: a type is a right" in refused.err) == (2, True)

@@ -12,8 +12,8 @@ from localpuppet.exports.choosing import (
     MAX_TAKEN,
     Choice,
     choose,
-    is_guarded,
 )
+from localpuppet.exports.guarding import is_guarded
 from localpuppet.exports.policy import DEFAULT, CollectPolicy, How
 from localpuppet.exports.recording import Collected, answered
 from localpuppet.exports.resource import Offer
@@ -163,6 +163,10 @@ def test_a_guarded_parameter_may_hold_anything_for_it_does_not_count() -> None:
         ("Package", "install_options"),
         ("Exec", "environment"),
         ("Nagios_command", "command_line"),
+        ("Service", "flags"),
+        ("Service", "pattern"),
+        ("Service", "hasstatus"),
+        ("Augeas", "changes"),
     ],
 )
 def test_guarded_resources_run_no_program_of_their_exporter(kind: str, name: str) -> None:
@@ -170,6 +174,45 @@ def test_guarded_resources_run_no_program_of_their_exporter(kind: str, name: str
     (taken,) = chosen(evil, kind=kind, lines=f"*\t{kind}\t/srv/*").taken
     assert taken.dropped == (name,)
     assert dict(taken.resource.parameters) == {"content": "a"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        ("Host", "host_aliases", ["db01", "ldap"]),
+        ("Sshkey", "host_aliases", ["db01"]),
+        ("Augeas", "incl", "/etc/sudoers"),
+        ("Augeas", "context", "/files/etc/sudoers"),
+        ("Augeas", "lens", "Sudoers.lns"),
+        ("File", "recurse", True),
+        ("File", "purge", True),
+        ("File", "force", True),
+        ("Tidy", "recurse", True),
+        ("User", "allowdupe", True),
+    ],
+)
+def test_guarded_resources_of_core_types_stay_within_their_title(
+    kind: str, name: str, value: Any
+) -> None:
+    evil = offer(EVIL, kind, "/srv/x", **{name: value})
+    (taken,) = chosen(evil, kind=kind, lines=f"*\t{kind}\t/srv/*").taken
+    assert taken.dropped == (name,)
+    (whole,) = chosen(evil, kind=kind, lines=f"*\t{kind}\t/srv/*\tas-is").taken
+    assert dict(whole.resource.parameters) == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("content", "counts"),
+    [("a\n", True), ("a\n\n", False), ("a\nb\n", False), ("a\r\n", False), (["a\n"], False)],
+)
+def test_guarded_content_may_end_in_one_newline(content: Any, *, counts: bool) -> None:
+    fragment = offer("web01", "Concat::Fragment", "x", content=content)
+    choice = chosen(fragment, kind="Concat::Fragment", lines="*\tConcat::Fragment\t*")
+    assert bool(choice.taken) is counts
+    if counts:
+        assert choice.taken[0].resource.parameters["content"] == content
+    other = offer("web01", "Host", "x", ip="10.0.0.1\n")
+    assert chosen(other, kind="Host", lines="*\tHost\t*").taken == ()
 
 
 def test_what_another_type_calls_so_counts() -> None:

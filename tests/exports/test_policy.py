@@ -84,6 +84,17 @@ def test_the_line_that_is_proposed_is_one_that_is_understood() -> None:
     assert rules.decide("b.example.com", "Concat::Fragment", "x") is How.GUARDED
 
 
-def test_what_is_taken_whole_and_gives_root_is_said() -> None:
-    rules = policy("a\tFile Host\t*\tas-is", "b\tExec\t*", "c\tCron\t*\tas-is")
-    assert rules.taken_whole() == ["Cron", "File"]
+def test_warnings_name_types_that_are_code_or_reach_beyond_their_title() -> None:
+    rules = policy(
+        "a\tFile Host\t*\tas-is",
+        "b\tExec Sshkey Vhost\t*",
+        "c\tCron\t*\tas-is",
+        "d\tFile\t/srv/x\tguarded",
+    )
+    warned = rules.warnings()
+    assert [text.split(":")[0] for text in warned] == [
+        "takes Cron as it is",
+        "takes Exec guarded",
+        "takes File as it is",
+        "takes Sshkey guarded",
+    ]

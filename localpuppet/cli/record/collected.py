@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import click
 
 from localpuppet.cli import render
+from localpuppet.exports.guarding import UNREPORTED
 from localpuppet.exports.recording import Collected
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import show_duration
 
 SHOWN = 5
-# Tags are for collectors, which have heard them.
-HEARD = "tag"
 
 
 def lines(collected: Sequence[Collected], exported: int) -> str:
@@ -38,7 +37,7 @@ def collectors(collected: Sequence[Collected]) -> list[str]:
     for one in collected:
         shown.append(f"  {one_line(one.text)}")
         shown.append(render.hanging("    ", _answer(one)))
-        dropped = sorted({name for got in one.resources for name in got.dropped} - {HEARD})
+        dropped = sorted({name for got in one.resources for name in got.dropped} - UNREPORTED)
         if dropped:
             said = f"guarded, does not count of them: {', '.join(dropped)}"
             shown.append(render.hanging("    ", said))
