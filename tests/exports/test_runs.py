@@ -99,7 +99,7 @@ def test_a_good_whole_run_publishes_what_others_collect_by_their_policy(fleet: F
     assert (refused.code, "no line of the policy is about App::Known" in refused.out) == (1, True)
     assert "no line of the policy" in recorded(b, "collected.json")["collectors"][0]["reason"]
     lines = b.run("exports", "--policy").out
-    assert lines == f"{a.name}\tApp::Known\t*\tguarded\n"
+    assert lines == f"# guarded drops path\n{a.name}\tApp::Known\t*\tguarded\n"
     b.node.write("policies/collect.policy", lines)
     done = applied(b)
     assert "host a ssh-ed25519 AAAA /nowhere" in done.out
