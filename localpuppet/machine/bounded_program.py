@@ -3,18 +3,21 @@
 Owns: how it is started, listened to and ended. Refuses to know: which program it is, and what
 follows when it is stopped.
 
-Invariants: it does not outlive the call, and whatever it says, no more of that is ever held than
-its bounds allow.
+Invariants: neither it nor a program that it started in its session outlives the call, and whatever
+it says, no more of that is ever held than its bounds allow.
 """
 
 import os
 import resource
+import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from localpuppet.machine.child import OwnGroup
 from localpuppet.machine.output_pipe import OutputPipe
 
 if TYPE_CHECKING:
@@ -79,24 +82,20 @@ def run(
     Raises:
         FileNotFoundError: It is not there.
     """
-    import subprocess  # not paid for where nothing is started
-
     out, err = OutputPipe(bounds.said), OutputPipe(bounds.errors)
     try:
-        with _readable(stdin) as given:
-            process = subprocess.Popen(
-                argv, env=env, cwd=cwd, stdin=given, stdout=out.fd, stderr=err.fd
-            )
-        with process:
-            try:
-                for what, most in (
-                    (resource.RLIMIT_DATA, bounds.memory),
-                    (resource.RLIMIT_FSIZE, bounds.file),
-                ):
-                    resource.prlimit(process.pid, what, _limit(what, most))
-                in_time = _listen(process, out, err, time.monotonic() + bounds.seconds)
-            finally:
-                process.kill()  # nothing, where it has ended
+        with (
+            _readable(stdin) as given,
+            start_session(
+                argv, env=env, cwd=cwd, stdin=given.fileno(), out=out.fd, err=err.fd
+            ) as process,
+        ):
+            for what, most in (
+                (resource.RLIMIT_DATA, bounds.memory),
+                (resource.RLIMIT_FSIZE, bounds.file),
+            ):
+                resource.prlimit(process.pid, what, _limit(what, most))
+            in_time = _listen(process.pid, out, err, time.monotonic() + bounds.seconds)
         return Done(
             code=process.returncode,
             out=out.data,
@@ -107,6 +106,38 @@ def run(
     finally:
         out.close()
         err.close()
+
+
+@contextmanager
+def start_session(
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, stdin: int, out: int, err: int
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """Run a program in a new session; kill what is left of its process group at the end.
+
+    A program that is killed leaves those that it started: a git that waits for its transport, say,
+    leaves the transport. A program without a terminal cannot ask a person for anything, either.
+
+    Args:
+        argv: Its words.
+        env: Its environment, all of it.
+        cwd: Where it runs.
+        stdin: The descriptor of its standard input, or `subprocess.DEVNULL`.
+        out: The descriptor of its standard output, or `subprocess.PIPE`.
+        err: The descriptor of its standard error, or `subprocess.DEVNULL`.
+
+    Raises:
+        FileNotFoundError: It is not there.
+    """
+    import subprocess  # not paid for where nothing is started
+
+    with subprocess.Popen(
+        argv, env=env, cwd=cwd, stdin=stdin, stdout=out, stderr=err, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            # Before the leader is reaped: until then its number is the group's.
+            OwnGroup(process.pid).signal(signal.SIGKILL)
 
 
 def _limit(what: int, wanted: int | None) -> tuple[int, int]:
@@ -128,29 +159,26 @@ def _readable(data: bytes) -> "IO[bytes]":
     return file
 
 
-def _listen(
-    process: "subprocess.Popen[bytes]", out: OutputPipe, err: OutputPipe, deadline: float
-) -> bool:
+def _listen(pid: int, out: OutputPipe, err: OutputPipe, deadline: float) -> bool:
     """Take what a program says until it has ended or says too much; return whether in time."""
-    import subprocess
     from selectors import EVENT_READ, DefaultSelector
 
-    with DefaultSelector() as waiting:
-        for pipe in (out, err):
-            pipe.started()
-            waiting.register(pipe, EVENT_READ, pipe)
-        while waiting.get_map() and not out.flooded:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            for key, _ in waiting.select(left):
-                key.data.read()
-                if key.data.ended:
-                    waiting.unregister(key.fileobj)
-    if out.flooded:
-        return True
+    end = os.pidfd_open(pid)
     try:
-        process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+        with DefaultSelector() as waiting:
+            waiting.register(end, EVENT_READ)
+            for pipe in (out, err):
+                pipe.started()
+                waiting.register(pipe, EVENT_READ, pipe)
+            while waiting.get_map() and not out.flooded:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                for key, _ in waiting.select(left):
+                    if key.data is not None:
+                        key.data.read()
+                    if key.data is None or key.data.ended:
+                        waiting.unregister(key.fileobj)
+        return True
+    finally:
+        os.close(end)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.machine.bounded_program import Bounds, Done, run
+from localpuppet.machine.processes import SystemProcesses
+from tests.rigs.waiting import wait_until
 
 MEGABYTE = 1024 * 1024
 WIDE = Bounds(seconds=600, said=MEGABYTE, errors=1000, memory=1024 * MEGABYTE)
@@ -39,6 +41,20 @@ def test_who_does_not_end_is_ended() -> None:
     assert (done.code, done.in_time) == (-signal.SIGKILL, False)
     done = shell("exec sleep 600 >&- 2>&-", bounds=replace(WIDE, seconds=0.1))
     assert (done.code, done.in_time) == (-signal.SIGKILL, False)
+
+
+def test_programs_that_a_program_started_end_with_it() -> None:
+    done = shell("sleep 600 & echo $!; exec yes")
+    assert done.flooded
+    assert_ends(int(done.out.split(b"\n")[0]))
+    done = shell("sleep 600 >&- 2>&- & echo $!")
+    assert (done.code, done.in_time) == (0, True)
+    assert_ends(int(done.out))
+
+
+def assert_ends(pid: int) -> None:
+    process = SystemProcesses()
+    wait_until(lambda: not process.identify(pid).started, lambda: f"{pid} is still running")
 
 
 def test_no_file_becomes_larger_than_it_may(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ allowed, nothing beyond its limits. Refuses to know: mirrors and tags.
 """
 
 import os
+import signal
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
 from localpuppet.errors import IntegrityError, StateError, UnavailableError
 from localpuppet.formats.text import last_words
-from localpuppet.machine.bounded_program import Bounds, Done, run
+from localpuppet.machine.bounded_program import Bounds, Done, run, start_session
+from localpuppet.machine.child import OwnGroup
 from localpuppet.releases.git.access import NO_ACCESS, GitAccess
 from localpuppet.releases.git.limits import GIT_LIMITS, GitLimits
 from localpuppet.share.files import shared_file
@@ -207,43 +209,44 @@ class GitProgram:
         import subprocess
         import threading
 
-        try:
-            process = subprocess.Popen(
-                ["git", f"--git-dir={repository}", *_OPTIONS, *arguments],  # noqa: S607
-                env=self.env,
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-        except FileNotFoundError as error:
-            raise StateError("git is not installed", hint="apt-get install git") from error
         late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            process.kill()
-
-        timer = threading.Timer(self.timeout, end)
-        timer.start()
         try:
-            with process:
+            with start_session(
+                ["git", f"--git-dir={repository}", *_OPTIONS, *arguments],
+                env=self.env,
+                cwd=Path("/"),
+                stdin=subprocess.DEVNULL,
+                out=subprocess.PIPE,
+                err=subprocess.DEVNULL,
+            ) as process:
                 if process.stdout is None:
                     raise ValueError("git has no output")
-                rest = b""
-                while data := process.stdout.read(CHUNK):
-                    *whole, rest = (rest + data).split(b"\0")
-                    yield from whole
-                code = process.wait()
-        finally:
-            timer.cancel()
-            process.kill()
+                group = OwnGroup(process.pid)
+
+                def end() -> None:
+                    late.set()
+                    group.signal(signal.SIGKILL)
+
+                timer = threading.Timer(self.timeout, end)
+                timer.start()
+                try:
+                    rest = b""
+                    while data := process.stdout.read(CHUNK):
+                        *whole, rest = (rest + data).split(b"\0")
+                        yield from whole
+                    group.poll(block=True)
+                finally:
+                    timer.cancel()
+        except FileNotFoundError as error:
+            raise StateError("git is not installed", hint="apt-get install git") from error
         if late.is_set():
             raise UnavailableError(
                 f"git {arguments[0]} did not end within {self.timeout:g} s", where=str(repository)
             )
-        if code != 0:
-            raise IntegrityError(f"git {arguments[0]} failed: exit {code}", where=str(repository))
+        if process.returncode != 0:
+            raise IntegrityError(
+                f"git {arguments[0]} failed: exit {process.returncode}", where=str(repository)
+            )
 
     def start(
         self,

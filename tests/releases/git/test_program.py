@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import IntegrityError, UnavailableError
+from localpuppet.machine.processes import SystemProcesses
 from localpuppet.releases.git.limits import GIT_LIMITS, GitLimits
 from localpuppet.releases.git.mirrors import Git
 from localpuppet.releases.git.program import GitProgram
 from tests.rigs.forge import Forge
 from tests.rigs.signing import payload, put_tag
+from tests.rigs.waiting import wait_until
 
 URL = "ssh://host/repository"
 MEGABYTE = 1024 * 1024
@@ -87,3 +89,21 @@ def test_git_reads_what_it_is_given_and_says_all_of_it(tmp_path: Path, forge: Fo
     place = up.path / ".git"
     name = program.run(place, "hash-object", "-w", "--stdin", stdin=data).decode().strip()
     assert program.run(place, "cat-file", "blob", name) == data
+
+
+def test_the_transport_of_a_stalled_fetch_ends_with_git(tmp_path: Path) -> None:
+    transport = tmp_path / "transport"
+    transport.write_text(
+        '#!/bin/sh\necho $$ >"$0.pid.new"\nmv "$0.pid.new" "$0.pid"\nexec sleep 600\n'
+    )
+    transport.chmod(0o755)
+    number = tmp_path / "transport.pid"
+    env = {"PATH": os.environ["PATH"], "GIT_SSH_COMMAND": str(transport)}
+    for seconds in (1, 4, 16, 64):  # until git was fast enough to start its transport
+        program = GitProgram(env=env, allow_file=False, timeout=seconds)
+        with pytest.raises(UnavailableError, match=f"did not end within {seconds} s"):
+            Git(tmp_path / "mirrors", program).fetch([(URL, "r1")], refresh=True)
+        if number.exists():
+            break
+    pid, processes = int(number.read_text()), SystemProcesses()
+    wait_until(lambda: not processes.identify(pid).started, lambda: f"{pid} is still running")
