@@ -7,15 +7,14 @@ such a child gets a refusal and not a weaker child.
 """
 
 import os
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import one_line
-from localpuppet.machine.confinement import confined, found
+from localpuppet.machine.bounded_program import Bounds, run
+from localpuppet.machine.confinement import confined, found, mortal
 from localpuppet.releases.puppetfile.entry import Entry, Puppetfile
 from localpuppet.share.files import shared_file
 
@@ -25,8 +24,10 @@ MEMORY = 1024**3
 MAX_OUTPUT = 8 * 1024 * 1024
 MAX_WORDS = 65536
 MAX_PROCESSES = 64
+SIGNALLED = 128  # A shell's exit code for a program that a signal ended starts here.
 MAX_MODULES = 10_000
 USER = "nobody"
+BOUNDS = Bounds(seconds=SECONDS, said=MAX_OUTPUT, errors=MAX_WORDS, memory=MEMORY)
 
 
 def evaluate(text: bytes, *, path: str) -> Puppetfile:
@@ -40,31 +41,23 @@ def evaluate(text: bytes, *, path: str) -> Puppetfile:
         InvalidInputError: Ruby refuses it, or it takes too much.
         StateError: A program for the child is missing, or the child cannot be shut in.
     """
-    argv = _argv(path)
-    # Files, whose size the kernel limits: a pipe would be read into our own memory.
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        try:
-            done = subprocess.run(
-                argv,
-                input=text,
-                stdout=output,
-                stderr=errors,
-                timeout=SECONDS,
-                env={"PATH": path, "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"},
-                cwd="/",
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise InvalidInputError(f"did not end within {SECONDS} s when Ruby ran it") from error
-        if done.returncode != 0:
-            errors.seek(0)
-            lines = errors.read(MAX_WORDS).decode("utf-8", "replace").strip().splitlines()
-            # unshare complains of its own signal mask when its child is killed.
-            words = [line for line in lines if not line.startswith("unshare: ")]
-            first = one_line(words[0])[:300] if words else "it was killed"
-            raise InvalidInputError(f"Ruby refuses it: {first}")
-        output.seek(0)
-        return _puppetfile(output.read(MAX_OUTPUT))
+    done = run(
+        _argv(path),
+        env={"PATH": path, "LC_ALL": "C.UTF-8", "HOME": "/nonexistent"},
+        cwd=Path("/"),
+        bounds=BOUNDS,
+        stdin=text,
+    )
+    if not done.in_time:
+        raise InvalidInputError(f"did not end within {SECONDS} s when Ruby ran it")
+    if done.flooded:
+        raise InvalidInputError(f"printed more than {MAX_OUTPUT} bytes when Ruby ran it")
+    if done.code != 0:
+        lines = done.err.decode("utf-8", "replace").strip().splitlines()
+        killed = done.code >= SIGNALLED or not lines
+        first = "it was killed" if killed else one_line(lines[0])[:300]
+        raise InvalidInputError(f"Ruby refuses it: {first}")
+    return _puppetfile(done.out)
 
 
 def _argv(path: str) -> list[str]:
@@ -85,10 +78,12 @@ def _argv(path: str) -> list[str]:
     }
     program = [ruby, "--disable=gems,did_you_mean", "-e", _script()]
     somebody = confined(program, user=USER, group="nogroup", limits=limits, path=path)
-    # No network; no process of the child outlives it; and it finds no other, whose memory it could
-    # write where that is of the same user.
+    # No network, and no process of others, whose memory Ruby could write where they are the same
+    # user's. Process 1 is root's: Ruby can neither end it nor clear its death signal, and when it
+    # ends, the kernel kills everything in its namespace.
     apart = ["--net", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    return [unshare, *apart, "--", *somebody]
+    first = ["/bin/sh", "-c", '"$@"; exit "$?"', "sh"]
+    return mortal([unshare, *apart, "--", *first, *somebody], path=path)
 
 
 def _script() -> str:
