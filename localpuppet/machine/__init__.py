@@ -2,7 +2,7 @@
 
 acts: `confinement`, `database`, `flock`, `guarded_command`, `id_table`, `renewed`.
 touches the world: `anchors`, `bounded_program`, `cgroup`, `child`, `clock`, `files`, `fork_server`,
-    `kept_process`, `output_pipe`, `processes`, `reaching`, `service_manager`, `system_log`,
-    `unix_socket`.
+    `kept_process`, `output_pipe`, `ownership`, `processes`, `reaching`, `service_manager`,
+    `system_log`, `unix_socket`.
 ports: `ports`.
 """

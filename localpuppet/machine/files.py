@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from localpuppet.errors import InvalidInputError, StateError
+from localpuppet.machine.ownership import refuse_foreign
 
 MAX_DOCUMENT = 1024 * 1024
 
@@ -62,7 +63,7 @@ def open_user_file(path: Path, *, limit: int, owners: Collection[int] = ()) -> B
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise InvalidInputError("is not a regular file", where=where)
-        _refuse_foreign(status, where, owners)
+        refuse_foreign(fd, where=where, owners=owners)
         if status.st_size > limit:
             raise InvalidInputError(
                 f"is too large: {status.st_size} bytes, the limit is {limit}", where=where
@@ -98,43 +99,6 @@ def is_file(path: Path) -> bool:
     if not stat.S_ISREG(mode):
         raise InvalidInputError("is not a regular file", where=str(path))
     return True
-
-
-def _refuse_foreign(status: os.stat_result, where: str, owners: Collection[int] = ()) -> None:
-    if os.geteuid() != 0:
-        return
-    users = users_of_root() | {*owners}
-    groups = {0, _number(os.environ.get("SUDO_GID"))}
-    writable_by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in groups
-    if status.st_uid not in users or status.st_mode & stat.S_IWOTH or writable_by_group:
-        mode = stat.S_IMODE(status.st_mode)
-        raise InvalidInputError(
-            f"is writable by others (mode {mode:04o}, owner uid {status.st_uid})"
-            " and would be run as root",
-            where=where,
-            hint=f"chown root {where}; chmod go-w {where}",
-        )
-
-
-def users_of_root() -> set[int]:
-    """Return whose files are root's: its own, and those of the user behind sudo."""
-    return {0, _number(os.environ.get("SUDO_UID"))}
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() and len(text) < 11 else 0
-
-
-def refuse_foreign(path: Path) -> None:
-    """Refuse a file that root is to run and that others could write.
-
-    Raises:
-        InvalidInputError: It is missing, or writable by others.
-    """
-    try:
-        _refuse_foreign(path.stat(), str(path))
-    except OSError as error:
-        raise InvalidInputError(f"cannot be read: {error.strerror}", where=str(path)) from error
 
 
 def make_public(directory: Path) -> None:

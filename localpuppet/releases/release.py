@@ -12,7 +12,8 @@ from localpuppet.enc.document import NO_RELEASE_ENC, ReleaseEnc
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.documents import Documents
 from localpuppet.formats.names import ReleasePath
-from localpuppet.machine.files import is_file, read_user_file, refuse_foreign
+from localpuppet.machine.files import is_file, read_user_file
+from localpuppet.machine.ownership import refuse_foreign
 from localpuppet.releases.layout.composing import Layout, layout
 from localpuppet.releases.layout.links import ModuleLinks
 from localpuppet.releases.lockfile import LOCK, MANIFEST

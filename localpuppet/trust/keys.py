@@ -25,12 +25,12 @@ from localpuppet.machine.files import (
     make_private,
     open_user_file,
     read_user_file,
-    refuse_foreign,
     remove,
     state_problem,
     sync_directory,
     write_durably,
 )
+from localpuppet.machine.ownership import refuse_foreign
 
 if TYPE_CHECKING:
     # 30 ms that a node without a bus does not pay.

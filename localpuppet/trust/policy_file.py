@@ -8,7 +8,8 @@ from pathlib import Path
 
 from localpuppet.errors import LocalpuppetError
 from localpuppet.formats.names import NodeName, SignerName
-from localpuppet.machine.files import is_file, read_user_file, refuse_foreign
+from localpuppet.machine.files import is_file, read_user_file
+from localpuppet.machine.ownership import refuse_foreign
 from localpuppet.trust.policy import Policy, decide
 from localpuppet.trust.policy_lines import MAX_POLICY
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import PuppetMissingError
-from localpuppet.machine.files import make_private, refuse_foreign
+from localpuppet.machine.files import make_private
+from localpuppet.machine.ownership import refuse_foreign
 from localpuppet.settings.node import FILE, SYSTEM_ROOT
 from localpuppet.share.files import shared_file
 from localpuppet.wiring.node import NodeWiring

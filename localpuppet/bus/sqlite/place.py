@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, StateError, UnavailableError
-from localpuppet.machine.files import make_private, sync_directory, users_of_root
+from localpuppet.machine.files import make_private, sync_directory
+from localpuppet.machine.ownership import users_of_root
 
 # As the kernel counts links of one name.
 MAX_LINKS = 40

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import ReleasePath
-from localpuppet.machine.files import refuse_foreign
+from localpuppet.machine.ownership import refuse_foreign
 from localpuppet.releases.git.ignored import Ignored
 from localpuppet.releases.layout.links import ModuleLinks
 from localpuppet.releases.lock import Lock
