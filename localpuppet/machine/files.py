@@ -10,7 +10,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +19,7 @@ from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.machine.ownership import refuse_foreign
 
 MAX_DOCUMENT = 1024 * 1024
+CHUNK = 1024 * 1024
 
 
 def read_user_file(path: Path, *, limit: int = MAX_DOCUMENT, owners: Collection[int] = ()) -> bytes:
@@ -265,14 +266,19 @@ def replace_file(path: Path, data: bytes, *, mode: int) -> None:
     Raises:
         StateError: The disk refused.
     """
+    _replace(path, iter([data]), mode=mode)
+
+
+def _replace(path: Path, chunks: Iterator[bytes], *, mode: int) -> None:
     temporary = path.with_name(f".{path.name[:200]}.{os.urandom(6).hex()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         fd = os.open(temporary, flags, mode)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
+            for data in chunks:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(fd, view) :]
             os.fchmod(fd, mode)
             os.fsync(fd)
         finally:
@@ -316,18 +322,11 @@ def publish(source: Path, target: Path, *, mode: int) -> None:
     Raises:
         StateError: The disk refused.
     """
-    import shutil
-
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        shutil.copyfile(source, temporary)
-        temporary.chmod(mode)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.rename(target)
+        with source.open("rb") as file:
+            _replace(target, iter(lambda: file.read(CHUNK), b""), mode=mode)
         sync_directory(target.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise state_problem(error, target) from error
 
 

@@ -39,7 +39,7 @@ class Flock:
             StateError: The lock file cannot be made.
         """
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise state_problem(error, path) from error
         try:

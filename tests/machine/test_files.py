@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from localpuppet.enc.https import Https
-from localpuppet.errors import InvalidInputError
+from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.machine.anchors import open_anchor, tls_context
-from localpuppet.machine.files import half_written, is_file
+from localpuppet.machine.files import half_written, is_file, publish
+from localpuppet.machine.flock import Flock
 from tests.doubles.certificates import Ca
 from tests.rigs.tls import Authority
 
@@ -131,3 +132,38 @@ def test_what_a_dead_writer_left_is_found_and_nothing_else(tmp_path: Path) -> No
     for other in (left, *(tmp_path / name for name in others)):
         other.touch()
     assert half_written(tmp_path / "tags.json") == [left]
+
+
+def test_a_copy_for_a_user_follows_no_link_that_waits_for_it(tmp_path: Path) -> None:
+    mine = tmp_path / "root's"
+    mine.write_text("root's own")
+    directory = tmp_path / "another user's"
+    directory.mkdir()
+    source = tmp_path / "pack"
+    source.write_bytes(b"pack" * 1024 * 1024)
+    for name in (f".r1.pack.{os.getpid()}", "r1.pack"):
+        (directory / name).symlink_to(mine)
+    publish(source, directory / "r1.pack", mode=0o644)
+    assert mine.read_text() == "root's own"
+    assert not (directory / "r1.pack").is_symlink()
+    assert (directory / "r1.pack").read_bytes() == source.read_bytes()
+    assert (directory / "r1.pack").stat().st_mode & 0o777 == 0o644
+    assert not half_written(directory / "r1.pack")
+
+
+def test_a_copy_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    target = tmp_path / "directory"
+    target.mkdir()
+    (target / "file").touch()
+    source = tmp_path / "pack"
+    source.touch()
+    with pytest.raises(StateError):
+        publish(source, target, mode=0o644)
+    assert not half_written(target)
+
+
+def test_a_lock_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "lock").symlink_to(tmp_path / "made")
+    with pytest.raises(StateError):
+        Flock.take(tmp_path / "lock")
+    assert not (tmp_path / "made").exists()
