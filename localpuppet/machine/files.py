@@ -103,13 +103,15 @@ def is_file(path: Path) -> bool:
 
 
 def make_public(directory: Path) -> None:
-    """Make a directory of Puppet's that Puppet has not made yet, as Puppet would (0755).
+    """Make a directory and its parents, which others may enter and not write, whatever the umask.
 
     Raises:
         StateError: It cannot be made.
     """
     try:
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for path in (*reversed(directory.parents), directory):
+            if not path.is_dir():
+                path.mkdir(mode=0o755, exist_ok=True)
     except OSError as error:
         raise state_problem(error, directory) from error
 

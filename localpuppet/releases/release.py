@@ -299,7 +299,8 @@ def _directory(name: ReleasePath, inside: Sequence[Path], *, where: str) -> Path
             where=where,
             hint="is the release on this node?",
         )
-    refuse_foreign(path)
+    for way in (*reversed(Path(name).parents), Path(name)):  # who writes one can exchange the next
+        refuse_foreign(modules / way)
     real = path.resolve()
     if name.is_tag and real.is_relative_to(modules.resolve()):
         # A tag that is a link to trunk is mutable, whatever it is called.

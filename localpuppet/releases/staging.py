@@ -9,19 +9,21 @@ How a release is composed is in `releases.layout.composing`.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import IntegrityError, LocalpuppetError
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.machine.files import (
     make_private,
+    make_public,
     remove,
     remove_tree,
     replace_link,
 )
+from localpuppet.machine.ownership import refuse_foreign
 from localpuppet.machine.ports import Clock
 from localpuppet.releases.fetch import Wanted, wanted_of
 from localpuppet.releases.layout.composing import Compositions
@@ -123,6 +125,22 @@ class Staging:
         Raises:
             StateError: A signers file cannot be read, or a record is damaged.
         """
+        return [*self._find_damage(staged, full=full), *self._find_open_directories(staged)]
+
+    def _find_open_directories(self, staged: Staged) -> Iterator[str]:
+        """Yield what others could exchange: a directory on the way to a name of the release.
+
+        Staging cannot repair that: it is the mode or owner of a directory that existed before.
+        """
+        names = [Path(name) for name in self._switches(staged)]
+        for directory in sorted({parent for name in names for parent in name.parents}):
+            try:
+                refuse_foreign(self._modules / directory)
+            except InvalidInputError as error:
+                yield str(error)
+
+    def _find_damage(self, staged: Staged, *, full: bool) -> list[str]:
+        """Return what staging the release again would repair."""
         unverified = self._verified.noted().unverified(staged, self._sources)
         found = [f"{unverified}: {UNVERIFIED}"] if unverified else []
         for name, sha256 in staged.trees.items():
@@ -152,7 +170,7 @@ class Staging:
         Raises:
             StateError: A signers file cannot be read, or a record is damaged.
         """
-        return not self.problems(staged, full=False)
+        return not self._find_damage(staged, full=False)
 
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
@@ -340,7 +358,7 @@ class Staging:
             link = self._modules / name
             if link.is_symlink() and link.readlink() == tree:
                 continue
-            link.parent.mkdir(parents=True, exist_ok=True)
+            make_public(link.parent)
             replace_link(link, tree)
 
     def _sweep(self, app: ReleasePath) -> None:

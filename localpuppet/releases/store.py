@@ -168,7 +168,7 @@ class Store:
                 # with the same bytes have a listing each.
                 lines: list[bytes] = []
                 found[name] = digest(
-                    _entries(tree, _walk(tree), where=name, budget=budget, sealed=lines)
+                    _entries(tree, _walk(tree, seal=True), where=name, budget=budget, sealed=lines)
                 )
                 listing = listings / str(len(ready))
                 listing.write_text(_metadata(lines), "ascii")
@@ -284,11 +284,13 @@ class Store:
             raise state_problem(error, self.path(sha256)) from error
 
 
-def _walk(root: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the relative and the whole path of every file and symlink below `root`."""
+def _walk(root: Path, *, seal: bool = False) -> Iterator[tuple[bytes, bytes]]:
+    """Yield relative and whole path of each file and symlink; `seal` sets modes of directories."""
     pending = [(os.fsencode(root), b"")]
     while pending:
         directory, prefix = pending.pop()
+        if seal:
+            os.chmod(directory, 0o755)  # noqa: PTH101, S103 - bytes paths; as Puppet needs it
         with os.scandir(directory) as entries:
             for entry in entries:
                 path = prefix + entry.name

@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 
+import pytest
+
 from tests.rigs.forge import Forge, klass, make, manifest, release
 from tests.rigs.node import REPOSITORY, Node, shell
 
@@ -35,6 +37,42 @@ def test_a_release_is_fetched_verified_and_applied(site: Node, forge: Forge) -> 
         assert f"Notice: {text}" in done.out
     assert site.run("release", "verify", "--all").code == 0
     assert "web/tags/r1" in site.run("release", "list").out
+
+
+def test_what_is_staged_is_closed_to_others_whatever_the_umask(site: Node) -> None:
+    before = os.umask(0)
+    try:
+        assert site.run("stage").code == 0
+    finally:
+        os.umask(before)
+    places = [site.root / "modules", *(site.root / "modules").rglob("*")]
+    for store in ("objects", "releases"):
+        places += (site.state / store).glob("*/**/*")
+    wide = [path for path in places if not path.is_symlink() and path.stat().st_mode & 0o022]
+    assert wide == []
+    assert site.run("release", "verify").code == 0
+    assert site.run("check").code == 0
+
+
+@pytest.mark.parametrize("way", ["modules", "modules/web", "modules/web/tags"])
+def test_a_name_that_others_could_exchange_is_refused(site: Node, way: str) -> None:
+    assert site.run("stage").code == 0
+    (site.root / way).chmod(0o777)
+    for words in (["release", "verify"], ["check"], ["apply"]):
+        done = site.run(*words)
+        assert done.code == (3 if "verify" in words else 2), done.err
+        assert f"{site.root / way}: is writable by others (mode 0777" in done.err
+
+
+def test_a_name_that_points_elsewhere_is_not_sound(site: Node) -> None:
+    assert site.run("stage").code == 0
+    link = site.root / "modules/web/tags/r1"
+    target = link.readlink()
+    link.unlink()
+    link.symlink_to(target.parent / "other")
+    done = site.run("release", "verify")
+    assert done.code == 3
+    assert f"{link} does not point into the store" in done.err
 
 
 def test_what_is_staged_needs_no_git_host(site: Node, forge: Forge) -> None:

@@ -16,7 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localpuppet.errors import InvalidInputError
-from localpuppet.machine.files import make_private, read_user_file, remove_tree, sync_directory
+from localpuppet.machine.files import (
+    make_private,
+    make_public,
+    read_user_file,
+    remove_tree,
+    sync_directory,
+)
 from localpuppet.releases.staged import Staged
 from localpuppet.releases.store import Store
 
@@ -188,7 +194,7 @@ class Compositions:
         new = self._directory / f".new-{os.urandom(4).hex()}"
         make_private(new)
         for name, target in self.links(staged).items():
-            (new / name).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            make_public((new / name).parent)
             (new / name).symlink_to(target)
         for directory in [path for path in new.rglob("*") if not path.is_symlink()]:
             sync_directory(directory)
