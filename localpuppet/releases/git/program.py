@@ -5,12 +5,13 @@ allowed, nothing beyond its limits. Refuses to know: mirrors and tags.
 """
 
 import os
+import re
 import signal
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 
 from localpuppet.errors import IntegrityError, StateError, UnavailableError
-from localpuppet.formats.text import last_words
+from localpuppet.formats.text import last_words, one_line
 from localpuppet.machine.bounded_program import Bounds, Done, run, start_session
 from localpuppet.machine.child import OwnGroup
 from localpuppet.releases.git.access import NO_ACCESS, GitAccess
@@ -36,6 +37,10 @@ _CONFIG = (
 _OPTIONS = [word for setting in _CONFIG for word in ("-c", setting)]
 # Highest of all attributes: nothing in a tree can ask for a conversion of its bytes.
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding -export-subst -diff -merge\n"
+
+
+# Git's own cure is a line in a configuration that it does not read here.
+_FOREIGN = re.compile(rb"detected dubious ownership in repository at '([^'\n]+)'")
 
 
 class GitProgram:
@@ -161,6 +166,14 @@ class GitProgram:
     ) -> bytes:
         if done.code == 0:
             return done.out
+        foreign = _FOREIGN.search(done.err)
+        if foreign:
+            raise UnavailableError(
+                "the repository belongs to another user, so git does not read it",
+                where=one_line(foreign[1].decode("utf-8", "replace")),
+                hint="run this as its owner, give it to this user with 'chown -R', or let a source"
+                " fetch it as its owner from ssh://OWNER@localhost/PATH",
+            )
         said = last_words(done.err, most=300)
         if failure is not None:
             raise failure(said)

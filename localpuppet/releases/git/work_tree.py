@@ -51,6 +51,7 @@ class WorkTree:
         if top is None or Path(top).resolve() != directory.resolve():
             raise InvalidInputError("has no work tree (it is a bare repository)", where=self._where)
         self._repo.git.update_environment(**self._env)
+        self._run("rev-parse", "--git-dir", failure=InvalidInputError)
         if not self._repo.head.is_valid():
             raise InvalidInputError("has no commit yet", where=self._where, hint="commit first")
 

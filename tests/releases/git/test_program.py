@@ -1,6 +1,7 @@
 """The program git: what a server has it say and remember is bounded."""
 
 import os
+import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
@@ -107,3 +108,18 @@ def test_the_transport_of_a_stalled_fetch_ends_with_git(tmp_path: Path) -> None:
             break
     pid, processes = int(number.read_text()), SystemProcesses()
     wait_until(lambda: not processes.identify(pid).started, lambda: f"{pid} is still running")
+
+
+def test_a_repository_of_another_user_comes_with_a_cure_that_works(
+    tmp_path: Path, forge: Forge
+) -> None:
+    up = forge.repo("up")
+    up.commit({"init.pp": "class up {}\n"}, "r1")
+    subprocess.run(["chown", "-R", "daemon", up.path], check=True)
+    with pytest.raises(UnavailableError, match="belongs to another user") as caught:
+        git(tmp_path).fetch([(up.url, "r1")], refresh=True)
+    assert caught.value.where == str(up.path / ".git")
+    assert "chown -R" in caught.value.hint
+    assert "safe.directory" not in str(caught.value)
+    subprocess.run(["chown", "-R", "root", up.path], check=True)
+    git(tmp_path).fetch([(up.url, "r1")], refresh=True)

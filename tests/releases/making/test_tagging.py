@@ -181,6 +181,17 @@ def test_an_origin_that_is_away_is_said(site: Node, forge: Forge, origin: Repo, 
     assert forge.repo("web").git("tag") == "r1"
 
 
+def test_git_says_why_it_does_not_read_a_work_tree_of_another_user(
+    site: Node, forge: Forge, home: Path
+) -> None:
+    web = forge.repo("web")
+    subprocess.run(["chown", "-R", "daemon", web.path / ".git"], check=True)
+    done = tag(site, forge, home, "r2")
+    assert done.code == 2
+    assert "detected dubious ownership" in done.err
+    assert "git config --global --add safe.directory" in done.err
+
+
 def test_only_the_top_of_a_work_tree_is_a_release(
     site: Node, forge: Forge, origin: Repo, home: Path
 ) -> None:
