@@ -15,6 +15,7 @@ from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import SignerName
 from localpuppet.formats.times import parse_duration
 from localpuppet.machine.files import is_file
+from localpuppet.releases.git.access import read_rewrite
 from localpuppet.releases.source import Source
 from localpuppet.settings.forge import ForgeSettings, forge_settings
 from localpuppet.settings.instance import InstanceSettings, instance_settings
@@ -73,6 +74,7 @@ class Settings:
     packages: tuple[Path, ...]
     install_packages: str | tuple[str, ...] | None
     allow_file_urls: bool
+    rewrite: Mapping[str, str]
     https_ca: Path | None
     min_free: int
     puppet: Path | None
@@ -175,6 +177,7 @@ def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
         packages=tuple(root / entry for entry in raw.get("packages", [SYSTEM_PACKAGES])),
         install_packages=_words(raw.get("install_packages")),
         allow_file_urls=raw.get("allow_file_urls", False),
+        rewrite=_rewrite(raw, file),
         https_ca=path("https_ca", "") if "https_ca" in raw else None,
         min_free=raw.get("min_free_mib", 16) * 1048576,
         puppet=root / puppet["command"] if "command" in puppet else None,
@@ -225,6 +228,13 @@ def _sources(raw: Mapping[str, Any], root: Path, file: Path) -> dict[str, Source
             name: Source.from_dict(name, body, root=root, allow_file=allow_file)
             for name, body in raw.get("sources", {}).items()
         }
+    except InvalidInputError as error:
+        raise error.at(str(file)) from error
+
+
+def _rewrite(raw: Mapping[str, Any], file: Path) -> Mapping[str, str]:
+    try:
+        return read_rewrite(raw.get("rewrite", {}), allow_file=raw.get("allow_file_urls", False))
     except InvalidInputError as error:
         raise error.at(str(file)) from error
 

@@ -110,6 +110,7 @@ class ReleaseWiring:
                 env=self._node.environment,
                 allow_file=settings.allow_file_urls,
                 timeout=settings.git_timeout,
+                address=self._address,
                 access=self._access,
                 limits=GitLimits(min_free=settings.min_free),
             ),
@@ -117,13 +118,18 @@ class ReleaseWiring:
             names={source.url: name for name, source in settings.sources.items()},
         )
 
+    def _address(self, url: str) -> str:
+        from localpuppet.releases.git.access import rewrite_url
+
+        return rewrite_url(url, self._node.settings.rewrite)
+
     def _access(self, url: str) -> "GitAccess":
         """Return how a repository is reached; its credentials were looked at."""
         from localpuppet.machine.files import read_user_file
         from localpuppet.releases.git.access import access_for, check_credentials
 
         sources = self._node.settings.sources.values()
-        found = access_for(url, {source.url: source.access for source in sources})
+        found = access_for(url, {self._address(source.url): source.access for source in sources})
         if found.credentials is not None:
             check_credentials(read_user_file(found.credentials), where=str(found.credentials))
         return found

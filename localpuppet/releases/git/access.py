@@ -17,7 +17,9 @@ from typing import Any, cast
 
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.values import at
+from localpuppet.releases.git.names import GitUrl
 
+_OPEN = ("/", ":")
 _PROXY = re.compile(r"https?://[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?/?\Z")
 _HTTPS_HOST = re.compile(r"(https://[^/]+)/")
 _SSH_HOST = re.compile(r"(?:ssh://)?(?:[^@/]+@)?([^:/]+)")
@@ -93,12 +95,44 @@ class GitAccess:
 NO_ACCESS = GitAccess()
 
 
+def read_rewrite(raw: Mapping[str, str], *, allow_file: bool) -> Mapping[str, str]:
+    """Return where repositories are fetched from instead, by URLs and beginnings of URLs.
+
+    Args:
+        raw: `{FROM: TO}`, shape-checked. Both end in `/` or `:`, or both are whole URLs.
+        allow_file: Whether `file://` URLs are allowed.
+
+    Raises:
+        InvalidInputError: One is neither, or they do not fit.
+    """
+    for start, to in raw.items():
+        if start.endswith(_OPEN) != to.endswith(_OPEN):
+            raise InvalidInputError(
+                "both sides must end in '/' or ':', or both must be whole URLs", where="rewrite"
+            )
+        for text, file in ((start, True), (to, allow_file)):
+            rest = "x" if text.endswith(_OPEN) else ""
+            GitUrl.parse(text + rest, where="rewrite", allow_file=file)
+    return dict(raw)
+
+
+def rewrite_url(url: str, rewrite: Mapping[str, str]) -> str:
+    """Return the address that a repository is fetched from; the longest FROM that fits counts."""
+    fitting = [
+        start
+        for start in rewrite
+        if url == start or (start.endswith(_OPEN) and url.startswith(start))
+    ]
+    start = max(fitting, key=len, default="")
+    return rewrite[start] + url[len(start) :] if fitting else url
+
+
 def access_for(url: str, known: Mapping[str, GitAccess]) -> GitAccess:
     """Return how a repository is reached.
 
     Args:
-        url: The repository.
-        known: What the site's sources say, by their URLs.
+        url: The address that the repository is fetched from.
+        known: What the site's sources say, by the addresses that they are fetched from.
     """
     if url in known:
         return known[url]

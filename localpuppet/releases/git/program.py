@@ -50,7 +50,8 @@ class GitProgram:
         env: The environment to take PATH, HOME and the ssh agent from.
         allow_file: Whether `file://` URLs may be fetched.
         timeout: Seconds for one git command.
-        access: Returns how a repository is reached.
+        address: Returns where a repository is fetched from, by its URL.
+        access: Returns how a repository is reached, by its address.
         limits: What it may take.
     """
 
@@ -60,11 +61,13 @@ class GitProgram:
         env: Mapping[str, str],
         allow_file: bool,
         timeout: float,
+        address: Callable[[str], str] = str,
         access: Callable[[str], GitAccess] = lambda _url: NO_ACCESS,
         limits: GitLimits = GIT_LIMITS,
     ) -> None:
         self.timeout = timeout
         self.limits = limits
+        self._address = address
         self._access = access
         self._proxies = {name: env[name] for name in _PROXIES if name in env}
         self.env = {name: env[name] for name in _KEPT if name in env} | {
@@ -100,13 +103,14 @@ class GitProgram:
             IntegrityError: The server sent more than may be written.
             StateError: The disk is full.
         """
-        access = self._access(url)
+        address = self._address(url)
+        access = self._access(address)
         most = self.limits.fetched
         largest = self._room(repository) if repository.is_dir() else most
         done = self.start(
             repository,
-            *access.options(url),
-            *arguments,
+            *access.options(address),
+            *(address if argument == url else argument for argument in arguments),
             env={**self._proxies, **access.environment()},
             largest=largest,
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import IntegrityError, InvalidInputError, UnavailableError
-from localpuppet.releases.git.access import GitAccess, access_for, check_credentials
+from localpuppet.releases.git.access import GitAccess, access_for, check_credentials, rewrite_url
 from localpuppet.releases.git.mirrors import Git
 from localpuppet.releases.git.names import GitUrl
 from localpuppet.releases.git.program import GitProgram
@@ -211,3 +211,22 @@ def test_settings_of_a_source_are_read_and_refused_with_their_place(node: Node) 
 def test_a_file_url_says_which_setting_allows_it() -> None:
     with pytest.raises(InvalidInputError, match="'allow_file_urls: true'"):
         GitUrl.parse("file:///srv/a.git", where="git")
+
+
+def test_the_longest_beginning_that_fits_is_rewritten_once() -> None:
+    rewrite = {
+        "https://a.example/": "https://b.example/",
+        "https://a.example/x/": "ssh://git@c.example/",
+        "https://b.example/": "https://d.example/",
+        "https://a.example/one.git": "https://e.example/other.git",
+        "git@a.example:": "https://b.example/",
+    }
+    for url, address in (
+        ("https://a.example/y/z.git", "https://b.example/y/z.git"),
+        ("https://a.example/x/z.git", "ssh://git@c.example/z.git"),
+        ("https://a.example/one.git", "https://e.example/other.git"),
+        ("https://a.example/one.git2", "https://b.example/one.git2"),
+        ("git@a.example:y/z.git", "https://b.example/y/z.git"),
+        ("https://a.example.evil/y", "https://a.example.evil/y"),
+    ):
+        assert rewrite_url(url, rewrite) == address
