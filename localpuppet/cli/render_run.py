@@ -128,6 +128,7 @@ def rows(status: Status, now: datetime) -> list[tuple[str, str]]:
         ("Reason", render.user_text(status.reason)),
         ("Started", started),
         ("Ended", f"{ended}, took {length}" if length else ended),
+        ("Repaired", render.user_text(status.repaired)),
         ("Puppet", _start(status)),
         ("Catalog", counts(status)),
     ]

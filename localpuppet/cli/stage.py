@@ -80,6 +80,8 @@ def stage_command(
         left_out = reader.read_staged(releases.resolve(staged.app))
         if left_out:
             render.Silent().note(f"warning: {left_out}")
+    if importer.repaired:
+        render.Silent().note(f"warning: {staged.app} was repaired: {importer.repaired}")
     node.documents.remember()
     if as_json:
         render.emit_json(staged.to_dict())

@@ -6,6 +6,7 @@ Refuses to know: who wants the release, and what is run with it.
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,7 +101,7 @@ class ReleaseProvider:
                 staging.stage_installed(path)
             else:
                 staging.stage(path)
-        release = self.resolve(path)
+        release = replace(self.resolve(path), repaired=staging.repaired)
         if not approve.given and reader.interfaces.kept(release) is None:
             reader.read_staged(release)
         return release

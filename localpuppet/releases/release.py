@@ -44,6 +44,8 @@ class Release:
         config_version: What Puppet calls the configuration; empty for Puppet's own way.
         work_tree: The directory, where this is not a release but a work tree; else empty.
         base: Directories of modules of the node's own, behind the others: `$basemodulepath`.
+        repaired: What had been changed on this node since it was staged, and was repaired for this
+            use; empty if nothing.
     """
 
     app: str
@@ -57,6 +59,7 @@ class Release:
     config_version: str = ""
     work_tree: str = ""
     base: tuple[Path, ...] = ()
+    repaired: str = ""
 
     @property
     def whole_modulepath(self) -> tuple[Path, ...]:

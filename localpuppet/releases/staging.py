@@ -47,6 +47,10 @@ Approve = Callable[[Staged, Mapping[str, Path]], None]
 class Staging:
     """The releases on this node.
 
+    Attributes:
+        repaired: What was wrong with the release that was staged last, and is mended; empty if
+            nothing was.
+
     Args:
         state: The state directory.
         modules: The directory of all modules.
@@ -82,6 +86,7 @@ class Staging:
         self._fetcher = supply.tags(repository)
         self._sources = supply.sources
         self._files = supply.files
+        self.repaired = ""
 
     def known(self, app: ReleasePath) -> Staged | None:
         """Return what is recorded of a release; `None` when it was never staged here.
@@ -167,10 +172,17 @@ class Staging:
     def usable(self, staged: Staged) -> bool:
         """Return whether a release is here and sound, and every tag verified that must be.
 
+        What was changed since it was staged is in `repaired` from then on, for the caller who
+        stages it again.
+
         Raises:
             StateError: A signers file cannot be read, or a record is damaged.
         """
-        return not self._find_damage(staged, full=False)
+        broken = self._find_damage(staged, full=False)
+        changed = [text for text in broken if not text.endswith(UNVERIFIED)]
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        self.repaired = changed[0] + more if changed else ""
+        return not broken
 
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False

@@ -194,6 +194,8 @@ class RunPreparation:
                 release = self._release(loaded.input.app, package, decided=decided)
             except LocalpuppetError as error:
                 raise loaded.placed(error) from error
+            if release.repaired:
+                self._note(f"warning: {release.app} was repaired: {release.repaired}")
             prepared = PreparedRun(
                 loaded=loaded,
                 release=release,

@@ -284,6 +284,7 @@ class Status:
         supervisor: Who watches it: `{"pid", "boot_id", "started"}`.
         puppet: Puppet's process, the same keys; `None` before it started.
         work_tree: The directory that was tried in place of a release; empty for a release.
+        repaired: What of the release had been changed on the node, and was repaired before the run.
         warm: Whether the fork server made Puppet's process.
         cold_reason: Why not, where it was to; empty elsewhere.
         corrective: Whether what it changed had been changed behind Puppet's back.
@@ -310,6 +311,7 @@ class Status:
     puppet: Mapping[str, Any] | None = None
     work_tree: str = ""
     part: str = ""
+    repaired: str = ""
     warm: bool = False
     cold_reason: str = ""
     corrective: bool = False
@@ -333,7 +335,7 @@ class Status:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         said = {"schema": SCHEMA, **asdict(self)}
-        for name in ("work_tree", "part", "warm", "cold_reason", "corrective", "fault"):
+        for name in ("work_tree", "part", "repaired", "warm", "cold_reason", "corrective", "fault"):
             if not said[name]:
                 del said[name]  # as it was written before there was such a thing
         return said

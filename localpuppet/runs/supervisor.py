@@ -168,6 +168,7 @@ class Supervisor:
                 started_at=show_time(self._clock.now()),
                 supervisor=asdict(self._processes.me()),
                 work_tree=prepared.release.work_tree,
+                repaired=prepared.release.repaired,
             )
             record = OpenRecord(run, status, clock=self._clock)
             try:

@@ -228,3 +228,28 @@ def test_an_unknown_source_is_named(site: Node) -> None:
     refused = site.run("stage", "wbe/tags/r1")
     assert refused.code == 2
     assert "did you mean 'web'?" in refused.err
+
+
+def test_a_run_names_what_it_repaired(site: Node) -> None:
+    assert site.run("apply").code == 0
+    assert "repaired" not in site.status()
+    victim = site.root / "modules/web/tags/r1/web/manifests/init.pp"
+    victim.chmod(0o644)
+    victim.write_text(klass("web", "edited"))
+    done = site.run("apply")
+    assert done.code == 0, done.err
+    assert "Notice: web r1" in done.out
+    changed = "was changed (names, sizes, times or modes)"
+    assert "warning: web/tags/r1 was repaired: web/tags/r1" in done.err
+    assert changed in done.err
+    assert changed in site.status()["repaired"]
+    assert changed in site.run("status").out
+    rows = site.run("history").out.splitlines()
+    assert [("repaired; " in row) for row in rows if "web/tags/r1" in row] == [True, False]
+
+
+def test_stage_names_what_it_repaired(site: Node) -> None:
+    assert "repaired" not in site.run("stage").err
+    (site.root / "modules/web/tags/r1").unlink()
+    assert "does not point into the store" in site.run("stage").err
+    assert "repaired" not in site.run("stage").err

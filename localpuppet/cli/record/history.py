@@ -83,7 +83,11 @@ def _row(status: Status) -> tuple[str, ...]:
         render_run.took(status),
         render.word(render_run.state_word(status), noop=status.noop),
         render.user_text(status.app),
-        "; ".join(filter(None, [render_run.show_part(status), details])),
+        "; ".join(
+            filter(
+                None, ["repaired" * bool(status.repaired), render_run.show_part(status), details]
+            )
+        ),
     )
 
 

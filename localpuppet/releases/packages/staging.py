@@ -53,6 +53,11 @@ class PackageStaging:
         self._files = supply.files
         self._verified = Verified(supply.store.directory)
 
+    @property
+    def repaired(self) -> str:
+        """What was wrong with the release that was staged last; see `Staging.repaired`."""
+        return self._staging.repaired
+
     def stage(
         self, app: ReleasePath, *, refresh: bool = False, accept_moved: bool = False
     ) -> Staged:
