@@ -5,6 +5,9 @@ inside it, a line), and what to do. The exit code belongs to the class (the tabl
 docs/reference.md). Messages carry no secrets; control characters are made visible when shown.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 
 class LocalpuppetError(Exception):
     """An error with a place and a remedy.
@@ -86,6 +89,27 @@ class UnavailableError(LocalpuppetError):
     """A server that we asked (an https input, later bus and git) did not answer properly."""
 
     exit_code = 69
+
+
+@contextmanager
+def gather_unavailable(errors: list[UnavailableError]) -> Iterator[None]:
+    """Keep the error of a server that does not answer, so that others can be asked first."""
+    try:
+        yield
+    except UnavailableError as error:
+        errors.append(error)
+
+
+def raise_unavailable(errors: Sequence[UnavailableError]) -> None:
+    """Raise what was kept: one error that names each server.
+
+    Raises:
+        UnavailableError: There was one.
+    """
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise UnavailableError("; ".join(map(str, errors)))
 
 
 class BusyError(LocalpuppetError):

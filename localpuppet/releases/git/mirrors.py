@@ -14,7 +14,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from pathlib import Path
 
-from localpuppet.errors import IntegrityError, UnavailableError
+from localpuppet.errors import (
+    IntegrityError,
+    UnavailableError,
+    gather_unavailable,
+    raise_unavailable,
+)
 from localpuppet.releases.git import mirror
 from localpuppet.releases.git.checkout import check_out
 from localpuppet.releases.git.program import GitProgram, make_bare
@@ -99,13 +104,16 @@ class Git:
             jobs = [pool.submit(self._fetch_one, url, names) for url, names in wanted.items()]
             try:
                 arrived: list[tuple[str, str]] = []
+                failed: list[UnavailableError] = []
                 for done, (job, url) in enumerate(zip(jobs, wanted, strict=True), 1):
-                    job.result()
+                    with gather_unavailable(failed):
+                        job.result()
                     self._progress(done, len(jobs))
                     arrived += [(url, name) for name in wanted[url]]
-                    if done % TREES_AT_ONCE == 0 or done == len(jobs):
+                    if not failed and (done % TREES_AT_ONCE == 0 or done == len(jobs)):
                         yield arrived
                         arrived = []
+                raise_unavailable(failed)
             finally:
                 for job in jobs:
                     job.cancel()
@@ -138,13 +146,15 @@ class Git:
 
         found = {}
         wanted = list(dict.fromkeys(urls))
+        failed: list[UnavailableError] = []
         with ThreadPoolExecutor(self._program.limits.parallel) as pool:
-            for done, (url, refs) in enumerate(
-                zip(wanted, pool.map(self._refs, wanted), strict=True), 1
-            ):
-                found[url] = refs
+            jobs = [pool.submit(self._refs, url) for url in wanted]
+            for done, (url, job) in enumerate(zip(wanted, jobs, strict=True), 1):
+                with gather_unavailable(failed):
+                    found[url] = job.result()
                 if len(wanted) > 1:  # whoever asks one by one counts them
                     self._progress(done, len(wanted))
+        raise_unavailable(failed)
         return found
 
     def _refs(self, url: str) -> dict[str, str]:
@@ -215,9 +225,13 @@ class Git:
                 ),
             )
 
+        failed: list[UnavailableError] = []
         with ThreadPoolExecutor(self._program.limits.parallel) as pool:
-            for done, _ in enumerate(pool.map(one, wanted), 1):
+            for done, job in enumerate([pool.submit(one, url) for url in wanted], 1):
+                with gather_unavailable(failed):
+                    job.result()
                 self._progress(done, len(wanted))
+        raise_unavailable(failed)
 
     def commit_trees(self, commits: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """Return the trees of fetched commits; see `releases.git.repository.Repository`.

@@ -11,7 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import InvalidInputError, LocalpuppetError
+from localpuppet.errors import (
+    InvalidInputError,
+    LocalpuppetError,
+    UnavailableError,
+    gather_unavailable,
+    raise_unavailable,
+)
 from localpuppet.machine.files import write_durably
 from localpuppet.releases.fetch import Wanted
 from localpuppet.releases.git.names import Tag
@@ -75,13 +81,15 @@ class LockWriter:
             InvalidInputError: The manifest is refused, or names something mutable or unknown.
             IntegrityError: A tag or archive is not what it was, is not an honest one, or its
                 signature is not trusted.
-            UnavailableError: A repository or the forge cannot be had.
+            UnavailableError: Repositories or the forge cannot be had; all of them are named.
             StateError: The disk refused.
         """
         manifest = self._files.manifest(directory)
         old = self._files.lock(directory) or EMPTY
         file = str(directory / LOCK)
         refuse_unknown([*(update or ()), *paths], manifest, where=str(directory / MANIFEST))
+        pins: dict[str, AnyPin] = {}
+        failed: list[UnavailableError] = []  # one run names every repository to look at
         try:
             wanted = self._wanted(manifest)
             drafts = resolve_modules(
@@ -90,6 +98,7 @@ class LockWriter:
                 anew=update or (),
                 repository=self._repository,
                 forge=self._supply.forge,
+                failed=failed,
             )
         except LocalpuppetError as error:
             raise error.at(str(directory / MANIFEST)) from error
@@ -103,10 +112,15 @@ class LockWriter:
             self._store.sweep(self._repository.rubbish())
             budget = self._store.budget()
             fetcher = self._supply.tags(self._repository)
-            pins: dict[str, AnyPin] = {**fetcher.bring(wanted, budget=budget)}
+            with gather_unavailable(failed):
+                pins |= fetcher.bring(wanted, budget=budget)
             modules = self._supply.modules(self._repository)
             keyed = {f"modules.{name}": draft for name, draft in drafts.items()}
-            pins |= modules.bring(keyed, file=file, ask_all=True, budget=budget)
+            with gather_unavailable(failed):
+                pins |= modules.bring(keyed, file=file, ask_all=True, budget=budget)
+            raise_unavailable(failed)
+        except UnavailableError as error:
+            raise error.at(str(directory / MANIFEST)) from error
         finally:
             held.release()
         lock = Lock(

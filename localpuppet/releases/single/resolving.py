@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import InvalidInputError
+from localpuppet.errors import InvalidInputError, UnavailableError, gather_unavailable
 from localpuppet.formats.names import did_you_mean
 from localpuppet.releases.forge.versions import Range, Version, newest
 from localpuppet.releases.lock import AnyPin, CommitPin, ForgePin, Pin
@@ -47,6 +47,7 @@ def resolve_modules(
     anew: Collection[str],
     repository: "Repository",
     forge: "Callable[[], ModuleForge]",
+    failed: list[UnavailableError],
 ) -> dict[str, Draft]:
     """Return what single modules that are not tags are now.
 
@@ -56,10 +57,11 @@ def resolve_modules(
         anew: Names that are resolved whatever is pinned.
         repository: Git.
         forge: Returns the forge; called when it must be asked.
+        failed: Takes the error of repositories or a forge that cannot be asked; their modules are
+            left out.
 
     Raises:
         InvalidInputError: There is no such branch, module, or version.
-        UnavailableError: A repository or the forge cannot be asked.
     """
     found: dict[str, Draft] = {}
     branches: dict[str, GitModule] = {}
@@ -81,9 +83,11 @@ def resolve_modules(
         else:
             branches[name] = module
     if branches:
-        found |= _heads(branches, repository)
+        with gather_unavailable(failed):
+            found |= _heads(branches, repository)
     if ranges:
-        found |= _newest(ranges, forge())
+        with gather_unavailable(failed):
+            found |= _newest(ranges, forge())
     return found
 
 
