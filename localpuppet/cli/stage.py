@@ -71,7 +71,7 @@ def stage_command(
         reader = releases.reader()
         approve = ParseBeforeSwitch(reader)
     with releases.repository(f"staging {path}") as repository:
-        importer = releases.package_staging(repository, approve)
+        importer = releases.package_staging(repository, approve, accept_moved=accept_moved)
         if pack is not None:
             staged = importer.stage_pack(path, pack, accept_moved=accept_moved)
         else:

@@ -29,6 +29,7 @@ from localpuppet.formats.text import parse_line
 from localpuppet.formats.values import Json
 from localpuppet.inventory.component import MAX_COMPONENTS, Component
 from localpuppet.inventory.server import MAX_SERVERS, ExportedServer
+from localpuppet.releases.git.names import parse_object_id
 
 # What a signature is over; base64 and the signature make up to 512 KiB of it on the bus.
 MAX_PACKED = 360 * 1024
@@ -102,6 +103,7 @@ class InventoryEntry:
             one where the run began on the node itself. At most `MAX_PATHS`.
         tagged_at: When the tag of the release says that it was made, in seconds since 1970; `None`
             where that is not known.
+        commit: The commit behind that tag, as it was staged; `None` where the release was not.
         digest: SHA-256 over what the entry says, hexadecimal; see `digested`.
     """
 
@@ -120,6 +122,7 @@ class InventoryEntry:
     paths: tuple[tuple[NodeName, ...], ...] = ()
     servers: tuple[ExportedServer, ...] = ()
     tagged_at: int | None = None
+    commit: str | None = None
     digest: str = ""
 
     @classmethod
@@ -169,6 +172,7 @@ class InventoryEntry:
                 paths=tuple(tuple(map(NodeName, one["nodes"])) for one in raw["paths"]),
                 servers=tuple(map(ExportedServer.parse_again, raw.get("servers", ()))),
                 tagged_at=raw.get("tagged_at"),
+                commit=raw.get("commit"),
                 digest=raw["digest"],
             )
         except (KeyError, TypeError, AttributeError, RecursionError, InvalidInputError) as error:
@@ -215,6 +219,7 @@ class InventoryEntry:
             ),
             servers=tuple(map(ExportedServer.parse, _servers(fields))),
             tagged_at=fields.integer_or_none("tagged_at", minimum=0),
+            commit=_commit(fields),
             digest=fields.text("digest"),
         )
 
@@ -239,6 +244,7 @@ class InventoryEntry:
             },
             "servers": [one.to_dict() for one in self.servers],
             "tagged_at": self.tagged_at,
+            "commit": self.commit,
             "paths": [{"nodes": [str(name) for name in path]} for path in self.paths],
             "digest": self.digest,
         }
@@ -315,6 +321,12 @@ def _release(fields: Fields) -> str | None:
     if fields.text_or_none("release") is None:
         return None
     return fields.parsed("release", lambda text: parse_line(text, what="release"))
+
+
+def _commit(fields: Fields) -> str | None:
+    if fields.text_or_none("commit") is None:
+        return None
+    return fields.parsed("commit", lambda text: parse_object_id(text, where=""))
 
 
 def _environment(fields: Fields) -> Environment | None:

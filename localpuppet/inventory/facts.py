@@ -222,6 +222,7 @@ class GoodRun:
         components: The parts of applications in its catalog.
         tagged_at: When the release's tag says that it was made, in seconds since 1970; `None` where
             that is not known.
+        commit: The commit behind that tag; `None` where the release was not staged.
         exports: What its catalog exports.
         servers: The servers among that.
     """
@@ -240,6 +241,7 @@ class GoodRun:
     kicks: tuple[str, ...] = ()
     components: tuple[Component, ...] = ()
     tagged_at: int | None = None
+    commit: str | None = None
     exports: ExportsSummary = NO_EXPORTS
     servers: tuple[ExportedServer, ...] = ()
 
@@ -273,4 +275,5 @@ def entry_of(run: GoodRun, selection: Selection) -> InventoryEntry:
         servers=run.servers,
         paths=run.paths[:MAX_PATHS],
         tagged_at=run.tagged_at,
+        commit=run.commit,
     ).digested()

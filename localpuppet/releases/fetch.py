@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localpuppet.errors import IntegrityError
+from localpuppet.formats.names import ReleasePath
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.tags import TagObject
 from localpuppet.releases.limits import Budget
@@ -299,3 +300,39 @@ def refuse_moved(pin: Pin, found: TagObject, *, where: str) -> None:
             where=where,
             hint="find out who moved it and why; --accept-moved takes it as it is now",
         )
+
+
+def compare_commits(app: ReleasePath, pin: Pin, commits: Mapping[str, Sequence[str]]) -> str:
+    """Compare a tag that a node sees for the first time with what other nodes staged as that tag.
+
+    Returns:
+        A warning; empty if all nodes agree. If nodes differ among themselves, the release is taken:
+        one node with a stolen key could otherwise keep every new node from every release.
+
+    Args:
+        app: The release.
+        pin: What its tag is, as this node has just fetched it.
+        commits: Commit -> nodes whose last good run was of the release with that commit.
+
+    Raises:
+        IntegrityError: Other nodes report other commits, and no node reports this one.
+    """
+    others = {commit: nodes for commit, nodes in commits.items() if commit != pin.commit}
+    if not others:
+        return ""
+    reported = "; ".join(f"{one[:12]} on {_name_nodes(others[one])}" for one in sorted(others))
+    what = f"the tag {pin.tag} is {pin.commit[:12]} here, but {reported}"
+    if pin.commit in commits:
+        agree = _name_nodes(commits[pin.commit])
+        return f"warning: {app}: {what}; as here on {agree}: the tag was moved"
+    raise IntegrityError(
+        what,
+        where=app,
+        hint="find out who moved the tag and why; 'localpuppet stage --accept-moved' takes it as it"
+        " is now",
+    )
+
+
+def _name_nodes(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+    return f"{min(nodes)}{more}"

@@ -1,4 +1,4 @@
-"""From the settings to the forge that modules come from."""
+"""From the settings to where modules come from: the forge, and how repositories are reached."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +11,8 @@ from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.releases.forge.ports import ModuleForge
+    from localpuppet.releases.git.access import GitAccess
+    from localpuppet.settings.node import Settings
 
 MAX_TOKEN = 4096
 
@@ -57,3 +59,20 @@ def _token(file: Path) -> str:
     if not token or len(token) > MAX_TOKEN or not token.isascii() or not token.isprintable():
         raise InvalidInputError("is not a token: one line of ASCII", where=str(file))
     return token
+
+
+def find_access(settings: "Settings", address: str) -> "GitAccess":
+    """Return how a repository is reached at an address; its credentials were looked at.
+
+    Raises:
+        InvalidInputError: The file of its credentials is refused.
+    """
+    from localpuppet.releases.git.access import access_for, check_credentials, rewrite_url
+
+    sources = settings.sources.values()
+    found = access_for(
+        address, {rewrite_url(one.url, settings.rewrite): one.access for one in sources}
+    )
+    if found.credentials is not None:
+        check_credentials(read_user_file(found.credentials), where=str(found.credentials))
+    return found

@@ -1,10 +1,12 @@
-"""What a node that was made anew can know of itself: its own last entry, as the bus has it.
+"""What the bus knows that a reinstalled node does not: its own last entry, and what tags were.
 
     python -m localpuppet.wiring.made_anew ROOT SECONDS
+    python -m localpuppet.wiring.made_anew ROOT NAME/tags/TAG
 
-is a process of its own that looks at what the agent of a node holds, and waits so long for that
-agent to read the bus. A run is a child of the agent's, and SQLite cannot open a file in a child
-of a process that has it open.
+The first prints what the agent of a node has read of the node, and waits for up to SECONDS until
+the agent has read the bus. The second prints the commits that other nodes report for a release.
+A run is a child of the agent's, and SQLite cannot open a file in a child of a process that has it
+open.
 """
 
 import asyncio
@@ -13,9 +15,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from localpuppet.errors import IntegrityError, LocalpuppetError, UnavailableError
+from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError, UnavailableError
 from localpuppet.formats.names import ReleasePath
 from localpuppet.formats.strict_json import loads
 from localpuppet.releases.ledger import AppliedElsewhere
@@ -27,6 +29,7 @@ from localpuppet.wiring.run_async import run
 
 if TYPE_CHECKING:
     from localpuppet.inventory.entry import InventoryEntry
+    from localpuppet.releases.staged import Staged
 
 # Seconds that the first run of a node waits for what the bus knows of the node.
 ASKING = 10.0
@@ -36,6 +39,8 @@ READING = 20.0
 LOOK = 0.2
 # Bytes that the process tells.
 MAX_TOLD = 64 * 1024
+# Nodes that are named for each commit of a tag.
+MAX_NODES = 20
 
 
 class NotReadError(UnavailableError):
@@ -66,8 +71,7 @@ class MadeAnew:
             source: The source, of which no release was applied here yet.
             note: Takes what a person should read.
         """
-        bus = self._node.fleet_settings.bus
-        if not bus.named or (bus.engine == "sqlite" and not bus.sqlite.exists()):
+        if not _has_bus(self._node):
             return None
         try:
             there = self._inventory.agent_is_there()
@@ -109,27 +113,11 @@ class MadeAnew:
             NotReadError: The agent has not read the bus within `patience` seconds.
             UnavailableError: The agent does not hold what is on the bus, or nobody can tell.
         """
-        node, most = self._node, ASKING + patience
-        done = node.processes.capture(
-            [*module_words(__name__), str(node.settings.root), str(patience)],
-            env={**node.environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            timeout=most,
-            limit=MAX_TOLD,
-        )
-        if done is None:
-            raise UnavailableError(f"was not read within {most:g} s", where="inventory")
-        try:
-            told = loads(done.stdout)
-            if told is None:
-                return None
-            if "app" in told:
-                app = ReleasePath.parse(told["app"], where="inventory entry: release")
-                return AppliedElsewhere(app=app, tagged_at=told["at"])
-            kind = NotReadError if told["waits"] else UnavailableError
-            raise kind(str(told["problem"]), where=str(told["where"]))
-        except (ValueError, KeyError, TypeError) as error:
-            problem = f"could not be read: a process ended with {done.ended}"
-            raise UnavailableError(problem, where="inventory") from error
+        told = _ask_process(self._node, str(patience), most=ASKING + patience)
+        if told is None:
+            return None
+        app = ReleasePath.parse(told["app"], where="inventory entry: release")
+        return AppliedElsewhere(app=app, tagged_at=told["at"])
 
     def look(self, patience: float) -> AppliedElsewhere | None:
         """Return what the agent holds of this node.
@@ -170,6 +158,80 @@ class MadeAnew:
         return entry
 
 
+def compare_with_fleet(node: NodeWiring, staged: "Staged") -> None:
+    """Refuse a tag that this node sees for the first time and that is another on other nodes.
+
+    A bus that cannot be asked stops no release: that is noted.
+
+    Args:
+        node: The parts of the node.
+        staged: The release, as this node has just fetched it.
+
+    Raises:
+        IntegrityError: Other nodes report other commits, and no node reports this one.
+        StateError: What this node remembers of tags is damaged.
+    """
+    from localpuppet.releases.fetch import compare_commits
+    from localpuppet.releases.tag_memory import TagMemory
+
+    if TagMemory(node.settings.state).pin(staged.app) is not None:
+        return
+    note = node.observe("").note
+    try:
+        if not _has_bus(node):
+            return
+        answer = _ask_process(node, str(staged.app), most=2 * ASKING)
+    except (UnavailableError, InvalidInputError) as error:  # of the bus's settings, too
+        note(f"warning: {staged.app} was not compared with other nodes: {error}")
+        return
+    warning = compare_commits(staged.app, staged.pin, (answer or {}).get("commits", {}))
+    if warning:
+        note(warning)
+
+
+def _has_bus(node: NodeWiring) -> bool:
+    bus = node.fleet_settings.bus
+    return bus.named and (bus.engine != "sqlite" or bus.sqlite.exists())
+
+
+def _ask_process(node: NodeWiring, what: str, *, most: float) -> dict[str, Any] | None:
+    """Return what a separate process reads; see the module.
+
+    Raises:
+        NotReadError: The agent has not read the bus in time.
+        UnavailableError: The agent does not hold what is on the bus, or the bus cannot be asked.
+    """
+    done = node.processes.capture(
+        [*module_words(__name__), str(node.settings.root), what],
+        env={**node.environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        timeout=most,
+        limit=MAX_TOLD,
+    )
+    if done is None:
+        raise UnavailableError(f"was not read within {most:g} s", where="inventory")
+    try:
+        answer: dict[str, Any] | None = loads(done.stdout)
+        if answer is None or "problem" not in answer:
+            return answer
+        kind = NotReadError if answer["waits"] else UnavailableError
+        raise kind(str(answer["problem"]), where=str(answer["where"]))
+    except (ValueError, KeyError, TypeError) as error:
+        problem = f"could not be read: a process ended with {done.ended}"
+        raise UnavailableError(problem, where="inventory") from error
+
+
+async def _read_commits(node: NodeWiring, app: str) -> dict[str, Any]:
+    """Return commit -> nodes, of the nodes whose last good run was of a release."""
+    inventory, own = InventoryWiring(node), FleetWiring(node).name
+    found: dict[str, list[str]] = {}
+    async with asyncio.timeout(ASKING), inventory.reader(lambda _text: None) as view:
+        answer = inventory.ask(view, lambda reader: list(reader.entries()))
+        for entry in answer.answer:
+            if entry.release == app and entry.commit is not None and entry.node != own:
+                found.setdefault(entry.commit, []).append(str(entry.node))
+    return {"commits": {commit: nodes[:MAX_NODES] for commit, nodes in found.items()}}
+
+
 def _applied(entry: "InventoryEntry | None") -> AppliedElsewhere | None:
     """Return what an entry says of the release; see `MadeAnew.applied`.
 
@@ -182,11 +244,18 @@ def _applied(entry: "InventoryEntry | None") -> AppliedElsewhere | None:
     return AppliedElsewhere(app=app, tagged_at=entry.tagged_at)
 
 
-def main(root: str, patience: float) -> None:
-    """Tell, as JSON, what the agent of a node holds of it, once it has read the bus."""
+def main(root: str, what: str) -> None:
+    """Print, as JSON, what the bus knows; see the module."""
+    told: dict[str, Any] | None
     try:
-        found = MadeAnew(NodeWiring(root)).look(patience)
-        told = None if found is None else {"app": str(found.app), "at": found.tagged_at}
+        if "/" in what:
+            told = run(_read_commits(NodeWiring(root), what))
+        else:
+            found = MadeAnew(NodeWiring(root)).look(float(what))
+            told = None if found is None else {"app": str(found.app), "at": found.tagged_at}
+    except TimeoutError:
+        problem = f"did not answer within {ASKING:g} s"
+        told = {"problem": problem, "where": "bus", "waits": False}
     except LocalpuppetError as error:
         waits = isinstance(error, NotReadError)
         told = {"problem": error.what, "where": error.where, "waits": waits}
@@ -194,4 +263,4 @@ def main(root: str, patience: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]))
+    main(sys.argv[1], sys.argv[2])

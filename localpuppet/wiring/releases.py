@@ -11,13 +11,12 @@ from localpuppet.share.files import shared_file
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from localpuppet.formats.names import ReleasePath
     from localpuppet.machine.ports import Progress
     from localpuppet.puppet.installation import Installation
     from localpuppet.releases.forge.ports import ModuleForge
-    from localpuppet.releases.git.access import GitAccess
     from localpuppet.releases.git.ignored import Ignored
     from localpuppet.releases.git.mirrors import Git
     from localpuppet.releases.git.repository import Repository
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.reading import InterfaceReader
     from localpuppet.releases.release import Release
     from localpuppet.releases.release_files import ReleaseFiles
+    from localpuppet.releases.staged import Staged
     from localpuppet.releases.staging import Approve, Staging
     from localpuppet.releases.supply import Supply
 
@@ -98,10 +98,12 @@ class ReleaseWiring:
 
     def git(self, progress: "Callable[[int, int], None] | None" = None) -> "Git":
         """Return git, with `progress` told of fetches."""
+        from localpuppet.releases.git.access import rewrite_url
         from localpuppet.releases.git.limits import GitLimits
         from localpuppet.releases.git.mirror import PLACE
         from localpuppet.releases.git.mirrors import Git
         from localpuppet.releases.git.program import GitProgram
+        from localpuppet.wiring.forge import find_access
 
         settings = self._node.settings
         return Git(
@@ -110,29 +112,13 @@ class ReleaseWiring:
                 env=self._node.environment,
                 allow_file=settings.allow_file_urls,
                 timeout=settings.git_timeout,
-                address=self._address,
-                access=self._access,
+                address=lambda url: rewrite_url(url, settings.rewrite),
+                access=lambda address: find_access(settings, address),
                 limits=GitLimits(min_free=settings.min_free),
             ),
             progress=progress or (lambda _done, _all: None),
             names={source.url: name for name, source in settings.sources.items()},
         )
-
-    def _address(self, url: str) -> str:
-        from localpuppet.releases.git.access import rewrite_url
-
-        return rewrite_url(url, self._node.settings.rewrite)
-
-    def _access(self, url: str) -> "GitAccess":
-        """Return how a repository is reached; its credentials were looked at."""
-        from localpuppet.machine.files import read_user_file
-        from localpuppet.releases.git.access import access_for, check_credentials
-
-        sources = self._node.settings.sources.values()
-        found = access_for(url, {self._address(source.url): source.access for source in sources})
-        if found.credentials is not None:
-            check_credentials(read_user_file(found.credentials), where=str(found.credentials))
-        return found
 
     def ignored(self, directory: Path) -> "Ignored":
         """Return what git ignores in a work tree.
@@ -209,13 +195,24 @@ class ReleaseWiring:
         )
 
     def package_staging(
-        self, repository: "Repository", approve: "Approve | None" = None
+        self,
+        repository: "Repository",
+        approve: "Approve | None" = None,
+        *,
+        accept_moved: bool = False,
     ) -> "PackageStaging":
-        """Return what stages releases from git, installed packages and packs."""
+        """Return what stages releases; it compares a new tag with other nodes' before it does."""
         from localpuppet.releases.packages.staging import PackageStaging
 
+        def compare(staged: "Staged", paths: "Mapping[str, Path]") -> None:
+            from localpuppet.wiring.made_anew import compare_with_fleet
+
+            compare_with_fleet(self._node, staged)
+            if approve is not None:
+                approve(staged, paths)
+
         return PackageStaging(
-            staging=self.staging(repository, approve),
+            staging=self.staging(repository, approve if accept_moved else compare),
             supply=self.supply,
             directories=self._node.settings.packages,
             install=self._install_package(),

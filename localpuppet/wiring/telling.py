@@ -225,6 +225,8 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Goo
 
     request = read_json(run.request)
     paths = (request.get("causes") or {}).get("paths") or [[]]
+    memory = TagMemory(fleet.node.settings.state)
+    pin = memory.pin(ReleasePath(status.app))
     return GoodRun(
         node=fleet.name,
         at=parse_time(status.finished_at or status.started_at).timestamp(),
@@ -238,7 +240,8 @@ def _good_run(fleet: FleetWiring, run: "RunDirectory", status: "Status") -> "Goo
         paths=tuple(tuple(map(NodeName, path)) for path in paths),
         kicks=kick_texts(run.public),
         components=read_components(read_noted(run.public, COMPONENTS)),
-        tagged_at=TagMemory(fleet.node.settings.state).tagged_at(ReleasePath(status.app)),
+        tagged_at=memory.tagged_at(ReleasePath(status.app)),
+        commit=pin.commit if pin is not None else None,
         queries=(
             *(
                 AskedQuery(text=query.text, digest=query.digest)

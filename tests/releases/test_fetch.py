@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import IntegrityError
-from localpuppet.releases.fetch import Fetcher, Wanted
+from localpuppet.formats.names import ReleasePath
+from localpuppet.releases.fetch import Fetcher, Wanted, compare_commits
 from localpuppet.releases.git.mirrors import Git
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.program import GitProgram
@@ -78,3 +79,22 @@ def test_a_tag_that_was_judged_is_not_fetched_again(fetcher: Fetcher, ntp: Repo)
     found = fetcher.judge(item, refresh=True)
     shutil.rmtree(ntp.path)
     assert fetcher.bring({"ntp": item}, judged={"ntp": found})["ntp"].commit == found.commit
+
+
+def test_nodes_that_differ_about_a_tag_are_named_and_stop_nobody() -> None:
+    app = ReleasePath("web/tags/r1")
+    pin = Pin(
+        url=GitUrl("https://git.example.net/web.git"),
+        tag=Tag("r1"),
+        tag_object="1" * 40,
+        commit="a" * 40,
+        tree_sha256="2" * 64,
+    )
+    assert compare_commits(app, pin, {}) == ""
+    assert compare_commits(app, pin, {"a" * 40: ["a1"]}) == ""
+    other = {"b" * 40: ["b2", "b1"], "c" * 40: ["c1"]}
+    told = "is aaaaaaaaaaaa here, but bbbbbbbbbbbb on b1 and 1 more; cccccccccccc on c1"
+    warning = compare_commits(app, pin, {"a" * 40: ["a1"], **other})
+    assert warning == f"warning: {app}: the tag r1 {told}; as here on a1: the tag was moved"
+    with pytest.raises(IntegrityError, match=told):
+        compare_commits(app, pin, other)

@@ -13,7 +13,7 @@ from localpuppet.machine.flock import Flock
 from localpuppet.wiring.made_anew import MadeAnew
 from localpuppet.wiring.node import NodeWiring
 from tests.rigs.forge import Forge, Repo, klass
-from tests.rigs.node import Node
+from tests.rigs.node import Node, make_node
 from tests.rigs.signing import TAGGED_AT, payload, put_tag
 
 # What outlives the machine: who the node is, and the bus.
@@ -158,3 +158,53 @@ def test_a_run_of_the_agents_learns_it_too(applied: Node) -> None:
     applied.start("agent")
     older = "web/tags/r1 is older, by the times of their tags, than web/tags/r2"
     applied.wait_until(lambda: older in applied.run("history").out)
+
+
+@pytest.fixture
+def newcomer(applied: Node, tmp_path: Path, puppet_probe: str) -> Iterator[Node]:
+    """Another node of that bus, which knows the first one and has staged nothing."""
+    made = make_node(tmp_path / "lb01", puppet_probe)
+    shutil.copy(applied.root / "localpuppet.yaml", made.root)
+    file = made.root / "localpuppet.yaml"
+    file.write_text(file.read_text().replace("web01.example.com", "lb01.example.com"))
+    made.write("web01.pem", applied.run("keys", "show").out)
+    assert made.run("keys", "init").code == 0
+    pinned = made.run("keys", "trust", "web01.example.com", str(made.root / "web01.pem"))
+    assert pinned.code == 0, pinned.err
+    yield made
+    made.end()
+
+
+def move_tag(web: Repo, tag: str) -> None:
+    web.commit({"web/manifests/init.pp": klass("web", "moved")})
+    web.git("tag", "-d", tag)
+    put_tag(web, tag, payload(web, tag, tag, at=TAGGED_AT + 7200))
+
+
+def test_a_tag_that_is_another_commit_on_other_nodes_is_refused(newcomer: Node, web: Repo) -> None:
+    before = web.git("rev-parse", "r2^{commit}")
+    move_tag(web, "r2")
+    after = web.git("rev-parse", "r2^{commit}")
+    refused = newcomer.run("stage", "web/tags/r2")
+    assert refused.code == 3, refused.err
+    assert f"r2 is {after[:12]} here, but {before[:12]} on web01.example.com" in refused.err
+    assert not (newcomer.root / "modules/web").exists()
+    assert newcomer.run("release", "verify", "web/tags/r2").code == 2, "it is not staged"
+    assert newcomer.run("stage", "web/tags/r2").code == 3, "the refusal is not forgotten"
+    taken = newcomer.run("stage", "--accept-moved", "web/tags/r2")
+    assert taken.code == 0, taken.err
+    assert newcomer.run("stage", "web/tags/r2").code == 0
+
+
+def test_a_tag_that_is_the_same_on_other_nodes_is_taken(newcomer: Node) -> None:
+    for tag in ("r2", "r1"):
+        staged = newcomer.run("stage", f"web/tags/{tag}")
+        assert (staged.code, staged.err) == (0, "")
+
+
+def test_a_bus_that_cannot_be_asked_stops_no_release(newcomer: Node, tmp_path: Path) -> None:
+    for file in tmp_path.glob("bus.sqlite*"):
+        file.write_bytes(b"rubbish" * 1000)
+    staged = newcomer.run("stage", "web/tags/r2")
+    assert staged.code == 0, staged.err
+    assert "warning: web/tags/r2 was not compared with other nodes: " in staged.err
