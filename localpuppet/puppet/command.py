@@ -123,7 +123,7 @@ class ApplyCommand:
         noop: Whether to change nothing.
         tags: Puppet's tags, if only some resources are to be applied.
         extra: What the user wrote behind `--`.
-        config_version: What Puppet calls the configuration; empty for Puppet's own way.
+        config_version: Puppet's name for the configuration, one word of a shell.
         instance_facts: Where the facts of the cloud's instance data are; `None` for none.
         storeconfigs: Whether resources are exported and collected, over the bus.
         root: The root whose bus the run asks; `None` for the default root.
@@ -135,7 +135,7 @@ class ApplyCommand:
     noop: bool
     tags: str | None
     extra: Sequence[str]
-    config_version: str = ""
+    config_version: str
     instance_facts: Path | None = None
     storeconfigs: bool = False
     root: Path | None = None
@@ -143,8 +143,7 @@ class ApplyCommand:
     def argv(self) -> list[str]:
         """Return the arguments that decide what is applied."""
         argv = [self.command, "apply", *self.compilation.options]
-        if self.config_version:
-            argv += ["--config_version", f"/bin/echo {self.config_version}"]
+        argv += ["--config_version", f"/bin/echo {self.config_version}"]
         if self.storeconfigs:
             argv += STORECONFIGS
         if self.noop:

@@ -41,7 +41,6 @@ class Release:
         hiera_config: Its `hiera.yaml`, if any.
         mutable: What on the modulepath is not a tag.
         site_manifest: Its own site manifest, a file or directory; `None` for the root's.
-        config_version: What Puppet calls the configuration; empty for Puppet's own way.
         work_tree: The directory, where this is not a release but a work tree; else empty.
         base: Directories of modules of the node's own, behind the others: `$basemodulepath`.
         repaired: What had been changed on this node since it was staged, and was repaired for this
@@ -56,10 +55,14 @@ class Release:
     hiera_config: Path | None
     mutable: tuple[str, ...]
     site_manifest: Path | None = None
-    config_version: str = ""
     work_tree: str = ""
     base: tuple[Path, ...] = ()
     repaired: str = ""
+
+    @property
+    def config_version(self) -> str:
+        """Return the configuration version for Puppet: the release's name, one word of a shell."""
+        return "work-tree" if self.work_tree else self.app
 
     @property
     def whole_modulepath(self) -> tuple[Path, ...]:
@@ -192,7 +195,6 @@ def assemble(app: str, manifest: Manifest, place: Place, *, files: ReleaseFiles)
         hiera_config=hiera if is_file(hiera) else None,
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not _is_tag(entry)),
         site_manifest=_site_manifest(directory, where, inside),
-        config_version=app if where.config_version else "",
         base=_base(files.basemodulepath) if where.base else (),
     )
 

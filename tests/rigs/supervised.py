@@ -222,6 +222,7 @@ class Site:
             noop=options.noop,
             tags=options.tags,
             extra=options.extra,
+            config_version=release.config_version,
         )
 
 

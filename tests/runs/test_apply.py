@@ -26,6 +26,8 @@ def test_the_sample_is_applied_and_recorded(node: Node) -> None:
     assert (status["state"], status["outcome"], status["exit_code"]) == ("finished", "changed", 2)
     assert status["resources"]["changed"] == 2
     run = node.state / "runs" / status["id"]
+    report = json.loads((run / "report.json").read_text())
+    assert report["configuration_version"] == "foo/trunk"
     assert {path.name for path in run.iterdir()} == {
         "log",
         "report.json",

@@ -34,7 +34,6 @@ class Layout:
     Attributes:
         modulepath: Directories inside the release; empty text for its top.
         site_manifest: The release's own site manifest, inside it; empty for the site's.
-        config_version: Whether `environment.conf` names a command for it: the release's name is it.
         notes: What r10k and Puppet would use, and a release does not.
         single: Before which of the directories single modules come, where they are not in the
             release itself; `None` where their directory is not on the modulepath.
@@ -43,7 +42,6 @@ class Layout:
 
     modulepath: tuple[str, ...]
     site_manifest: str = ""
-    config_version: bool = False
     notes: tuple[str, ...] = ()
     single: int | None = 0
     base: bool = False
@@ -96,7 +94,6 @@ def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> 
     return Layout(
         modulepath=tuple(found) or ("",),
         site_manifest=site_manifest or theirs,
-        config_version=said.config_version,
         notes=tuple(notes),
         single=single,
         base=file.exists() and BASE in said.modulepath,

@@ -27,13 +27,11 @@ class Environment:
     Attributes:
         modulepath: Directories inside the release, and `$basemodulepath` where it stands.
         manifest: The site manifest, a file or directory inside the release.
-        config_version: Whether it names a command for the configuration's version.
         notes: What is not understood or not done, in words.
     """
 
     modulepath: tuple[str, ...]
     manifest: str
-    config_version: bool
     notes: tuple[str, ...]
 
 
@@ -67,7 +65,6 @@ def parse_environment(text: str, *, moduledir: str = MODULEDIR) -> Environment:
     return Environment(
         modulepath=path,
         manifest=manifest or MANIFESTS,
-        config_version=bool(said.get("config_version")),
         notes=tuple(notes),
     )
 

@@ -24,7 +24,6 @@ from localpuppet.releases.release_files import ReleaseFiles
 
 # Puppet splits and interpolates what is in the settings that get the path.
 _BAD = " \t\n:'\"\\,$"
-_VERSION = "work-tree"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +71,7 @@ class WorkTrees:
         except LocalpuppetError as error:
             raise error.at(str(place / MANIFEST)) from error
         self._name_what_a_release_lacks(place, found, lock)
-        version = _VERSION if found.config_version else ""
-        return replace(found, config_version=version, work_tree=str(place))
+        return replace(found, work_tree=str(place))
 
     def _name_what_a_release_lacks(self, place: Path, found: Release, lock: Lock) -> None:
         """Say which modules this run has, and a release of the same tree would not."""

@@ -24,7 +24,7 @@ def release(tmp_path: Path) -> Path:
 
 def test_a_manifest_without_a_moduledir_means_what_it_always_meant(release: Path) -> None:
     found = layout(release, "")
-    assert (found.modulepath, found.site_manifest, found.config_version) == (("",), "", False)
+    assert (found.modulepath, found.site_manifest) == (("",), "")
     assert found.notes == ("environment.conf is not used: the manifest has no moduledir",)
     (release / "environment.conf").unlink()
     assert layout(release, "") == Layout(modulepath=("",))
@@ -33,7 +33,7 @@ def test_a_manifest_without_a_moduledir_means_what_it_always_meant(release: Path
 def test_a_moduledir_makes_a_control_repository(release: Path) -> None:
     found = layout(release, "modules")
     assert found.modulepath == ("site-modules", "modules")
-    assert (found.site_manifest, found.config_version) == ("manifests/site.pp", True)
+    assert found.site_manifest == "manifests/site.pp"
     (release / "environment.conf").unlink()
     found = layout(release, "modules")
     assert (found.modulepath, found.site_manifest) == (("modules",), "manifests")

@@ -29,7 +29,7 @@ def tree(node: Node, forge: Forge, tmp_path: Path) -> Path:
         {
             "manifest.yaml": "moduledir: modules\n"
             "modules:\n  ntp:\n    forge: acme/ntp\n    version: 1.0.0\n",
-            "environment.conf": "modulepath = site-modules:modules\nconfig_version = 'x'\n",
+            "environment.conf": "modulepath = site-modules:modules\n",
             "site-modules/profile/manifests/init.pp": klass("profile", "committed"),
             "manifests/site.pp": "notify { 'own site manifest': }\n",
         }
