@@ -78,6 +78,7 @@ class Compilation:
 
     Attributes:
         own_directories: `--confdir`, `--vardir` where the site sets them.
+        certname: The node's name where the site sets it; empty for Puppet's own setting.
         enc_script: What prints the node document.
         environments: A directory with an empty one for each environment: Puppet wants it to
             exist, and what a site has in its own would be one more input.
@@ -89,6 +90,7 @@ class Compilation:
     """
 
     own_directories: Mapping[str, Path]
+    certname: str
     enc_script: Path
     environments: Path
     environment: str
@@ -102,6 +104,8 @@ class Compilation:
         options = []
         for name, directory in self.own_directories.items():
             options += [f"--{name}", str(directory)]
+        if self.certname:
+            options += ["--certname", self.certname]
         options += ["--node_terminus", "exec", "--external_nodes", str(self.enc_script)]
         options += ["--environmentpath", str(self.environments)]
         options += ["--environment", self.environment]

@@ -7,7 +7,7 @@ catalog is compared with.
 import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from localpuppet.enc.document import NodeDocument, to_yaml
@@ -129,6 +129,8 @@ class CatalogCompiler:
             environments = scratch / "environments"
             (environments / document.environment).mkdir(parents=True)
             compilation = self.compilation(release, document.environment, environments)
+            if facts is not None:
+                compilation = replace(compilation, certname=str(facts.name))
             options = [*compilation.options, "--log_level", "err", "--color=false"]
             of_the_cloud = None
             if facts is None:

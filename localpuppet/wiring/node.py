@@ -5,6 +5,7 @@ for: `status` needs few of them. Refuses to know: what is done with the parts.
 """
 
 import os
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -240,7 +241,7 @@ class NodeWiring:
         return probe.installation() if ask else probe.known()
 
     def installed(self) -> "Installation":
-        """Return the installed Puppet.
+        """Return the installed Puppet; its certname is the one of runs: the setting `node`, if any.
 
         Raises:
             PuppetMissingError: No Puppet was found, or it does not answer.
@@ -248,7 +249,9 @@ class NodeWiring:
         installation = self.installation(ask=True)
         if installation is None:
             raise PuppetMissingError("Puppet was not found")
-        return installation
+        if (name := self.fleet_settings.node) is None:
+            return installation
+        return replace(installation, settings={**installation.settings, "certname": str(name)})
 
     def node_name(self) -> "NodeName":
         """Return this node's name: the setting, or Puppet's certname in lower case.

@@ -291,6 +291,7 @@ class RunWiring:
         settings = self._node.settings
         return Compilation(
             own_directories=settings.puppet_directories,
+            certname=self._node.fleet_settings.node or "",
             enc_script=settings.enc_script,
             environments=environments,
             environment=environment,

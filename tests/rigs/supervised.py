@@ -211,6 +211,7 @@ class Site:
             command=installation.command,
             compilation=Compilation(
                 own_directories={},
+                certname="",
                 enc_script=self.root / "enc/enc.sh",
                 environments=self.state / "environments",
                 environment=environment,

@@ -53,6 +53,37 @@ def test_the_printed_line_can_be_pasted_and_leaves_the_record_alone(node: Node) 
     assert {path: path.read_bytes() for path in node.state.rglob("*") if path.is_file()} == before
 
 
+def test_the_name_of_the_node_is_puppets_certname(node: Node) -> None:
+    """Node definitions, $trusted, Hiera and the ENC see what 'puppet apply --certname' does."""
+    name = "web01.example.com"
+    enc = node.write("asked", "#!/bin/sh\nprintf 'parameters: {asked: %s}' $1\n", 0o755)
+    node.settings(node=name, enc=str(enc))
+    node.app("")
+    said = "${trusted['certname']} ${facts['clientcert']}"
+    manifest = node.write(
+        "manifests/default.pp",
+        f"node '{name}' {{ notify {{ \"{said}\": }} }}\nnode default {{ fail('another node') }}\n",
+    )
+    done = node.run("apply")
+    assert done.code == 0, done.err
+    assert f"Notice: {name} {name}\n" in done.out
+    line = done.out.splitlines()[0]
+    assert f" --certname {name} " in line
+    assert f"Notice: {name} {name}" in shell(line.removeprefix("# "))
+    directories = {part: node.root / "bare" / part for part in ("conf", "var")}
+    options = " ".join(f"--{part}dir {path}" for part, path in directories.items())
+    bare_run = shell(f"puppet apply {options} --certname {name} {manifest}")
+    assert f"Notice: {name} {name}" in bare_run
+    ssl = [sorted(path.rglob("*")) for path in (node.root / "puppet", node.root / "bare")]
+    own, bare = ({path.name for path in found if "ssl" in path.parts} for found in ssl)
+    assert own == bare, "Puppet's keys are where 'puppet apply --certname' has them"
+    request = json.loads(next(node.state.glob("runs/*/request.json")).read_text())
+    assert request["node_document"]["parameters"] == {"asked": name}
+    node.write("modules/app/trunk/hiera.yaml", "version: 5\n")
+    node.write("modules/app/trunk/data/common.yaml", "name: '%{trusted.certname}'\n")
+    assert node.run("lookup", "name").out == f"{name}\n"
+
+
 def test_values_reach_puppet_unchanged_and_the_terminal_unharmed(node: Node) -> None:
     target = node.root / "result"
     node.app(

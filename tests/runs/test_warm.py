@@ -107,6 +107,17 @@ def test_a_warm_run_is_a_cold_one(forms: dict[str, WarmNode], case: str) -> None
     assert told[0] == told[1]
 
 
+def test_a_warm_run_has_the_certname_of_the_node(forms: dict[str, WarmNode]) -> None:
+    for form, one in forms.items():
+        one.node.app("notify { \"${trusted['certname']}\": }")
+        for name in ("web01.example.com", "web02.example.com"):
+            one.settings(node=name)
+            status = one.run()
+            assert was_warm(one, status) is (form == "warm")
+            assert f"Notice: {name}\n" in one.text(status["id"])
+        one.settings()
+
+
 def test_its_process_is_as_a_cold_one_is(forms: dict[str, WarmNode]) -> None:
     told = []
     for one in forms.values():

@@ -37,10 +37,16 @@ class WarmNode:
             env=node.environment(PYTHONPATH=str(REPOSITORY)),
         )
 
-    def settings(self, **puppet: str) -> None:
-        """Set the node up, with more settings of Puppet's; the next run has them, the host not."""
+    def settings(self, node: str | None = None, **puppet: str) -> None:
+        """Set the node up, with more settings of Puppet's; the next run has them, the host not.
+
+        Args:
+            node: The node's name; `None` for Puppet's certname.
+            puppet: Settings of Puppet's.
+        """
+        named = {} if node is None else {"node": node}
         timeouts = {"grace": 1, "run": 60}
-        self.node.settings(agent={"warm": self._warm}, timeouts=timeouts, puppet=puppet)
+        self.node.settings(agent={"warm": self._warm}, timeouts=timeouts, puppet=puppet, **named)
 
     def begin(self, how: str = "run") -> None:
         """Have a run started: `run`, `noop`, or `alone`, with no server where none is."""
