@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from localpuppet.enc.document import NodeDocument
 from localpuppet.formats.values import Json
-from localpuppet.releases.difference import Difference, compare
+from localpuppet.machine.files import state_problem
+from localpuppet.releases.difference import MAX_TEXT, MAX_TEXTS, Difference, compare, unified
 from localpuppet.releases.interface import Interface
 from localpuppet.releases.lockfile import EMPTY
 from localpuppet.releases.release import Release
@@ -37,24 +38,66 @@ def differences(before: Release, after: Release, *, reader: ReleaseFiles) -> dic
 
 
 def files(release: Release) -> dict[str, str]:
-    """Return every file on a release's modulepath: `MODULE/PATH` → kind and digest.
+    """Return every file of a release, its single modules and collections: name → kind and digest.
 
-    What Puppet would not see, because an earlier directory has a module of that name, is left out.
+    Names are paths in the release: `data/common.yaml`, `modules/ntp/manifests/init.pp`. Those of a
+    collection begin with its source.
 
     Raises:
         IntegrityError: A tree holds what must not be in one.
     """
+    return {
+        _joined(prefix, entry.path.decode("utf-8", "backslashreplace")): (
+            f"{entry.kind} {entry.sha256[:12]}"
+        )
+        for prefix, tree in release.trees.items()
+        for entry in entries(tree.resolve(), where=str(tree), leave_out=b".git")
+    }
+
+
+def texts(before: Release, after: Release, differing: Difference) -> dict[str, str]:
+    """Return the differing files as unified diffs, by name; see `unified` for what is left out.
+
+    Diffs beyond `MAX_TEXTS` characters in all are left out, too.
+
+    Args:
+        before: The first release.
+        after: The second.
+        differing: How their files differ.
+
+    Raises:
+        StateError: A file cannot be read.
+    """
     found: dict[str, str] = {}
-    seen: set[str] = set()
-    for directory in release.modulepath:
-        for module in sorted(path for path in directory.iterdir() if path.is_dir()):
-            if module.name in seen:
-                continue
-            seen.add(module.name)
-            for entry in entries(module.resolve(), where=str(module)):
-                path = entry.path.decode("utf-8", "backslashreplace")
-                found[f"{module.name}/{path}"] = f"{entry.kind} {entry.sha256[:12]}"
+    room = MAX_TEXTS
+    for name in sorted({*differing.added, *differing.removed, *differing.changed}):
+        if room <= 0:
+            found[name] = f"not shown: the diffs before it have {MAX_TEXTS} characters"
+            continue
+        labels = _joined(before.app, name), _joined(after.app, name)
+        found[name] = unified(_content(before, name), _content(after, name), labels=labels)
+        room -= len(found[name])
     return found
+
+
+def _joined(prefix: str, name: str) -> str:
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _content(release: Release, name: str) -> bytes:
+    """Return the first bytes of a file, more than `MAX_TEXT` of a long one, or a link's target."""
+    for prefix, tree in reversed(tuple(release.trees.items())):
+        start = _joined(prefix, "")
+        path = tree / name.removeprefix(start)
+        try:
+            if name.startswith(start) and path.is_symlink():
+                return bytes(path.readlink())
+            if name.startswith(start) and path.is_file():
+                with path.open("rb") as file:
+                    return file.read(MAX_TEXT + 1)
+        except OSError as error:
+            raise state_problem(error, path) from error
+    return b""
 
 
 def only_in_other(

@@ -6,9 +6,15 @@ Pure comparison; where the things come from (files, pins, catalogs) is for other
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from difflib import unified_diff
 from typing import Any
 
 from localpuppet.errors import InvalidInputError
+
+# What a unified diff is made of at most: bytes and lines of a file, and characters of all diffs.
+MAX_TEXT = 256 * 1024
+MAX_TEXT_LINES = 5_000
+MAX_TEXTS = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +108,39 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> Difference:
             if before[name] != after[name]
         },
     )
+
+
+def unified(before: bytes, after: bytes, *, labels: tuple[str, str]) -> str:
+    """Return the unified diff of a file, or a line that says why there is none.
+
+    Args:
+        before: Its first content; empty where the file is new.
+        after: Its second content; empty where the file was removed.
+        labels: The names of the two.
+    """
+    if before == after:
+        return "no difference in content"
+    if max(len(before), len(after)) > MAX_TEXT:
+        return f"not shown: more than {MAX_TEXT} bytes"
+    try:
+        first, second = (_lines(data) for data in (before, after))
+    except ValueError:
+        return "not shown: a binary file"
+    if max(len(first), len(second)) > MAX_TEXT_LINES:
+        return f"not shown: more than {MAX_TEXT_LINES} lines"
+    return "\n".join(unified_diff(first, second, *labels, lineterm=""))
+
+
+def _lines(data: bytes) -> list[str]:
+    """Return the lines of a text.
+
+    Raises:
+        ValueError: The data are not UTF-8, or have a NUL.
+    """
+    if b"\0" in data:
+        raise ValueError("a NUL")
+    *lines, last = data.decode("utf-8").split("\n")
+    return [*lines, f"{last}\n\\ No newline at end of file"] if last else lines
 
 
 def resources(catalog: Mapping[str, Any]) -> dict[str, dict[str, str]]:

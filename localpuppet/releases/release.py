@@ -5,7 +5,7 @@ Owns: where a release's files are, that they are inside `modules/`, what its `ma
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from localpuppet.enc.document import NO_RELEASE_ENC, ReleaseEnc
@@ -45,6 +45,8 @@ class Release:
         base: Directories of modules of the node's own, behind the others: `$basemodulepath`.
         repaired: What had been changed on this node since it was staged, and was repaired for this
             use; empty if nothing.
+        trees: Where its files are: its own with an empty name, those of single modules and
+            collections by the directory that their names begin with.
     """
 
     app: str
@@ -58,6 +60,7 @@ class Release:
     work_tree: str = ""
     base: tuple[Path, ...] = ()
     repaired: str = ""
+    trees: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def config_version(self) -> str:
@@ -123,6 +126,7 @@ def resolve(
         manifest = files.manifest(directory, app, immutable=immutable_only or locked)
         place = Place(
             directory=directory,
+            own=None if staged is None else store / "objects" / staged.pin.tree_sha256,
             name=name,
             inside=inside,
             single=_single(manifest, directory, files, None if staged else store),
@@ -144,6 +148,7 @@ class Place:
 
     Attributes:
         directory: The release.
+        own: Its own tree, where the directory consists of links; else `None`.
         name: What that directory is called in messages.
         inside: Directories that nothing of it may leave.
         single: Links to its single modules; `None` where they are in the release itself.
@@ -155,6 +160,7 @@ class Place:
     inside: Sequence[Path]
     single: Path | None
     collections: Sequence[tuple[Path, Path]]
+    own: Path | None = None
 
 
 def assemble(app: str, manifest: Manifest, place: Place, *, files: ReleaseFiles) -> Release:
@@ -196,7 +202,20 @@ def assemble(app: str, manifest: Manifest, place: Place, *, files: ReleaseFiles)
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not _is_tag(entry)),
         site_manifest=_site_manifest(directory, where, inside),
         base=_base(files.basemodulepath) if where.base else (),
+        trees=_trees(manifest, place),
     )
+
+
+def _trees(manifest: Manifest, place: Place) -> dict[str, Path]:
+    """Return where the files of a release are; see `Release.trees`."""
+    inner = f"{manifest.moduledir}/" if manifest.moduledir else ""
+    single = place.single or place.directory / manifest.moduledir
+    collections = zip(manifest.modulepath, place.collections, strict=True)
+    return {
+        "": place.own or place.directory,
+        **{f"{inner}{name}": single / name for name in manifest.modules},
+        **{entry.source: directory for entry, (_, directory) in collections},
+    }
 
 
 def _base(directories: Sequence[Path]) -> tuple[Path, ...]:

@@ -376,17 +376,19 @@ def _metadata(lines: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(sorted(lines))).hexdigest()
 
 
-def entries(root: Path, *, where: str) -> Iterator[TreeEntry]:
+def entries(root: Path, *, where: str, leave_out: bytes = b"/") -> Iterator[TreeEntry]:
     """Yield the entries of a tree anywhere on disk, each checked, every byte read.
 
     Args:
         root: The tree.
         where: Its name in messages.
+        leave_out: A name at its top that does not count.
 
     Raises:
         IntegrityError: The tree holds what must not be in one.
     """
-    return _entries(root, _walk(root), where=where, budget=Budget())
+    files = (found for found in _walk(root) if found[0].partition(b"/")[0] != leave_out)
+    return _entries(root, files, where=where, budget=Budget())
 
 
 def tree_digest(root: Path, *, where: str) -> str:

@@ -1,7 +1,14 @@
 """release diff: pins, files and compiled resources."""
 
-from localpuppet.releases.difference import catalog_changes, compare_catalogs, resources
-from tests.rigs.forge import Forge, klass, release
+import json
+
+from localpuppet.releases.difference import (
+    catalog_changes,
+    compare_catalogs,
+    resources,
+    unified,
+)
+from tests.rigs.forge import Forge, klass, make, release
 from tests.rigs.node import Node
 
 
@@ -16,7 +23,9 @@ def test_pins_files_and_resources_that_differ(site: Node, forge: Forge) -> None:
     assert list(found.json["dependencies"]["changed"]) == ["module ntp"]
     assert "v1 (" in found.json["dependencies"]["changed"]["module ntp"]
     assert found.json["files"]["added"] == ["web/files/new"]
-    assert sorted(found.json["files"]["changed"]) == [
+    assert list(found.json["files"]["changed"]) == [
+        "manifest.lock",
+        "manifest.yaml",
         "ntp/manifests/init.pp",
         "web/manifests/init.pp",
     ]
@@ -31,6 +40,72 @@ def test_pins_files_and_resources_that_differ(site: Node, forge: Forge) -> None:
 def test_a_release_is_the_same_as_itself(site: Node) -> None:
     shown = site.run("release", "diff", "web/tags/r1", "web/tags/r1")
     assert shown.out == "dependencies\n  the same\nfiles\n  the same\n"
+
+
+CONTROL = {
+    "manifest.yaml": "moduledir: modules\nmodulepath: [dist/tags/r7]\n"
+    "modules:\n  ntp: {git: 'NTP', tag: v1}\n",
+    "environment.conf": "modulepath = site-modules:modules\n",
+    "site-modules/web/manifests/init.pp": klass("web", "web"),
+}
+DATA = {
+    "data/common.yaml": "a: 1\nb: 2",
+    "data/same.yaml": "a: 1\n",
+    "hiera.yaml": "version: 5\n",
+    "manifests/site.pp": "node default { }\n",
+    "logo.png": "PNG\0 1",
+    "large.txt": "a\n" * 200_000,
+}
+
+
+def test_every_file_of_a_release_counts(site: Node, forge: Forge) -> None:
+    """Data, hiera.yaml and the site manifest of a control repository are on no modulepath."""
+    web = forge.repo("web")
+    control = {name: text.replace("NTP", forge.repo("ntp").url) for name, text in CONTROL.items()}
+    web.write({**control, **DATA})
+    assert make(site, "lock", str(web.path)).code == 0
+    web.commit({}, "r2")
+    web.git("rm", "-q", "hiera.yaml")
+    changed = {name: text.replace("1", "3") for name, text in DATA.items() if "same" not in name}
+    del changed["hiera.yaml"]
+    changed["manifests/site.pp"] = "node default { include web }\n"
+    changed["large.txt"] = "b\n" * 200_000
+    web.commit({**changed, "data/new.yaml": "c: \x1b[31m3\n"}, "r3")
+    found = site.run("release", "diff", "web/tags/r2", "web/tags/r3", "--text", "--json")
+    assert found.code == 0, found.err
+    assert found.json["files"]["added"] == ["data/new.yaml"]
+    assert found.json["files"]["removed"] == ["hiera.yaml"]
+    names = ["data/common.yaml", "large.txt", "logo.png", "manifests/site.pp"]
+    assert list(found.json["files"]["changed"]) == names
+    texts = found.json["texts"]
+    assert texts["logo.png"] == "not shown: a binary file"
+    assert texts["large.txt"] == "not shown: more than 262144 bytes"
+    assert texts["data/common.yaml"] == (
+        "--- web/tags/r2/data/common.yaml\n+++ web/tags/r3/data/common.yaml\n@@ -1,2 +1,2 @@\n"
+        "-a: 1\n+a: 3\n b: 2\n\\ No newline at end of file"
+    )
+    shown = site.run("release", "diff", "web/tags/r2", "web/tags/r3", "--text").out
+    assert "\nlogo.png: not shown: a binary file\n" in shown
+    assert "\n-version: 5\n" in shown
+    assert "\n+c: \\x1b[31m3\n" in shown
+    moved = site.run("release", "diff", "web/tags/r1", "web/tags/r2", "--json").json["files"]
+    assert "ntp/manifests/init.pp" in moved["removed"]
+    assert "modules/ntp/manifests/init.pp" in moved["added"]
+    assert "platform" not in json.dumps(moved), "the collection is the same"
+
+
+def test_a_clone_has_the_files_of_its_tag(site: Node, forge: Forge) -> None:
+    trunk = site.root / "modules/web/trunk"
+    forge.repo("web").git("clone", "-q", ".", str(trunk))
+    shown = site.run("release", "diff", "web/tags/r1", "web/trunk")
+    assert shown.out == "dependencies\n  the same\nfiles\n  the same\n", shown.err
+
+
+def test_diffs_are_bounded_and_say_what_is_left_out() -> None:
+    labels = ("a", "b")
+    assert unified(b"a\n" * 6_000, b"b\n", labels=labels) == "not shown: more than 5000 lines"
+    assert unified(b"\xff", b"a", labels=labels) == "not shown: a binary file"
+    assert unified(b"", b"", labels=labels) == "no difference in content"
 
 
 def test_a_catalog_that_does_not_compile_is_named(site: Node, forge: Forge) -> None:

@@ -25,6 +25,7 @@ SHOWN = 40
     epilog="""\b
 Examples:
   localpuppet release diff web/tags/r1 web/tags/r2
+  localpuppet release diff web/tags/r1 web/tags/r2 --text
   localpuppet release diff web/tags/r1 web/tags/r2 --catalog input.yaml --json
 Exit code: 0, whether there are differences or not.
 """,
@@ -32,17 +33,22 @@ Exit code: 0, whether there are differences or not.
 @click.argument("before", shell_complete=complete_release)
 @click.argument("after", shell_complete=complete_release)
 @click.option("--catalog", metavar="INPUT", help="Compile this input's catalog with both, too.")
+@click.option("--text", "as_text", is_flag=True, help="Show text files as unified diffs, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def diff_command(
-    node: NodeWiring, before: str, after: str, catalog: str | None, as_json: bool
+    node: NodeWiring, before: str, after: str, catalog: str | None, as_text: bool, as_json: bool
 ) -> None:
     """Compare two releases: pins, files and, with --catalog, compiled resources.
+
+    Files are those of the release, its single modules and its collections. --text shows files of
+    up to 256 KiB and 5,000 lines, and 1 MiB of diffs in all; it names the others.
 
     Releases that are not on this node are staged first. Catalogs are compiled with this node's
     facts; nothing is applied.
     """
     from localpuppet.releases.comparing import differences as compared
+    from localpuppet.releases.comparing import texts as texts_of
 
     wiring = ReleaseWiring(node)
     provider = wiring.provider()
@@ -51,12 +57,18 @@ def diff_command(
     differences = compared(*releases, reader=wiring.files)
     if catalog is not None:
         differences["resources"] = compare_catalogs(*_catalogs(node, catalog, releases))
+    first, second = releases
+    texts = texts_of(first, second, differences["files"]) if as_text else {}
     if as_json:
         as_dicts = {title: difference.to_dict() for title, difference in differences.items()}
+        if as_text:
+            as_dicts["texts"] = texts
         render.emit_json({"schema": 1, "before": before, "after": after, **as_dicts})
         return
     for title, difference in differences.items():
         render.emit(_text(title, difference))
+    for name, diff in texts.items():
+        render.emit(render.user_text(diff if diff.startswith("--- ") else f"{name}: {diff}"))
 
 
 def _catalogs(
