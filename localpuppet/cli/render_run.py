@@ -11,7 +11,7 @@ import click
 from localpuppet.cli import render
 from localpuppet.formats.text import one_line
 from localpuppet.formats.times import parse_time, show_duration
-from localpuppet.runs.run import Outcome, State, Status
+from localpuppet.runs.run import NOTHING_APPLIED, Outcome, State, Status
 
 if TYPE_CHECKING:
     from localpuppet.runs.attempt import Attempt
@@ -59,7 +59,9 @@ def result(status: Status) -> str:
     if status.noop:
         details.append("noop")
     details += filter(None, [show_part(status), counts(status), took(status)])
-    reason = f": {one_line(status.reason)}" if status.reason and not outcome.success else ""
+    # Puppet's error is the line above.
+    text = NOTHING_APPLIED if status.reason.startswith(NOTHING_APPLIED) else status.reason
+    reason = f": {one_line(text)}" if text and not outcome.success else ""
     line = f"# {', '.join(details)}{reason}"
     color = "yellow" if status.noop_pending else render.COLORS[outcome]
     return f"{click.style(line, fg=color)}  [run {status.id}]"

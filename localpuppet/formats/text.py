@@ -58,6 +58,12 @@ def last_words(data: bytes, *, most: int) -> str:
     return whole if len(whole) <= most else f"…{whole[1 - most :]}"
 
 
+def without_middle(text: str, *, most: int) -> str:
+    """Return a text with its beginning and its end where it is longer than `most` characters."""
+    end = most // 2
+    return text if len(text) <= most else f"{text[: most - end - 3]} … {text[-end:]}"
+
+
 def shown_key(key: str) -> str:
     """Return a key as a message names it: with its text only where it has the form of a name.
 

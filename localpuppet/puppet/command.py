@@ -230,6 +230,20 @@ def error_lines(stderr: bytes) -> list[str]:
     return [line for line in lines if _ERROR.match(line)]
 
 
+def with_names(text: str, directories: Mapping[str, str]) -> str:
+    """Return Puppet's text with the files of a release named as in the release.
+
+    Puppet says `(file: /var/lib/localpuppet/releases/4be1…/web/manifests/init.pp, line: 3)`.
+
+    Args:
+        text: What Puppet printed.
+        directories: Where files are → what their names begin with instead.
+    """
+    for directory, start in directories.items():
+        text = text.replace(f"(file: {directory}/", f"(file: {start}")
+    return text
+
+
 def check_extra(extra: Sequence[str]) -> None:
     """Refuse arguments for Puppet that would take the run out of our hands.
 

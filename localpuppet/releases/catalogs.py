@@ -15,17 +15,19 @@ from localpuppet.enc.instance.handover import hand_over
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.strict_json import loads
-from localpuppet.formats.text import joined
+from localpuppet.formats.text import joined, without_middle
 from localpuppet.formats.values import Json
 from localpuppet.machine.files import make_private, write_durably
 from localpuppet.machine.ports import Output, Processes
-from localpuppet.puppet.command import Compilation, error_lines, variables
+from localpuppet.puppet.command import Compilation, error_lines, variables, with_names
 from localpuppet.puppet.environment import utf8
 from localpuppet.puppet.installation import Installation
 from localpuppet.releases.difference import resources
 from localpuppet.releases.release import Release
 
 MAX_CATALOG = 256 * 1024 * 1024
+# Characters of Puppet's error that a message has.
+MAX_ERROR = 400
 
 
 class CompilationError(InvalidInputError):
@@ -95,7 +97,7 @@ class CatalogCompiler:
         name = facts.name if facts else self.installed().settings["certname"]
         words = ("catalog", "compile", name, "--render-as", "json")
         output = self.call(words, release, document, facts=facts)
-        return _resources(output, where=f"{release.app}: {name}" if facts else release.app)
+        return _resources(output, release, where=f"{release.app}: {name}" if facts else release.app)
 
     def call(
         self,
@@ -161,10 +163,11 @@ class CatalogCompiler:
         return env
 
 
-def _resources(output: Output, *, where: str) -> dict[str, dict[str, str]]:
+def _resources(output: Output, release: Release, *, where: str) -> dict[str, dict[str, str]]:
     if output.ended.code != 0:
-        errors = error_lines(output.stderr)
-        problem = joined(errors[0] if errors else f"Puppet exited {output.ended.code}")[:300]
+        first = next(iter(error_lines(output.stderr)), f"Puppet exited {output.ended.code}")
+        named = with_names(joined(first.removeprefix("Error: ")), release.directories)
+        problem = without_middle(named, most=MAX_ERROR)
         raise CompilationError(f"the catalog does not compile: {problem}", where=where)
     text = output.stdout.decode("utf-8", "replace")
     try:

@@ -11,7 +11,7 @@ from localpuppet.enc.document import NodeDocument
 from localpuppet.errors import InvalidInputError
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.text import last_words
-from localpuppet.puppet.command import error_lines
+from localpuppet.puppet.command import error_lines, with_names
 from localpuppet.releases.catalogs import CatalogCompiler
 from localpuppet.releases.release import Release
 
@@ -63,7 +63,8 @@ def look_up(
     # Puppet exits 1 for both: there is no value, or something is wrong.
     problems = "\n".join(error_lines(output.stderr)) if output.ended.code == 1 else ""
     if output.ended.code not in (0, 1) or problems:
-        said = last_words(problems.encode(), most=600) or f"Puppet exited {output.ended.code}"
+        named = with_names(problems.removeprefix("Error: Could not run: "), release.directories)
+        said = last_words(named.encode(), most=600) or f"Puppet exited {output.ended.code}"
         raise InvalidInputError(f"cannot be looked up: {said}", where=f"{release.app}: {key}")
     if explain:
         return Found(found="did not find a value" not in text, value=None, explanation=text)

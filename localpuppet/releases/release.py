@@ -72,6 +72,12 @@ class Release:
         """Every directory in which Puppet looks for modules, but our own."""
         return (*self.modulepath, *self.base)
 
+    @property
+    def directories(self) -> dict[str, str]:
+        """Where its files are for Puppet → what their names in the release begin with."""
+        others = {str(tree): f"{start}/" for start, tree in self.trees.items() if start}
+        return {**others, str(self.directory): ""}
+
 
 def resolve(
     app: ReleasePath,

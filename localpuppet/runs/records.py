@@ -34,13 +34,21 @@ from localpuppet.runs.run import Outcome, RunRequest, State, Status, new_run_id,
 RESERVE_BYTES = 16 * 1024
 MAX_LOG = 64 * 1024 * 1024
 RECENT = 20  # runs that are looked through for a cause
+# Characters of Puppet's last error that are kept in memory.
+MAX_ERROR = 2000
 
 
 class RunLog:
-    """The readable output of one run. A full disk or a flood cuts the log, never the run."""
+    """The readable output of one run. A full disk or a flood cuts the log, never the run.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The file.
+        named: Returns a line with the files of the release by their names.
+    """
+
+    def __init__(self, path: Path, named: Callable[[str], str] = str) -> None:
         self.cut = ""
+        self._named = named
         self.last_error = ""
         self._size = 0
         self._rest = b""
@@ -64,9 +72,9 @@ class RunLog:
             pieces.append(self._rest)
             self._rest = b""
         for piece in pieces:
-            text = printable(piece.decode("utf-8", "backslashreplace"))
+            text = self._named(printable(piece.decode("utf-8", "backslashreplace")))
             if text.startswith("Error: "):
-                self.last_error = joined(text.removeprefix("Error: "))[:300]
+                self.last_error = joined(text.removeprefix("Error: "))[:MAX_ERROR]
             self._write(text)
             line(text)
 

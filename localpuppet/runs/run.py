@@ -13,12 +13,16 @@ from typing import Any
 
 from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.names import RunId
+from localpuppet.formats.text import without_middle
 from localpuppet.formats.times import parse_time, show_time
 from localpuppet.puppet.report import Report, Resources
 
 SCHEMA = 1
 # How many newer gaps between runs must be as long as a gap before it counts as time that passed.
 AGREEING = 3
+NOTHING_APPLIED = "Puppet exited 1 before it applied anything"
+# Characters of Puppet's error that a reason has.
+MAX_ERROR = 300
 
 
 class State(StrEnum):
@@ -165,12 +169,13 @@ class Ending:
 def _without_report(ending: Ending) -> str:
     reasons = {
         0: "Puppet exited 0 but left no report of this run",
-        1: "Puppet exited 1 before it applied anything",
+        1: NOTHING_APPLIED,
         2: "Puppet exited 2 but left no report of this run",
     }
     unknown = f"Puppet exited {ending.code} and left no report"
     reason = ending.report_problem or reasons.get(ending.code or 0, unknown)
-    return f"{reason}: {ending.last_error}" if ending.last_error else reason
+    error = without_middle(ending.last_error, most=MAX_ERROR)
+    return f"{reason}: {error}" if error else reason
 
 
 def _without_code(ending: Ending) -> str:

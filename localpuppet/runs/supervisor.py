@@ -6,6 +6,7 @@ starts and closed after it. Refuses to know: the operating system, the terminal.
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from localpuppet.enc import classify
@@ -18,7 +19,7 @@ from localpuppet.formats.names import NodeName, ReleasePath, RunId
 from localpuppet.formats.times import show_time
 from localpuppet.machine.files import make_private
 from localpuppet.machine.ports import Child, Clock, Ended, Processes
-from localpuppet.puppet.command import ApplyCommand
+from localpuppet.puppet.command import ApplyCommand, with_names
 from localpuppet.puppet.environment import LeanStart
 from localpuppet.puppet.installation import Installation
 from localpuppet.puppet.launching import ForkServer, Launch, Launched, launch
@@ -188,7 +189,7 @@ class Supervisor:
                 lock.held_by(record.status)
                 record.write()
                 ready()
-            return self._supervise(record, request, call, lock, prepared.options)
+            return self._supervise(record, request, call, lock, prepared)
         finally:
             if self._agent_lock:
                 self._agent_lock.release()
@@ -257,10 +258,10 @@ class Supervisor:
         request: RunRequest,
         call: ApplyCommand,
         lock: NodeLock,
-        options: RunOptions,
+        prepared: PreparedRun,
     ) -> Status:
-        run, started = record.directory, self._clock.now()
-        log = RunLog(run.log)
+        run, started, options = record.directory, self._clock.now(), prepared.options
+        log = RunLog(run.log, partial(with_names, directories=prepared.release.directories))
         self._observer.command(call.shown())
         child: Child | None = None
         ended: Ended | None = None

@@ -1,7 +1,10 @@
 """The log of a run: whole readable lines, cut by a flood or a full disk, never an error."""
 
+from functools import partial
 from pathlib import Path
 
+from localpuppet.formats.text import without_middle
+from localpuppet.puppet.command import with_names
 from localpuppet.runs.records import MAX_LOG, RunLog
 
 
@@ -17,6 +20,20 @@ def test_a_log_has_whole_lines_with_escapes_spelt_out(tmp_path: Path) -> None:
     assert lines[-1] == "the rest"
     assert (tmp_path / "log").read_text().splitlines() == lines
     assert (log.last_error, log.cut, log.full) == ("no class", "", False)
+
+
+def test_a_long_error_keeps_its_place_and_files_have_their_names(tmp_path: Path) -> None:
+    named = partial(with_names, directories={"/var/objects/1": "dist/", "/var/releases/2": ""})
+    log = RunLog(tmp_path / "log", named)
+    lines: list[str] = []
+    log.take(b"Error: " + b"x " * 400 + b"(file: /var/releases/2/a/b.pp, line: 3)\n", lines.append)
+    log.take(b"Warning: old (file: /var/objects/1/c.pp) /var/objects/1/c.pp\n", lines.append)
+    log.close()
+    assert lines[1] == "Warning: old (file: dist/c.pp) /var/objects/1/c.pp"
+    assert log.last_error.endswith("x (file: a/b.pp, line: 3)")
+    short = without_middle(log.last_error, most=300)
+    assert (len(short), short[:4]) == (300, "x x ")
+    assert short.endswith("(file: a/b.pp, line: 3)")
 
 
 def test_a_log_is_cut_where_it_becomes_too_long_and_the_lines_go_on(tmp_path: Path) -> None:
