@@ -35,6 +35,8 @@ _NUMBER_LIKE = re.compile(
     r"|[0-9][0-9_,]*[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))\Z"
 )
 _ODD_BOOLEAN = re.compile(r"(?:true|false|yes|no|on|off)\Z", re.IGNORECASE)
+# Contexts of PyYAML whose beginning says nothing of what is wrong.
+_BLOCKS = ("block mapping", "block collection", "block sequence")
 _DISAGREE = "YAML readers disagree on what this value is"
 _NAN = frozenset((".nan", ".NaN", ".NAN"))
 _BREAKS = re.compile("[\x85\u2028\u2029]|\r(?!\n)")
@@ -63,19 +65,39 @@ def parse(data: bytes, *, where: str, symbol_keys: bool = False) -> Json:
         value = reader.document()
     except yaml.YAMLError as error:
         reader.refuse_foreign_breaks()  # they may be why the parser is confused
-        raise InvalidInputError(_explain(error), where=where) from error
+        raise InvalidInputError(explain(error, reader.text), where=where) from error
     reader.refuse_foreign_breaks()
     return value
 
 
-def _explain(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
+def explain(error: yaml.YAMLError, text: str) -> str:
+    """Return where and why a parser of YAML gave up.
+
+    If a quoted text, a flow collection or a key has no end, the parser notices that lines later:
+    the place is then the beginning. Lines are those of editors: libyaml also counts U+2028.
+
+    Args:
+        error: PyYAML's error.
+        text: What was parsed.
+    """
     context = getattr(error, "context", None)
-    text = one_line(f"{context}: {problem}" if context else str(problem))
-    if mark is None:
-        return f"invalid character: {text}"
-    return f"line {mark.line + 1} column {mark.column + 1}: {text}"
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "not YAML"
+    mark = getattr(error, "problem_mark", None)
+    if context and "expected" in problem and not context.endswith(_BLOCKS):
+        mark = getattr(error, "context_mark", None) or mark
+    words = one_line(f"{context}: {problem}" if context else str(problem))
+    if mark is not None:
+        column = mark.index - text.rfind("\n", 0, mark.index)
+        return f"line {_line(text, mark.index)} column {column}: {words}"
+    if isinstance(error, yaml.reader.ReaderError):
+        # libyaml counts bytes.
+        line = text.encode("utf-8", "surrogatepass").count(b"\n", 0, error.position) + 1
+        return f"line {line}: invalid character: {words}"
+    return words
+
+
+def _line(text: str, index: int) -> int:
+    return text.count("\n", 0, index) + 1
 
 
 class _Frame:
@@ -92,7 +114,7 @@ class _Frame:
 
 class _Reader:
     def __init__(self, text: str, where: str, *, symbol_keys: bool) -> None:
-        self._text = text
+        self.text = text
         self._where = where
         self._symbol_keys = symbol_keys
         self._stack: list[_Frame] = []
@@ -100,8 +122,8 @@ class _Reader:
         self._quoted: list[tuple[int, int]] = []
 
     def document(self) -> Json:
-        if self._text.startswith("\ufeff"):
-            self._text = self._text[1:]
+        if self.text.startswith("\ufeff"):
+            self.text = self.text[1:]
         documents = 0
         for event in self._events():
             if isinstance(event, yaml.DocumentStartEvent):
@@ -122,11 +144,12 @@ class _Reader:
 
     def _events(self) -> Iterator[yaml.Event]:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        return iter(yaml.parse(self._text, Loader=loader))
+        return iter(yaml.parse(self.text, Loader=loader))
 
     def _refuse(self, event: yaml.Event, what: str, hint: str = "") -> NoReturn:
         crumb = self._breadcrumb()
-        line = f": line {event.start_mark.line + 1}" if event.start_mark else ""
+        mark = event.start_mark
+        line = f": line {_line(self.text, mark.index)}" if mark else ""
         place = f"{self._where}{line}"
         raise InvalidInputError(
             one_line(what), where=place + (f": {crumb}" if crumb else ""), hint=hint
@@ -232,13 +255,13 @@ class _Reader:
         Three are breaks in YAML 1.1 and text in 1.2. A carriage return alone is a break in both; an
         editor shows what follows it in the same line, behind a comment, say.
         """
-        for match in _BREAKS.finditer(self._text):
+        for match in _BREAKS.finditer(self.text):
             index = match.start()
             # Scalars end in the order in which they stand: find the first that ends behind it.
             nearest = bisect_right(self._quoted, index, key=lambda span: span[1])
             in_quotes = nearest < len(self._quoted) and self._quoted[nearest][0] < index
             if match.group() in "\x85\r" or not in_quotes:
-                line = self._text.count("\n", 0, index) + 1
+                line = _line(self.text, index)
                 raise InvalidInputError(
                     f"YAML readers disagree on the character U+{ord(match.group()):04X}",
                     where=f"{self._where}: line {line}",

@@ -99,10 +99,11 @@ def _files(place: Path, hierarchy: Hierarchy) -> Sequence[Path]:
 def _load_config(config: Path) -> object:
     import yaml  # 22 ms that a release without data does not pay
 
+    data = read_user_file(config)
     try:
-        return yaml.load(read_user_file(config), Loader=yaml.CSafeLoader)
+        return yaml.load(data, Loader=yaml.CSafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _unreadable(config, error) from error
+        raise _unreadable(config, error, data) from error
 
 
 def _parse(file: Path) -> None:
@@ -116,7 +117,7 @@ def _parse(file: Path) -> None:
         else:
             whole = _is_mapping(yaml.parse(data, Loader=yaml.CSafeLoader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _unreadable(file, error) from error
+        raise _unreadable(file, error, data) from error
     if not whole:
         raise InvalidInputError(
             "is not a mapping of keys: Hiera would find nothing in it", where=str(file)
@@ -149,8 +150,12 @@ def _is_mapping(events: "Iterable[yaml.Event]") -> bool:
     return root is None or empty or isinstance(root, yaml.MappingStartEvent)
 
 
-def _unreadable(file: Path, error: Exception) -> InvalidInputError:
-    mark = getattr(error, "problem_mark", None)
-    line = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-    problem = getattr(error, "problem", None) or type(error).__name__
-    return InvalidInputError(f"cannot be parsed: {one_line(str(problem))}{line}", where=str(file))
+def _unreadable(file: Path, error: Exception, data: bytes) -> InvalidInputError:
+    import yaml
+
+    from localpuppet.formats import strict_yaml
+
+    problem = type(error).__name__
+    if isinstance(error, yaml.YAMLError):
+        problem = strict_yaml.explain(error, data.decode("utf-8", "replace"))
+    return InvalidInputError(f"cannot be parsed: {problem}", where=str(file))

@@ -58,7 +58,9 @@ def test_data_in_modules_is_data(tmp_path: Path) -> None:
         "site/ntp/hiera.yaml": "version: 5\nhierarchy: [{name: c, path: common.yaml}]\n",
         "site/ntp/data/common.yaml": "ntp::servers: [a\n",
     }
-    with pytest.raises(InvalidInputError, match=r"data/common.yaml: cannot be parsed: .*line 2"):
+    with pytest.raises(
+        InvalidInputError, match=r"data/common.yaml: cannot be parsed: line 1 column 15"
+    ):
         check_data(tree(tmp_path, **files), [tmp_path / "site/ntp"])
 
 
