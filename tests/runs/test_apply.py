@@ -222,6 +222,19 @@ def test_the_releases_hiera_is_used(node: Node) -> None:
     assert "Notice: from hiera" in node.run("apply").out
 
 
+def test_puppet_facts_shows_facts_of_modules_with_the_modulepath_of_the_run(node: Node) -> None:
+    """What docs/inventory.md says: bare 'puppet facts' has none of them, also after a run."""
+    node.app("notify { \"the role ${facts['app_role']}\": }")
+    fact = "Facter.add(:app_role) { setcode { 'web' } }\n"
+    node.write("modules/app/trunk/app/lib/facter/app_role.rb", fact)
+    assert "Notice: the role web" in node.run("apply").out
+    directories = " ".join(f"--{part}dir {node.root}/puppet/{part}" for part in ("conf", "var"))
+    assert '"web"' not in shell(f"puppet facts show app_role {directories}")
+    modulepath = ":".join(node.run("why", "--json").json["request"]["modulepath"])
+    shown = shell(f"puppet facts show app_role {directories} --modulepath {modulepath}")
+    assert '"app_role": "web"' in shown
+
+
 def test_an_environment_of_the_input_does_not_restart_the_run(node: Node) -> None:
     node.app('notify { "in ${environment}": }')
     text = json.loads((node.root / "input.yaml").read_text())
