@@ -4,6 +4,7 @@ Owns: the call of `puppet catalog compile`, and what its output says. Refuses to
 catalog is compared with.
 """
 
+import json
 import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -36,15 +37,29 @@ class CompilationError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """Facts of a machine that is not this one.
+    """Facts of a machine that is not this one, or facts that override some of this one's.
 
     Attributes:
-        name: Its node's name.
+        name: Its node's name; `None` for this machine.
         values: Its facts, as Facter gives them.
     """
 
-    name: NodeName
+    name: NodeName | None
     values: Mapping[str, Json]
+
+    def options(self, scratch: Path) -> list[str]:
+        """Write the facts into a private directory, and return Puppet's options for them.
+
+        Raises:
+            StateError: The disk refused.
+        """
+        if self.name is None:
+            file = scratch / "facts.json"
+            write_durably(file, json.dumps(self.values).encode())
+            return ["--facts", str(file)]
+        make_private(scratch / "facts")
+        write_durably(scratch / "facts" / f"{self.name}.yaml", self.to_yaml().encode())
+        return ["--facts_terminus", "yaml", "--yamldir", str(scratch)]
 
     def to_yaml(self) -> str:
         """Return the file in which Puppet's terminus `yaml` finds them."""
@@ -94,7 +109,7 @@ class CatalogCompiler:
             PuppetMissingError: There is no Puppet.
             StateError: Puppet cannot be started, or the disk refused.
         """
-        name = facts.name if facts else self.installed().settings["certname"]
+        name = (facts and facts.name) or self.installed().settings["certname"]
         words = ("catalog", "compile", name, "--render-as", "json")
         output = self.call(words, release, document, facts=facts)
         return _resources(output, release, where=f"{release.app}: {name}" if facts else release.app)
@@ -115,7 +130,8 @@ class CatalogCompiler:
             release: The release.
             document: The node document.
             script: Ruby that is loaded before Puppet.
-            facts: Of another machine; `None` for this node's.
+            facts: Of another machine, or for `puppet lookup` over this node's; `None` for this
+                node's.
 
         Raises:
             InvalidInputError: It did not end in time.
@@ -131,16 +147,14 @@ class CatalogCompiler:
             environments = scratch / "environments"
             (environments / document.environment).mkdir(parents=True)
             compilation = self.compilation(release, document.environment, environments)
-            if facts is not None:
+            if facts is not None and facts.name is not None:
                 compilation = replace(compilation, certname=str(facts.name))
             options = [*compilation.options, "--log_level", "err", "--color=false"]
             of_the_cloud = None
-            if facts is None:
+            if facts is None or facts.name is None:
                 of_the_cloud = hand_over(self.instance_facts(), scratch)
-            else:
-                make_private(scratch / "facts")
-                write_durably(scratch / "facts" / f"{facts.name}.yaml", facts.to_yaml().encode())
-                options += ["--facts_terminus", "yaml", "--yamldir", str(scratch)]
+            if facts is not None:
+                options += facts.options(scratch)
             manifest = str(compilation.site_manifest)
             output = self.processes.capture(
                 [installation.command, *words, *options, "--manifest", manifest],

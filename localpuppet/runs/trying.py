@@ -65,7 +65,7 @@ class TrialPreparation:
                     hint="--noop shows what it would do",
                 )
             self.note("warning: compiling runs functions and facts of this work tree as this user")
-        loaded = self._input(source)
+        loaded = self.read_input(source)
         release = self.release(directory)
         named(release.app)
         return PreparedRun(
@@ -76,7 +76,15 @@ class TrialPreparation:
             instance_facts=self.node_input.instance_facts(),
         )
 
-    def _input(self, source: str | None) -> LoadedInput:
+    def read_input(self, source: str | None) -> LoadedInput:
+        """Return the input of a work tree, which may be missing where it is the node's own.
+
+        Args:
+            source: The input; the node's own, if it has one, for `None`.
+
+        Raises:
+            LocalpuppetError: The input is refused.
+        """
         if source is None and not self.node_input.own.exists():
             self.note(f"there is no {self.node_input.own}: no class and no parameter is given")
             nothing = Input(app=_NO_RELEASE, layers=(), data=EncData(classes={}, parameters={}))

@@ -2,16 +2,19 @@
 
 # Loaded before `puppet lookup --compile` (RUBYOPT): with an ENC, Puppet would ask its CA for a
 # certificate of the node first, and a run asks nobody. A node that is given as an object is taken
-# as it is, so we find it as `puppet apply` does: this machine's facts, then the node terminus.
+# as it is, so this file finds it as `puppet apply` does: facts, then the node terminus. The facts are
+# this machine's, or those of another if the caller names their terminus. --facts overrides some.
+require 'json'
 require 'puppet'
 require 'puppet/application/lookup'
 
 # Finds the node without a CA.
 module LocalpuppetLookup
   def generate_scope(&block)
-    Puppet.settings[:facts_terminus] = 'facter'
+    Puppet.settings[:facts_terminus] = 'facter' unless Puppet.settings.set_by_cli?(:facts_terminus)
     name = Puppet[:node_name_value]
-    facts = retrieve_node_facts(name, nil)
+    file = options.delete(:fact_file)
+    facts = retrieve_node_facts(name, file && JSON.parse(File.read(file)))
     environment = Puppet[:environment]
     options[:node] = Puppet::Node.indirection.find(name, facts: facts, environment: environment)
     super

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localpuppet.errors import PuppetMissingError, StateError
+from localpuppet.errors import InvalidInputError, PuppetMissingError, StateError
 from localpuppet.formats.documents import Documents
 from localpuppet.runs.observer import Unseen
 from localpuppet.settings import node as node_settings
@@ -265,6 +265,19 @@ class NodeWiring:
         if self.fleet_settings.node is not None:
             return self.fleet_settings.node
         return NodeName.parse(self.installed().settings["certname"].lower())
+
+    def find_input(self, name: "NodeName | None") -> str | None:
+        """Return a node's input in the directory `inputs/`; `None` for the one input of the root.
+
+        Raises:
+            InvalidInputError: There is the directory, and not the input.
+        """
+        if name is None or not self.settings.inputs.is_dir():
+            return None
+        path = self.settings.inputs / f"{name}.yaml"
+        if not path.exists():
+            raise InvalidInputError(f"there is not an input for {name}", where=str(path))
+        return str(path)
 
     def fork_server(self) -> "ForkServer":
         """Return the agent's fork server, whether it is there or not."""

@@ -2,9 +2,11 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from localpuppet.inventory.outbox import Outbox
 from tests.rigs.node import Node
 
 HIERA = """\
@@ -116,3 +118,140 @@ def test_a_catalog_that_does_not_compile_is_an_error_of_the_lookup(hiera: Node) 
     refused = hiera.run("lookup", "nothing")
     assert refused.code == 2
     assert "on purpose" in refused.err
+
+
+def puppet_lookup(node: Node, directory: Path, *words: str) -> str:
+    """Return what the real `puppet lookup` prints for a control repository, without its CA."""
+    environments = node.root / "environments"
+    environments.mkdir(exist_ok=True)
+    link = environments / "production"
+    link.unlink(missing_ok=True)
+    link.symlink_to(directory)
+    places = {"confdir": "bare/conf", "vardir": "bare/var", "environmentpath": "environments"}
+    options = [f"--{name}={node.root / path}" for name, path in places.items()]
+    done = subprocess.run(
+        ["puppet", "lookup", *words, "--render-as", "json", *options, "--log_level", "err"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout if done.returncode == 0 else "refused\n"
+
+
+TREE_HIERA = """\
+version: 5
+defaults: {datadir: data, data_hash: yaml_data}
+hierarchy:
+  - {name: node, path: 'nodes/%{trusted.certname}.yaml'}
+  - {name: role, path: 'role/%{facts.role}.yaml'}
+  - {name: os, path: 'os/%{facts.os.family}.yaml'}
+  - {name: common, path: common.yaml}
+"""
+
+
+@pytest.fixture
+def tree(node: Node) -> Path:
+    """A work tree of a control repository, which no input names."""
+    node.settings()
+    node.write("tree/manifest.yaml", "moduledir: modules\n")
+    node.write("tree/hiera.yaml", TREE_HIERA)
+    node.write(
+        "tree/data/common.yaml", "users: {root: {uid: 0}}\nlist: [c]\nos: none\nfrom: common\n"
+    )
+    node.write("tree/data/role/web.yaml", "users: {web: {uid: 33}}\nlist: [b, c]\nfrom: role\n")
+    node.write("tree/data/nodes/web01.example.com.yaml", "list: [a]\nfrom: node\n")
+    node.write("tree/data/os/Plan9.yaml", "os: plan 9\n")
+    (node.root / "input.yaml").unlink(missing_ok=True)
+    return node.root / "tree"
+
+
+OVERRIDES = {
+    "none": {},
+    "role": {"role": "web"},
+    "os": {"os": {"family": "Plan9"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("overridden", "words"),
+    [
+        ("none", ["list"]),
+        ("role", ["list"]),
+        ("role", ["list", "--merge", "unique"]),
+        ("role", ["users", "--merge", "hash"]),
+        ("role", ["users", "--merge", "deep"]),
+        ("role", ["users", "--merge", "first"]),
+        ("role", ["list", "--type", "Array[String]"]),
+        ("role", ["list", "--type", "Integer"]),
+        ("os", ["os"]),
+    ],
+)
+def test_a_work_tree_answers_as_puppet_lookup_does(
+    node: Node, tree: Path, overridden: str, words: list[str]
+) -> None:
+    facts = node.write("facts.json", json.dumps(OVERRIDES[overridden]))
+    own = node.run("lookup", *words, "--dir", str(tree), "--facts", str(facts), "--json")
+    theirs = puppet_lookup(node, tree, *words, "--facts", str(facts))
+    if theirs == "refused\n":
+        assert own.code == 2
+        assert "expects an Integer value, got Tuple" in own.err
+    else:
+        assert own.code == 0, own.err
+        assert own.json["value"] == json.loads(theirs.splitlines()[-1])
+
+
+def test_facts_of_trusted_are_overridden_together_or_not(node: Node, tree: Path) -> None:
+    facts = node.write("facts.yaml", "hostname: web01\n")
+    words = ["from", "--facts", str(facts)]
+    assert puppet_lookup(node, tree, *words) == "refused\n"
+    refused = node.run("lookup", *words, "--dir", str(tree))
+    assert refused.code == 2
+    assert "overrides hostname without clientcert, domain, fqdn" in refused.err
+    facts.write_text(
+        "hostname: web01\ndomain: example.com\nfqdn: web01.example.com\n"
+        "clientcert: web01.example.com\n"
+    )
+    assert node.run("lookup", *words, "--dir", str(tree)).out == "node\n"
+
+
+def test_another_node_is_looked_up_by_its_facts_and_document(node: Node, tree: Path) -> None:
+    """Without a bus a file has all facts of the node; `inputs/` has its input."""
+    facts = node.write("web01.json", json.dumps({"name": "x", "values": {"role": "web"}}))
+    other = ["--dir", str(tree), "--node", "web01.example.com", "--facts", str(facts)]
+    assert node.run("lookup", "from", *other).out == "node\n"
+    assert node.run("lookup", "list", *other, "--merge", "unique", "--json").json["value"] == [
+        *("a", "b", "c")
+    ]
+    assert node.run("lookup", "os", *other).out == "none\n", "nothing of this machine's facts"
+    missing = node.run("lookup", "from", "--dir", str(tree), "--node", "web01.example.com")
+    assert missing.code != 0
+    node.write("tree/hiera.yaml", TREE_HIERA.replace("facts.role", "tier"))
+    node.write("inputs/web01.example.com.yaml", "app: x/trunk\nparameters: {tier: web}\n")
+    node.write("tree/data/nodes/web01.example.com.yaml", "list: [a]\n")
+    assert node.run("lookup", "from", *other).out == "role\n"
+    document = node.write(
+        "doc.json", '{"classes": {}, "parameters": {"tier": "db"}, "environment": "production"}'
+    )
+    assert node.run("lookup", "from", *other, "--node-document", str(document)).out == "common\n"
+
+
+def test_a_node_of_the_inventory_is_looked_up_with_the_facts_of_its_entry(node: Node) -> None:
+    """The entry has the fact of the last good run, whatever the fact would be now."""
+    node.settings(node="web01.example.com", bus="sqlite")
+    node.app("")
+    node.write("modules/app/trunk/hiera.yaml", TREE_HIERA)
+    node.write("modules/app/trunk/data/role/web.yaml", "from: role\n")
+    node.write("modules/app/trunk/data/common.yaml", "from: common\n")
+    fact = "Facter.add(:role) {{ setcode {{ '{}' }} }}\n"
+    node.write("modules/app/trunk/app/lib/facter/role.rb", fact.format("web"))
+    assert node.run("apply").code == 0
+    node.wait_until(Outbox(node.state).is_published)
+    node.write("modules/app/trunk/app/lib/facter/role.rb", fact.format("db"))
+    assert node.run("lookup", "from").out == "common\n"
+    assert node.run("lookup", "from", "--node", "web01.example.com").out == "role\n"
+    over = node.write("over.json", '{"role": "db"}')
+    words = ["lookup", "from", "--node", "web01.example.com", "--facts", str(over)]
+    assert node.run(*words).out == "common\n"
+    unknown = node.run("lookup", "from", "--node", "web02.example.com")
+    assert unknown.code == 2
+    assert "web02.example.com is not in the inventory" in unknown.err

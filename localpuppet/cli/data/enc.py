@@ -3,7 +3,6 @@
 import click
 
 from localpuppet.cli import render
-from localpuppet.errors import InvalidInputError
 from localpuppet.wiring.node import NodeWiring
 
 
@@ -26,16 +25,12 @@ def enc_command(wiring: NodeWiring, node: str | None) -> None:
     """
     from localpuppet.wiring.run import RunWiring
 
-    source = str(wiring.settings.input)
+    name = None
     if node is not None:
         from localpuppet.formats.names import NodeName
 
         name = NodeName.parse(node)
-        if wiring.settings.inputs.is_dir():
-            path = wiring.settings.inputs / f"{name}.yaml"
-            if not path.exists():
-                raise InvalidInputError(f"there is not an input for {name}", where=str(path))
-            source = str(path)
+    source = wiring.find_input(name) or str(wiring.settings.input)
     document = RunWiring(wiring).classifier().classify(source, node).document
     wiring.documents.remember()
     render.emit(document.to_yaml().rstrip("\n"))

@@ -55,7 +55,7 @@ def _show(node: NodeWiring, inventory: "InventoryWiring", name: NodeName, *, as_
     from localpuppet.inventory.summary import lines
     from localpuppet.wiring.run_async import run
 
-    found, refused = run(_entry(inventory, name))
+    found, refused = run(read_entry(inventory, name))
     entry = found.answer
     if entry is None:
         raise InvalidInputError(
@@ -95,9 +95,14 @@ def _summarise(inventory: "InventoryWiring", path: str, *, as_json: bool) -> Non
         render.emit("nobody is in the inventory yet; nodes are after their first good run")
 
 
-async def _entry(
+async def read_entry(
     inventory: "InventoryWiring", name: NodeName
 ) -> tuple["Found[InventoryEntry | None]", str]:
+    """Return a node's entry, and why a newer one was rejected; empty where none was.
+
+    Raises:
+        UnavailableError: The inventory cannot be asked.
+    """
     async with inventory.reader(render.Silent().note) as view:
         found = inventory.ask(view, lambda reader: reader.entry(name))
         refused = {one.node: one.reason for one in view.refused()}

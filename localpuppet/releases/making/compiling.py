@@ -9,12 +9,13 @@ how Puppet is called (`releases.catalogs`).
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from localpuppet.enc.classify import node_document
 from localpuppet.enc.document import EncData
 from localpuppet.enc.input import LoadedInput
 from localpuppet.errors import InvalidInputError
+from localpuppet.formats import strict_yaml
 from localpuppet.formats.names import NodeName
 from localpuppet.formats.strict_json import loads
 from localpuppet.formats.values import Json
@@ -92,16 +93,32 @@ def compile_nodes(
 
 
 def read_facts(file: Path) -> NodeFacts:
-    """Return the facts in a file: what `facter --json` or `puppet facts` printed.
-
-    Args:
-        file: JSON: the facts, or `{"name": NODE, "values": facts}`.
+    """Return the facts of a node in a file; see `read_values`.
 
     Raises:
         InvalidInputError: The file holds something else, or does not say which node's they are.
     """
+    raw, values = read_values(file)
     try:
-        raw = loads(read_user_file(file, limit=MAX_FACTS))
+        name = NodeName.parse(str(_name(raw, values) or file.stem).lower())
+    except InvalidInputError as error:
+        raise error.at(str(file)) from error
+    return NodeFacts(name=name, values=values)
+
+
+def read_values(file: Path) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Return a file of facts, what `facter --json` or `puppet facts` printed, and the facts in it.
+
+    Args:
+        file: JSON, or YAML in a file `.yaml`: the facts, or `{"name": NODE, "values": facts}`.
+
+    Raises:
+        InvalidInputError: The file holds something else.
+    """
+    data = read_user_file(file, limit=MAX_FACTS)
+    try:
+        is_yaml = file.suffix in (".yaml", ".yml")
+        raw = strict_yaml.parse(data, where=str(file)) if is_yaml else loads(data)
     except ValueError as error:
         raise InvalidInputError(
             "is not JSON", where=str(file), hint="facter --json, or puppet facts"
@@ -111,11 +128,7 @@ def read_facts(file: Path) -> NodeFacts:
     values = raw.get("values", raw)
     if not isinstance(values, dict):
         raise InvalidInputError("values is not a mapping of facts", where=str(file))
-    try:
-        name = NodeName.parse(str(_name(raw, values) or file.stem).lower())
-    except InvalidInputError as error:
-        raise error.at(str(file)) from error
-    return NodeFacts(name=name, values=cast("dict[str, Json]", values))
+    return raw, values
 
 
 def _name(raw: Mapping[str, Any], values: Mapping[str, Any]) -> object:
