@@ -27,9 +27,9 @@ TRUSTED = {"hostname", "domain", "fqdn", "clientcert"}
 Examples:
   localpuppet lookup ntp::servers
   localpuppet lookup ntp::servers --explain
-  localpuppet lookup ntp::servers --dir .                    an unreleased work tree
-  localpuppet lookup ntp::servers --node web01.example.com   facts of its inventory entry
-  localpuppet lookup role --node web01 --facts web01.json --node-document doc.json
+  localpuppet lookup ntp::servers --dir .        an unreleased work tree
+  localpuppet lookup ntp::servers --node web01   facts of its inventory entry
+  localpuppet lookup role --dir . --node web01 --facts web01.json
   localpuppet lookup users --merge deep --type Hash
 
 Values that eyaml decrypts are shown in clear. Exit codes: 0 found, 1 there is no value, 2 the key,
