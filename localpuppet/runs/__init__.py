@@ -2,7 +2,7 @@
 
 decides: `attempt`, `hold`, `options`, `reason`, `run`, `stopping`.
 acts: `assigning`, `attempts`, `candidate`, `going_back`, `good_runs`, `holds`, `listed`, `log_end`,
-    `metrics`, `node_lock`, `open_record`, `preparing`, `query_record`, `records`, `supervisor`,
-    `telling`, `told_changes`, `told_context`, `trying`, `watching`.
+    `metrics`, `node_lock`, `open_record`, `preparing`, `query_record`, `records`, `run_log`,
+    `supervisor`, `telling`, `told_changes`, `told_context`, `trying`, `watching`.
 ports: `observer`.
 """

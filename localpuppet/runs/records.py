@@ -18,7 +18,6 @@ from pathlib import Path
 from localpuppet.errors import InvalidInputError, StateError
 from localpuppet.formats.json_file import read_json
 from localpuppet.formats.names import ReleasePath, RunId
-from localpuppet.formats.text import joined, printable
 from localpuppet.formats.times import show_time
 from localpuppet.formats.values import mapping_of
 from localpuppet.machine.files import (
@@ -32,70 +31,7 @@ from localpuppet.runs.run import Outcome, RunRequest, State, Status, new_run_id,
 
 # Freed before a record is closed, so that it can be closed on a disk that has filled up meanwhile.
 RESERVE_BYTES = 16 * 1024
-MAX_LOG = 64 * 1024 * 1024
 RECENT = 20  # runs that are looked through for a cause
-# Characters of Puppet's last error that are kept in memory.
-MAX_ERROR = 2000
-
-
-class RunLog:
-    """The readable output of one run. A full disk or a flood cuts the log, never the run.
-
-    Args:
-        path: The file.
-        named: Returns a line with the files of the release by their names.
-    """
-
-    def __init__(self, path: Path, named: Callable[[str], str] = str) -> None:
-        self.cut = ""
-        self._named = named
-        self.last_error = ""
-        self._size = 0
-        self._rest = b""
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise state_problem(error, path) from error
-        self._file = os.fdopen(fd, "ab", buffering=0)
-
-    def take(self, data: bytes, line: Callable[[str], None], *, end: bool = False) -> None:
-        """Write `data` with terminal escapes spelt out, and hand on its whole lines.
-
-        Args:
-            data: Raw output.
-            line: Called with each line, printable, without its newline.
-            end: Nothing follows: an unfinished line is a line now.
-        """
-        pieces = (self._rest + data).split(b"\n")
-        self._rest = pieces.pop()
-        if self._rest and (end or len(self._rest) > 65536):
-            pieces.append(self._rest)
-            self._rest = b""
-        for piece in pieces:
-            text = self._named(printable(piece.decode("utf-8", "backslashreplace")))
-            if text.startswith("Error: "):
-                self.last_error = joined(text.removeprefix("Error: "))[:MAX_ERROR]
-            self._write(text)
-            line(text)
-
-    def _write(self, text: str) -> None:
-        if self.cut:
-            return
-        try:
-            self._size += self._file.write(f"{text}\n".encode("utf-8", "backslashreplace"))
-        except OSError as error:
-            self.cut = f"the log is cut: {error.strerror}"
-        if self._size > MAX_LOG:
-            self.cut = f"the log is cut: more than {MAX_LOG // 1048576} MiB"
-
-    @property
-    def full(self) -> bool:
-        """Whether so much came that the rest is thrown away."""
-        return self._size > MAX_LOG
-
-    def close(self) -> None:
-        """End the log."""
-        self._file.close()
 
 
 class RunDirectory:

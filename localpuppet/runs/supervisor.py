@@ -35,8 +35,9 @@ from localpuppet.runs.observer import Observer
 from localpuppet.runs.open_record import OpenRecord
 from localpuppet.runs.options import RunOptions
 from localpuppet.runs.preparing import PreparedRun
-from localpuppet.runs.records import Records, RunDirectory, RunLog
+from localpuppet.runs.records import Records, RunDirectory
 from localpuppet.runs.run import Ending, Outcome, RunRequest, State, Status, Verdict, decide
+from localpuppet.runs.run_log import RunLog
 from localpuppet.runs.stopping import Stopping
 from localpuppet.runs.watching import watch
 

@@ -6,7 +6,7 @@ loop ends when Puppet does, or when it does not even die of KILL. Refuses to kno
 
 from localpuppet.machine.ports import Child, Clock, Ended, Processes
 from localpuppet.runs.observer import Observer
-from localpuppet.runs.records import RunLog
+from localpuppet.runs.run_log import RunLog
 from localpuppet.runs.stopping import Stopping, StopStep
 
 POLL = 0.05

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localpuppet.machine.ports import Ended, ProcessId
-from localpuppet.runs.records import RunLog
+from localpuppet.runs.run_log import RunLog
 from localpuppet.runs.stopping import Stopping
 from localpuppet.runs.watching import watch
 from tests.doubles.ports import FakeClock, FakeProcesses

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from localpuppet.formats.text import without_middle
 from localpuppet.puppet.command import with_names
-from localpuppet.runs.records import MAX_LOG, RunLog
+from localpuppet.runs.run_log import MAX_LOG, RunLog
 
 
 def test_a_log_has_whole_lines_with_escapes_spelt_out(tmp_path: Path) -> None:
