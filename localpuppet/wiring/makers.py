@@ -1,5 +1,6 @@
 """From the settings to the tools of whoever makes releases: lock, check, tag, package, gc."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,14 +43,19 @@ class MakerWiring:
         Raises:
             PuppetMissingError: There is no Puppet, or no interpreter for it.
         """
+        from localpuppet.releases.git.committed_tree import refuse_unstageable
         from localpuppet.releases.making.checking import ReleaseChecker
 
+        state = self._node.settings.state
         return ReleaseChecker(
             supply=self._releases.supply,
             repository=repository,
-            state=self._node.settings.state,
+            state=state,
             parser=self._releases.parser(self._node.installed()),
             ignored=self._releases.ignored,
+            refuse_unstageable=partial(
+                refuse_unstageable, self._releases.local_git(), scratch=state
+            ),
         )
 
     def work_tree(self, directory: Path) -> "WorkTree":

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.forge.ports import ModuleForge
     from localpuppet.releases.git.ignored import Ignored
     from localpuppet.releases.git.mirrors import Git
+    from localpuppet.releases.git.program import GitProgram
     from localpuppet.releases.git.repository import Repository
     from localpuppet.releases.interfaces import Interfaces, Parser
     from localpuppet.releases.mutable.branches import BranchStaging
@@ -129,13 +130,15 @@ class ReleaseWiring:
             StateError: git is not installed.
         """
         from localpuppet.releases.git.ignored import ignored
+
+        return ignored(self.local_git(), directory)
+
+    def local_git(self) -> "GitProgram":
+        """Return git for repositories on this machine."""
         from localpuppet.releases.git.program import GitProgram
 
-        settings = self._node.settings
-        program = GitProgram(
-            env=self._node.environment, allow_file=False, timeout=settings.git_timeout
-        )
-        return ignored(program, directory)
+        timeout = self._node.settings.git_timeout
+        return GitProgram(env=self._node.environment, allow_file=False, timeout=timeout)
 
     @contextmanager
     def repository(self, title: str) -> "Iterator[Git]":

@@ -26,8 +26,9 @@ Examples:
   localpuppet --root .ci-root release check . --json     in a pipeline
   localpuppet release check . --compile web01.yaml --facts web01.json
 
-Exits 0 when all is well, 2 when the release is refused, 3 when a tag moved or bytes or a
-signature are wrong, 69 when a repository cannot be had, 75 while another process stages.
+Exits 0 when all is well, 2 when the release is refused, 3 when a tag moved, bytes or a signature
+are wrong, or no node would stage the tree, 69 when a repository cannot be had, 75 while
+another process stages.
 """,
 )
 @click.argument("directory", metavar="APP_DIR", type=click.Path(path_type=Path))

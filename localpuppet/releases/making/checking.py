@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from localpuppet.errors import InvalidInputError, LocalpuppetError
 from localpuppet.releases.fetch import wanted_of
@@ -20,6 +19,7 @@ from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.interface import Interface, check_classes
 from localpuppet.releases.interfaces import Parser
 from localpuppet.releases.layout.composing import Layout, layout
+from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST, check_complete
 from localpuppet.releases.making.data import check_data
@@ -30,9 +30,6 @@ from localpuppet.releases.module import GitModule
 from localpuppet.releases.release import ENC, read_enc
 from localpuppet.releases.source import split
 from localpuppet.releases.supply import Supply
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +77,7 @@ class ReleaseChecker:
         state: The state directory.
         parser: Puppet's parser.
         ignored: Returns what git ignores in a directory: a tag does not have it.
+        refuse_unstageable: Refuses a working copy that no node would stage; counts it.
     """
 
     def __init__(
@@ -90,9 +88,11 @@ class ReleaseChecker:
         state: Path,
         parser: Parser,
         ignored: Callable[[Path], Ignored],
+        refuse_unstageable: Callable[[Path, Budget], None],
     ) -> None:
         self._repository = repository
         self._ignored = ignored
+        self._refuse_unstageable = refuse_unstageable
         self._supply = supply
         self._store = supply.store
         self._state = state
@@ -108,7 +108,8 @@ class ReleaseChecker:
         Raises:
             InvalidInputError: Manifest and lock are missing or disagree, something is not a tag,
                 Puppet cannot parse a file, or `enc.yaml` does not fit.
-            IntegrityError: A tag moved, or bytes or signatures are not what they must be.
+            IntegrityError: A tag moved, bytes or signatures are not what they must be, or the
+                working copy holds what no node stages.
             InvalidInputError: A repository has no such tag.
             UnavailableError: A repository cannot be had.
             BusyError: Another process stages.
@@ -119,7 +120,9 @@ class ReleaseChecker:
         lock = self._lock(directory, manifest)
         held = self._store.exclusively()
         try:
-            self._bring(lock, directory / LOCK)
+            budget = self._store.budget()
+            self._refuse_unstageable(directory, budget)
+            self._bring(lock, directory / LOCK, budget)
         finally:
             held.release()
         chains = self._walk(lock, directory.resolve().name)
@@ -168,9 +171,8 @@ class ReleaseChecker:
         check_complete(manifest, lock, where=str(directory / LOCK))
         return lock
 
-    def _bring(self, lock: Lock, file: Path) -> None:
+    def _bring(self, lock: Lock, file: Path, budget: Budget) -> None:
         """Ask for every tag again, hold it against the lock, and have its bytes in the store."""
-        budget = self._supply.store.budget()
         hint = "run 'localpuppet release lock'; find out who edited the lock"
         self._supply.tags(self._repository).bring(
             wanted_of(lock, self._supply.sources, file=str(file), hint=hint),
