@@ -2,6 +2,6 @@
 
 decides: `changes`, `fault`, `log_lines`, `metaparameters`, `resources`, `types`, `vocabulary`.
 acts: `command`, `compiled_ruby`, `environment`, `facts`, `installation`, `launching`, `noted`,
-`report`, `run_lock`.
+`own_environment`, `report`, `run_lock`.
 touches the world: `probe`.
 """

@@ -80,9 +80,11 @@ class Compilation:
         own_directories: `--confdir`, `--vardir` where the site sets them.
         certname: The node's name where the site sets it; empty for Puppet's own setting.
         enc_script: What prints the node document.
-        environments: A directory with an empty one for each environment: Puppet wants it to
-            exist, and what a site has in its own would be one more input.
+        environments: A directory with one for each environment: Puppet requires it to exist, and
+            what a site has in its own would be one more input. See `puppet.own_environment`.
         environment: Puppet's environment.
+        environment_code: Directories of the release from which Puppet loads functions and data
+            types as those of the environment.
         modulepath: Absolute directories.
         hiera_config: The release's `hiera.yaml`, if it has one.
         site_manifest: The `.pp` file, or a directory of them. Which option names it depends on
@@ -94,6 +96,7 @@ class Compilation:
     enc_script: Path
     environments: Path
     environment: str
+    environment_code: Sequence[Path]
     modulepath: Sequence[Path]
     hiera_config: Path | None
     site_manifest: Path

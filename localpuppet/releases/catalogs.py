@@ -23,6 +23,7 @@ from localpuppet.machine.ports import Output, Processes
 from localpuppet.puppet.command import Compilation, error_lines, variables, with_names
 from localpuppet.puppet.environment import utf8
 from localpuppet.puppet.installation import Installation
+from localpuppet.puppet.own_environment import make_environment
 from localpuppet.releases.difference import resources
 from localpuppet.releases.release import Release
 
@@ -145,10 +146,10 @@ class CatalogCompiler:
             path = scratch / "node.yaml"
             write_durably(path, document.to_yaml().encode())
             environments = scratch / "environments"
-            (environments / document.environment).mkdir(parents=True)
             compilation = self.compilation(release, document.environment, environments)
             if facts is not None and facts.name is not None:
                 compilation = replace(compilation, certname=str(facts.name))
+            make_environment(compilation)
             options = [*compilation.options, "--log_level", "err", "--color=false"]
             of_the_cloud = None
             if facts is None or facts.name is None:

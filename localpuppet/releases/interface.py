@@ -25,8 +25,9 @@ class Place:
     """Where something stands.
 
     Attributes:
-        directory: Which directory of the modulepath, from 0.
-        file: The file, relative to that directory: `web/manifests/init.pp`.
+        directory: Which directory of the modulepath, from 0; then code outside of modules.
+        file: The file, relative to that directory: `web/manifests/init.pp`; empty for a file that
+            is listed itself.
         line: The line; `None` where Puppet did not say.
     """
 
@@ -73,7 +74,8 @@ class Interface:
 
     Attributes:
         puppet: The version of the Puppet that read them.
-        modulepath: How the directories are called in messages; not part of the JSON form.
+        modulepath: How the directories, and the places of code outside of modules, are called in
+            messages; not part of the JSON form.
         modules: Every module, and whether it may hold Hiera data.
         problems: What could not be parsed.
         classes: Every class by name.
@@ -143,7 +145,7 @@ class Interface:
 
     def show(self, place: Place) -> str:
         """Return `DIRECTORY/FILE:LINE`."""
-        path = f"{self.modulepath[place.directory]}/{place.file}"
+        path = "/".join(filter(None, [self.modulepath[place.directory], place.file]))
         return f"{path}:{place.line}" if place.line else path
 
     def refuse_problems(self) -> None:

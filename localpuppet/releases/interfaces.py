@@ -51,19 +51,23 @@ class Parser:
     version: str
     processes: Processes
 
-    def ask(self, directories: Sequence[Path], *, names: Sequence[str]) -> Interface:
+    def ask(
+        self, directories: Sequence[Path], *, names: Sequence[str], own_code: Mapping[str, Path]
+    ) -> Interface:
         """Return what the modules in `directories` offer.
 
         Args:
             directories: A modulepath.
             names: How the directories are called in messages.
+            own_code: Directories and files with code outside of modules, by their names in
+                messages: the code has to be readable, and offers nothing.
 
         Raises:
             PuppetMissingError: Puppet's library does not load, or did not answer in time.
             StateError: The interpreter cannot be started.
         """
         output = self.processes.capture(
-            [str(self.ruby), str(self.script), *map(str, directories)],
+            [*map(str, [self.ruby, self.script, *directories]), "--", *map(str, own_code.values())],
             env=self.env,
             timeout=DEADLINE,
             limit=MAX_ANSWER,
@@ -76,7 +80,7 @@ class Parser:
                 raise ValueError(f"exit code {output.ended.code}, signal {output.ended.signal}")
             # A library that greets on standard output does so in lines of its own, before ours.
             raw = loads(output.stdout.rstrip().rpartition(b"\n")[2])
-            return Interface.from_dict(raw, modulepath=names)
+            return Interface.from_dict(raw, modulepath=[*names, *own_code])
         except (ValueError, AttributeError, StateError) as error:
             said = last_words(output.stderr, most=200) or str(error)
             raise PuppetMissingError(
@@ -121,18 +125,27 @@ class Interfaces:
         kept = self.kept(release)
         if kept is not None and kept.puppet == parser.version:
             return kept
-        found = parser.ask(release.modulepath, names=names(release))
+        found = parser.ask(
+            release.modulepath, names=list(map(str, release.names)), own_code=release.own_code
+        )
         file = self._file(release)
         if keep and file is not None:
             self._write(file, found)
         return found
 
-    def read_composed(self, staged: Staged, modulepath: Mapping[str, Path], parser: Parser) -> None:
+    def read_composed(
+        self,
+        staged: Staged,
+        modulepath: Mapping[str, Path],
+        own_code: Mapping[str, Path],
+        parser: Parser,
+    ) -> None:
         """Keep the interface of a release that has no name on this node yet.
 
         Args:
             staged: Its record.
             modulepath: Names as the node will know them, and where they are.
+            own_code: See `Parser.ask`.
             parser: Asked where nothing is kept, or by another Puppet.
 
         Raises:
@@ -141,11 +154,11 @@ class Interfaces:
             StateError: The disk refused.
         """
         file = self._directory / f"{staged.composition}.json"
-        kept = _read(file, list(modulepath))
+        kept = _read(file, [*modulepath, *own_code])
         if kept is not None and kept.puppet == parser.version:
             kept.refuse_problems()
             return
-        found = parser.ask(list(modulepath.values()), names=list(modulepath))
+        found = parser.ask(list(modulepath.values()), names=list(modulepath), own_code=own_code)
         found.refuse_problems()
         self._write(file, found)
 
@@ -179,8 +192,8 @@ def _read(file: Path, modulepath: Sequence[str]) -> Interface | None:
 
 
 def names(release: Release) -> list[str]:
-    """Return how the directories of a release's modulepath are called in messages."""
-    return [str(name) for name in release.names]
+    """Return what the places of code in a release are called in messages."""
+    return [*map(str, release.names), *release.own_code]
 
 
 def check_document(

@@ -47,7 +47,9 @@ class InterfaceReader:
         self._elsewhere = elsewhere
         self._observe = observe
 
-    def read_composed(self, staged: Staged, modulepath: Mapping[str, Path]) -> bool:
+    def read_composed(
+        self, staged: Staged, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
+    ) -> bool:
         """Read a release that has no name on this node yet; return whether there was a parser.
 
         Where Puppet is not installed yet, as where images are made, nothing is read.
@@ -61,7 +63,8 @@ class InterfaceReader:
             installation = self._installed()
         except PuppetMissingError:
             return False
-        self.interfaces.read_composed(staged, modulepath, self._parser(installation))
+        parser = self._parser(installation)
+        self.interfaces.read_composed(staged, modulepath, own_code, parser)
         return True
 
     def read_staged(self, release: Release) -> str:
@@ -141,6 +144,8 @@ class ParseBeforeSwitch:
         self._reader = reader
         self.given = False  # a release that was here already is not asked about
 
-    def __call__(self, staged: Staged, modulepath: Mapping[str, Path]) -> None:
+    def __call__(
+        self, staged: Staged, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
+    ) -> None:
         """Keep what the parser says; see `InterfaceReader.read_composed` for what it raises."""
-        self.given = self._reader.read_composed(staged, modulepath)
+        self.given = self._reader.read_composed(staged, modulepath, own_code)

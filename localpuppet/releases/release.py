@@ -42,6 +42,8 @@ class Release:
         mutable: What on the modulepath is not a tag.
         site_manifest: Its own site manifest, a file or directory; `None` for the root's.
         work_tree: The directory, where this is not a release but a work tree; else empty.
+        own_code: Its directories and files with code outside of modules, by their names below
+            `modules/`.
         base: Directories of modules of the node's own, behind the others: `$basemodulepath`.
         repaired: What had been changed on this node since it was staged, and was repaired for this
             use; empty if nothing.
@@ -58,6 +60,7 @@ class Release:
     mutable: tuple[str, ...]
     site_manifest: Path | None = None
     work_tree: str = ""
+    own_code: Mapping[str, Path] = field(default_factory=dict)
     base: tuple[Path, ...] = ()
     repaired: str = ""
     trees: Mapping[str, Path] = field(default_factory=dict)
@@ -66,6 +69,11 @@ class Release:
     def config_version(self) -> str:
         """Return the configuration version for Puppet: the release's name, one word of a shell."""
         return "work-tree" if self.work_tree else self.app
+
+    @property
+    def environment_code(self) -> tuple[Path, ...]:
+        """Directories from which Puppet loads code for every module, as of its environment."""
+        return tuple(path for path in self.own_code.values() if path != self.site_manifest)
 
     @property
     def whole_modulepath(self) -> tuple[Path, ...]:
@@ -207,6 +215,9 @@ def assemble(app: str, manifest: Manifest, place: Place, *, files: ReleaseFiles)
         hiera_config=hiera if is_file(hiera) else None,
         mutable=tuple(entry for entry in (app, *manifest.modulepath) if not _is_tag(entry)),
         site_manifest=_site_manifest(directory, where, inside),
+        own_code={
+            str(place.name / part): _inner(directory, part, inside) for part in where.own_code
+        },
         base=_base(files.basemodulepath) if where.base else (),
         trees=_trees(manifest, place),
     )

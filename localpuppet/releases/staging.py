@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from localpuppet.releases.git.repository import Repository
 
 
-Approve = Callable[[Staged, Mapping[str, Path]], None]
+Approve = Callable[[Staged, Mapping[str, Path], Mapping[str, Path]], None]
 
 
 class Staging:
@@ -56,9 +56,9 @@ class Staging:
         modules: The directory of all modules.
         supply: Where code comes from, and where it goes.
         repository: Git.
-        approve: Called before a release gets its name, with its record and with its modulepath:
-            names as the node will know them, and where they are meanwhile. It refuses by raising.
-            `None` approves everything.
+        approve: Called before a release gets its name, with its record, its modulepath and its
+            code outside of modules: names as the node will know them, and where they are meanwhile.
+            It refuses by raising. `None` approves everything.
         clock: Time: how old a tag is, where its source asks.
     """
 
@@ -358,9 +358,9 @@ class Staging:
             if self._approve is not None:
                 own = str(staged.app)
                 names = [name for name in switches if name != own]
-                paths = self.compositions.modulepath(staged, self._modules / own)
+                paths, code = self.compositions.code(staged, self._modules / own)
                 paths |= {str(self._modules / name): switches[name] for name in names}
-                self._approve(staged, paths)
+                self._approve(staged, paths, code)
         except LocalpuppetError:
             if fresh:
                 remove_tree(self._releases / staged.composition)

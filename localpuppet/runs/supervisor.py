@@ -23,6 +23,7 @@ from localpuppet.puppet.command import ApplyCommand, with_names
 from localpuppet.puppet.environment import LeanStart
 from localpuppet.puppet.installation import Installation
 from localpuppet.puppet.launching import ForkServer, Launch, Launched, launch
+from localpuppet.puppet.own_environment import make_environment
 from localpuppet.puppet.report import make_ready, read_report
 from localpuppet.puppet.run_lock import PuppetRunLock
 from localpuppet.releases.ledger import Ledger, Rollback
@@ -218,7 +219,7 @@ class Supervisor:
             raise error.at(prepared.loaded.name) from error
         call = node.call(installation, release, document.environment, options)
         call = replace(call, instance_facts=hand_over(prepared.instance_facts, node.state))
-        make_private(call.compilation.environments / document.environment)
+        make_environment(call.compilation)
         classify.write_document(document, call.node_document)
         command = call.recorded(
             public=run.public, report=run.report, route_file=node.route_file, reports=node.reports

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# Prints as JSON what the modules in the directories ARGV offer, as Puppet's own parser reads them:
-# errors, classes with their parameters, and which modules may hold Hiera data. Nothing is evaluated.
+# Prints as JSON what the modules in the directories before '--' offer, as Puppet's own parser reads
+# them: errors, classes with their parameters, and which modules may hold Hiera data. Behind '--' are
+# directories and files with code outside of modules: of these only errors. Nothing is evaluated.
 require 'json'
 require 'puppet'
 
@@ -25,7 +26,26 @@ end
 modules = {}
 errors = []
 classes = {}
-ARGV.each_with_index do |directory, index|
+
+# Returns the classes and functions that a file defines; what is wrong in it is added to the errors.
+define_method(:read) do |path, place|
+  parser = Puppet::Pops::Parser::EvaluatingParser.new
+  program = parser.parser.parse_file(path).model
+  parser.validate(program).errors.each do |found|
+    line = found.source_pos && found.source_pos.line
+    errors << place.merge(line: line, message: formatter.format_message(found))
+  end
+  program.definitions
+rescue StandardError => e # a file that cannot be parsed, or not even be read
+  message = e.respond_to?(:basic_message) ? e.basic_message : e.message
+  line = e.respond_to?(:line) ? e.line : nil
+  errors << place.merge(line: line, message: message.dup.force_encoding('UTF-8').scrub)
+  []
+end
+
+separator = ARGV.index('--')
+directories = ARGV.first(separator)
+directories.each_with_index do |directory, index|
   Dir.children(directory).sort.grep(/\A[a-z][a-z0-9_]*\z/).each do |name|
     path = File.join(directory, name)
     next if modules.key?(name) || !File.directory?(path) # the first on the modulepath wins
@@ -33,28 +53,21 @@ ARGV.each_with_index do |directory, index|
     modules[name] = { data: may_hold_data(path) }
     Dir.glob(LOADED, base: path).sort.each do |relative|
       place = { directory: index, file: File.join(name, relative) }
-      parser = Puppet::Pops::Parser::EvaluatingParser.new
-      begin
-        program = parser.parser.parse_file(File.join(path, relative)).model
-        parser.validate(program).errors.each do |found|
-          line = found.source_pos && found.source_pos.line
-          errors << place.merge(line: line, message: formatter.format_message(found))
+      read(File.join(path, relative), place).grep(Puppet::Pops::Model::HostClassDefinition).each do |found|
+        parameters = found.parameters.to_h do |parameter|
+          value = parameter.value
+          type = source(parameter.type_expr)
+          [parameter.name, { type: type, required: value.nil?, default: source(value) }]
         end
-        program.definitions.grep(Puppet::Pops::Model::HostClassDefinition).each do |found|
-          parameters = found.parameters.to_h do |parameter|
-            value = parameter.value
-            type = source(parameter.type_expr)
-            [parameter.name, { type: type, required: value.nil?, default: source(value) }]
-          end
-          classes[found.name] ||= place.merge(line: found.line, parameters: parameters)
-        end
-      rescue StandardError => e # a file that cannot be parsed, or not even be read
-        message = e.respond_to?(:basic_message) ? e.basic_message : e.message
-        line = e.respond_to?(:line) ? e.line : nil
-        errors << place.merge(line: line, message: message.dup.force_encoding('UTF-8').scrub)
+        classes[found.name] ||= place.merge(line: found.line, parameters: parameters)
       end
     end
   end
+end
+ARGV.drop(separator + 1).each_with_index do |path, index|
+  place = { directory: directories.size + index, file: '' }
+  read(path, place) unless File.directory?(path)
+  Dir.glob('**/*.pp', base: path).sort.each { |file| read(File.join(path, file), place.merge(file: file)) }
 end
 
 puts JSON.generate(puppet: Puppet.version, modules: modules, errors: errors, classes: classes)

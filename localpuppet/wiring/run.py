@@ -295,6 +295,7 @@ class RunWiring:
             enc_script=settings.enc_script,
             environments=environments,
             environment=environment,
+            environment_code=release.environment_code,
             # Our own modules come last: a site's module of the same name hides them.
             modulepath=(*release.whole_modulepath, OWN_MODULES),
             hiera_config=release.hiera_config,

@@ -239,6 +239,6 @@ def test_modules_of_other_people_are_read(node: Node) -> None:
         version="",
         processes=SystemProcesses(),
     )
-    found = parser.ask(directories, names=list(map(str, directories)))
+    found = parser.ask(directories, names=list(map(str, directories)), own_code={})
     assert not found.problems
     assert "foo" in found.classes

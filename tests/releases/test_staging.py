@@ -29,7 +29,9 @@ class Approval:
         self.asked: list[ReleasePath] = []
         self.names_then: list[str] = []
 
-    def __call__(self, staged: Staged, modulepath: Mapping[str, Path]) -> None:
+    def __call__(
+        self, staged: Staged, modulepath: Mapping[str, Path], own_code: Mapping[str, Path]
+    ) -> None:
         site = self._site
         self.asked.append(staged.app)
         self.names_then = site.names()

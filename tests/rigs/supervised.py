@@ -215,6 +215,7 @@ class Site:
                 enc_script=self.root / "enc/enc.sh",
                 environments=self.state / "environments",
                 environment=environment,
+                environment_code=release.environment_code,
                 modulepath=release.modulepath,
                 hiera_config=None,
                 site_manifest=self.root / "default.pp",

@@ -35,6 +35,8 @@ class Layout:
         modulepath: Directories inside the release; empty text for its top.
         site_manifest: The release's own site manifest, inside it; empty for the site's.
         notes: What r10k and Puppet would use, and a release does not.
+        code: Directories from which Puppet loads code for every module, see
+            `environment.CODE_DIRECTORIES`.
         single: Before which of the directories single modules come, where they are not in the
             release itself; `None` where their directory is not on the modulepath.
         base: Whether `environment.conf` names `$basemodulepath`, directories of the node's own.
@@ -43,8 +45,14 @@ class Layout:
     modulepath: tuple[str, ...]
     site_manifest: str = ""
     notes: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
     single: int | None = 0
     base: bool = False
+
+    @property
+    def own_code(self) -> tuple[str, ...]:
+        """Directories and files with code outside of modules."""
+        return (*self.code, self.site_manifest) if self.site_manifest else self.code
 
 
 def layout(directory: Path, moduledir: str, site_manifest: str = "") -> Layout:
@@ -71,7 +79,7 @@ def layout(directory: Path, moduledir: str, site_manifest: str = "") -> Layout:
 
 
 def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> Layout:
-    from localpuppet.releases.layout.environment import BASE, parse_environment
+    from localpuppet.releases.layout.environment import BASE, CODE_DIRECTORIES, parse_environment
 
     file = directory / "environment.conf"
     text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
@@ -92,8 +100,9 @@ def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> 
         notes.append(f"moduledir {moduledir} is not on the modulepath")
     theirs = said.manifest if (directory / said.manifest).exists() else ""
     return Layout(
-        modulepath=tuple(found) or ("",),
+        modulepath=tuple(found),
         site_manifest=site_manifest or theirs,
+        code=tuple(name for name in CODE_DIRECTORIES if (directory / name).is_dir()),
         notes=tuple(notes),
         single=single,
         base=file.exists() and BASE in said.modulepath,
@@ -163,22 +172,26 @@ class Compositions:
         except OSError:
             return False
 
-    def modulepath(self, staged: Staged, name: Path) -> dict[str, Path]:
-        """Return the directories of a composed release that are modulepath.
+    def code(self, staged: Staged, name: Path) -> tuple[dict[str, Path], dict[str, Path]]:
+        """Return the directories of a composed release that are modulepath, and its other code.
 
         Args:
             staged: The release.
             name: What it is called on the node.
 
         Returns:
-            What each is called, and where it is.
+            Of each what it is called, and where it is.
 
         Raises:
             InvalidInputError: Its `environment.conf` cannot be read.
         """
         directory = self._directory / staged.composition
-        inner = layout(directory, staged.moduledir).modulepath
-        return {str(name / part): directory / part for part in inner}
+        inner = layout(directory, staged.moduledir)
+        modulepath, own = (
+            {str(name / part): directory / part for part in parts}
+            for parts in (inner.modulepath, inner.own_code)
+        )
+        return modulepath, own
 
     def make(self, staged: Staged) -> None:
         """Make the directory.

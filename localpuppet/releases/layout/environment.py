@@ -14,6 +14,9 @@ FILE = "environment.conf"
 BASE = "$basemodulepath"
 MODULEDIR = "modules"
 MANIFESTS = "manifests"
+# Where Puppet looks for functions and data types that every module may use; nothing else of these
+# directories counts: types, providers and facts come from modules.
+CODE_DIRECTORIES = ("functions", "lib", "types")
 # Where control repositories have modules of their own.
 SITE_DIRECTORIES = ("site", "site-modules", "dist", MODULEDIR)
 _LINE = re.compile(r"\s*([a-z_]+)\s*=\s*(.*?)\s*\Z")

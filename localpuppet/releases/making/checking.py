@@ -132,7 +132,7 @@ class ReleaseChecker:
             raise error.at(str(directory / MANIFEST)) from error
         ignored = self._ignored(directory)
         _refuse_clash(directory, lock, manifest.moduledir, ignored)
-        own = own_modules(directory, inner.modulepath, ignored)
+        own = own_modules(directory, inner.modulepath, ignored, code=inner.own_code)
         interface = self._interface(directory, lock, own)
         interface.refuse_problems()
         data = check_data(directory, own.modules)
@@ -261,6 +261,7 @@ class ReleaseChecker:
                     "modules",
                     *collections,
                 ],
+                own_code={str(directory / part): directory.resolve() / part for part in own.code},
             )
 
     def _check_enc(self, file: Path, interface: Interface) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The modules in a working copy that a tag of it will have, and those that it will not.
+"""The modules and other code in a working copy that a tag of it has, and what it lacks.
 
     site-modules/profile           is committed: counts
     modules/ntp                    git ignores it, r10k put it there: left out, by name
@@ -7,13 +7,13 @@
 Owns: which is which. Refuses to know: git; what it ignores is given.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from localpuppet.formats.text import shown_names
 from localpuppet.releases.git.ignored import Ignored
 
-SHOWN = 3
 # What Puppet reads of a module; the rest of it (`spec/`, `pkg/`) is anybody's to ignore.
 _READ = (
     "manifests",
@@ -30,15 +30,17 @@ _READ = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnModules:
-    """The modules of a working copy.
+    """The modules of a working copy, and its code outside of modules.
 
     Attributes:
         kept: Directory of the modulepath, relative to the working copy → its modules that count.
-        left_out: Modules and directories of modules that git ignores, relative to it.
-        unseen: Files of modules that count, and that git ignores.
+        code: Directories and files of the other code that count, relative to it.
+        left_out: Modules and directories of code that git ignores, relative to it.
+        unseen: Files of modules and code that count, and that git ignores.
     """
 
     kept: Mapping[str, tuple[Path, ...]]
+    code: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
 
@@ -51,23 +53,31 @@ class OwnModules:
         """Return what somebody should know of them, a line each."""
         lines = []
         if self.left_out:
-            lines.append(f"{_some(self.left_out)}: left out, as git ignores it: no node has it")
+            lines.append(
+                f"{shown_names(self.left_out)}: left out, as git ignores it: no node has it"
+            )
         if self.unseen:
-            lines.append(f"{_some(self.unseen)}: git ignores it: Puppet reads it here, and no node")
+            lines.append(
+                f"{shown_names(self.unseen)}: git ignores it: Puppet reads it here, and no node"
+            )
         return lines
 
 
-def own_modules(directory: Path, modulepath: Iterable[str], ignored: Ignored) -> OwnModules:
-    """Return the modules of a working copy.
+def own_modules(
+    directory: Path, modulepath: Iterable[str], ignored: Ignored, *, code: Sequence[str] = ()
+) -> OwnModules:
+    """Return the modules of a working copy, and its other code.
 
     Args:
         directory: The working copy.
         modulepath: Its directories of modules, relative to it; empty text for its top.
         ignored: What git ignores in it.
+        code: Its directories and files of code outside of modules, relative to it.
     """
     kept: dict[str, tuple[Path, ...]] = {}
-    left_out: list[str] = []
-    unseen: list[str] = []
+    own = tuple(part for part in code if part not in ignored)
+    left_out = [part for part in code if part in ignored]
+    unseen = [file for part in own for file in ignored.inside(f"{part}/") if _counts(file)]
     for part in modulepath:
         before = f"{part}/" if part else ""
         if part and part in ignored:
@@ -80,15 +90,15 @@ def own_modules(directory: Path, modulepath: Iterable[str], ignored: Ignored) ->
             name = f"{before}{path.name}/"
             inside = [file.removeprefix(name) for file in ignored.inside(name)]
             unseen += [f"{name}{file}" for file in inside if _is_read(file)]
-    return OwnModules(kept=kept, left_out=tuple(left_out), unseen=tuple(unseen))
+    return OwnModules(kept=kept, code=own, left_out=tuple(left_out), unseen=tuple(unseen))
 
 
 def _is_read(file: str) -> bool:
-    """Whether Puppet may read a file of a module; what editors leave beside it does not count."""
-    top, name = file.partition("/")[0], file.rpartition("/")[2]
-    return top in _READ and not name.startswith(".") and not name.endswith("~")
+    """Whether Puppet may read a file of a module."""
+    return file.partition("/")[0] in _READ and _counts(file)
 
 
-def _some(names: tuple[str, ...]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+def _counts(file: str) -> bool:
+    """Whether a file is more than what an editor leaves."""
+    name = file.rpartition("/")[2]
+    return not name.startswith(".") and not name.endswith("~")
