@@ -57,6 +57,7 @@ def test_from_a_puppetfile_to_a_run(node: Node, forge: Forge, control: Path) -> 
         "environment_timeout is not needed: each run reads the release anew",
         "config_version is not run: the release's name is the version",
         "$basemodulepath is not used: a release has all its modules",
+        "data: not used: there is no hiera.yaml beside it",
         "ntp needs puppetlabs/stdlib >= 9.0.0, which is not there",
     ]
     assert "unmoved; 0 more below them" in make(node, "check", str(control)).out
@@ -93,6 +94,7 @@ def test_what_leaves_the_release_is_named_and_not_used(
         "moduledir modules is not on the modulepath",
         "modulepath: there is no directory modules",
         "Puppetfile:2: ntp is not in the manifest: run localpuppet release import",
+        "data: not used: there is no hiera.yaml beside it",
     ]
 
 

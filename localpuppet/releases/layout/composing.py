@@ -79,7 +79,12 @@ def layout(directory: Path, moduledir: str, site_manifest: str = "") -> Layout:
 
 
 def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> Layout:
-    from localpuppet.releases.layout.environment import BASE, CODE_DIRECTORIES, parse_environment
+    from localpuppet.releases.layout.environment import (
+        BASE,
+        CODE_DIRECTORIES,
+        MANIFESTS,
+        parse_environment,
+    )
 
     file = directory / "environment.conf"
     text = read_user_file(file).decode("utf-8", "replace") if file.exists() else ""
@@ -99,6 +104,8 @@ def _control_repository(directory: Path, moduledir: str, site_manifest: str) -> 
     if moduledir not in said.modulepath:
         notes.append(f"moduledir {moduledir} is not on the modulepath")
     theirs = said.manifest if (directory / said.manifest).exists() else ""
+    if not theirs and said.manifest != MANIFESTS:
+        notes.append(f"manifest: there is no {said.manifest}")
     return Layout(
         modulepath=tuple(found),
         site_manifest=site_manifest or theirs,

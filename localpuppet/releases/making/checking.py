@@ -23,7 +23,7 @@ from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock, Pin
 from localpuppet.releases.lockfile import LOCK, MANIFEST, check_complete
 from localpuppet.releases.making.data import check_data
-from localpuppet.releases.making.leftovers import left_of_puppetfile, unused_directories
+from localpuppet.releases.making.leftovers import left_of_puppetfile, unused_code
 from localpuppet.releases.making.own_modules import OwnModules, own_modules
 from localpuppet.releases.manifest import Manifest
 from localpuppet.releases.module import GitModule
@@ -147,7 +147,7 @@ class ReleaseChecker:
             warnings=(
                 *inner.notes,
                 *self._not_used(inner),
-                *unused_directories(directory, manifest, inner.modulepath, but=ignored),
+                *unused_code(directory, manifest, inner, but=ignored),
                 *own.warnings(),
                 *left_of_puppetfile(directory, manifest),
                 *data.warnings,

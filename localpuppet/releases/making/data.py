@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MAX_FILE = 16 * 1024 * 1024
 MAX_FILES = 20_000
 MAX_WARNINGS = 20
+# Where releases and modules have data; Puppet reads what their `hiera.yaml` names.
+DATA_DIRECTORIES = ("data", "hieradata", "hiera")
 _EMPTY = ("", "~", "null", "false")  # Hiera finds nothing in such a file, and goes on
 _SUFFIXES = (".yaml", ".yml", ".eyaml", ".json")
 
@@ -52,17 +54,35 @@ def check_data(directory: Path, modules: Iterable[Path]) -> CheckedData:
     files = 0
     warnings: list[str] = []
     for place in (directory, *modules):
+        hierarchy = None
         if (place / NAME).is_file():
-            found = _check(place, directory)
+            hierarchy = parse_hierarchy(_load_config(place / NAME))
+            found = _check(place, directory, hierarchy)
             files += found.files
             warnings += found.warnings
+        warnings += _unused(place, directory, hierarchy)
     return CheckedData(files=files, warnings=tuple(warnings))
 
 
-def _check(place: Path, release: Path) -> CheckedData:
-    config = place / NAME
-    name = config.relative_to(release).as_posix()
-    hierarchy = parse_hierarchy(_load_config(config))
+def _unused(place: Path, release: Path, hierarchy: Hierarchy | None) -> list[str]:
+    """Return the directories of data that no `hiera.yaml` names, a line each.
+
+    Where a level reads what is not known here, none is named.
+    """
+    read = [] if hierarchy is None else [level.datadir for level in hierarchy.levels]
+    if hierarchy and hierarchy.notes:
+        return []
+    why = f"there is no {NAME} beside it" if hierarchy is None else f"no level of {NAME} reads it"
+    return [
+        f"{(place / name).relative_to(release).as_posix()}: not used: {why}"
+        for name in DATA_DIRECTORIES
+        if any(path.suffix in _SUFFIXES for path in (place / name).rglob("*"))
+        and not any(f"{other}/".startswith((f"{name}/", "/")) for other in read)
+    ]
+
+
+def _check(place: Path, release: Path, hierarchy: Hierarchy) -> CheckedData:
+    name = (place / NAME).relative_to(release).as_posix()
     files = _files(place, hierarchy)
     warnings = [f"{name}: {note}" for note in hierarchy.notes]
     for level in hierarchy.levels:

@@ -79,7 +79,12 @@ def parse_hierarchy(raw: object) -> Hierarchy:
         name = str(level.get("name", f"level {number}"))
         own = any(key in level for key in _BACKENDS)
         datadir = str(level.get("datadir", "" if own and "uri" in level else _datadir(defaults)))
-        paths = _paths(level)
+        named = _paths(level)
+        # Hiera takes an absolute path as it is, whatever the datadir.
+        paths = tuple(path for path in named if not path.startswith("/"))
+        notes_ += [
+            f"{name}: {path[:80]} is not in the release" for path in named if path not in paths
+        ]
         if not paths:
             continue
         if datadir.startswith("/") or ".." in datadir.split("/"):
@@ -87,7 +92,9 @@ def parse_hierarchy(raw: object) -> Hierarchy:
         elif "%{" in datadir:
             notes_.append(f"{name}: datadir {datadir[:80]} is another one on each node")
         else:
-            levels.append(Level(name=name, datadir=datadir.strip("/"), paths=paths))
+            levels.append(
+                Level(name=name, datadir=datadir.strip("/").removeprefix("./"), paths=paths)
+            )
     return Hierarchy(levels=tuple(levels), notes=tuple(notes_))
 
 

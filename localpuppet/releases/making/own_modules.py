@@ -102,3 +102,9 @@ def _counts(file: str) -> bool:
     """Whether a file is more than what an editor leaves."""
     name = file.rpartition("/")[2]
     return not name.startswith(".") and not name.endswith("~")
+
+
+def is_module(directory: Path) -> bool:
+    """Whether a directory has code that Puppet loads from a module."""
+    code = ("manifests/**/*.pp", "functions/**/*.pp", "types/**/*.pp", "lib/puppet", "lib/facter")
+    return any(next(directory.glob(pattern), None) for pattern in code)

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from localpuppet.errors import InvalidInputError
+from localpuppet.releases.layout.composing import Layout
 from localpuppet.releases.making.compiling import read_facts
 from localpuppet.releases.making.data import MAX_WARNINGS, check_data
-from localpuppet.releases.making.leftovers import left_of_puppetfile, unused_directories
+from localpuppet.releases.making.leftovers import left_of_puppetfile, unused_code
 from localpuppet.releases.manifest import Manifest
 from tests.rigs.forge import Forge, make
 from tests.rigs.node import Node
@@ -21,9 +22,11 @@ hierarchy:
   - {name: Role, paths: ["role/%{role}.yaml", "site.yaml"]}
   - {name: Secret, lookup_key: eyaml_lookup_key, path: secret.eyaml}
   - {name: Elsewhere, path: x.yaml, datadir: /etc/puppetlabs/code/data}
+  - {name: Machine, paths: [/etc/secrets.yaml, "/srv/%{role}.yaml"]}
   - {name: Each, path: x.yaml, datadir: "%{environment}/data"}
 """
 NO_MODULES = Manifest(modulepath=(), modules={})
+CONTROL = Manifest(modulepath=(), modules={}, moduledir="modules")
 
 
 def tree(root: Path, **files: str) -> Path:
@@ -46,6 +49,8 @@ def test_levels_and_files_that_do_not_meet_are_warnings(tmp_path: Path) -> None:
     assert found.files == 3
     assert found.warnings == (
         "hiera.yaml: Elsewhere: datadir /etc/puppetlabs/code/data is not in the release",
+        "hiera.yaml: Machine: /etc/secrets.yaml is not in the release",
+        "hiera.yaml: Machine: /srv/%{role}.yaml is not in the release",
         "hiera.yaml: Each: datadir %{environment}/data is another one on each node",
         "hiera.yaml: Role: there is no data/role",
         "hiera.yaml: Role: there is no data/site.yaml",
@@ -127,14 +132,107 @@ def test_what_import_left_is_said_again(tmp_path: Path) -> None:
     assert left_of_puppetfile(tmp_path / "elsewhere", NO_MODULES) == []
 
 
-def test_directories_of_modules_that_nobody_uses_are_named(tmp_path: Path) -> None:
-    tree(tmp_path, **{"sites/role/manifests/init.pp": "", "site/a/manifests/init.pp": ""})
-    manifest = Manifest(modulepath=(), modules={}, moduledir="modules")
-    assert unused_directories(tmp_path, manifest, ("site",)) == [
+def test_directories_of_modules_that_no_modulepath_has_are_named(tmp_path: Path) -> None:
+    files = {
+        "sites/role/manifests/init.pp": "",
+        "site/a/manifests/init.pp": "",
+        "site/a/spec/fixtures/modules/b/manifests/init.pp": "",
+        "spec/fixtures/modules/b/manifests/init.pp": "",
+        "puppet/more/c/lib/facter/c.rb": "",
+        "alone/types/t.pp": "",
+        "kept/r10k/manifests/init.pp": "",
+    }
+    tree(tmp_path, **files)
+    found = unused_code(tmp_path, CONTROL, Layout(modulepath=("site",)), but=("kept",))
+    cure = "it is not on the modulepath (name it in environment.conf)"
+    assert found == [
         "modulepath: there is no directory modules",
-        "sites has modules and is not on the modulepath: name it in environment.conf",
+        f"alone: its modules are not used: {cure}",
+        f"puppet/more: its modules are not used: {cure}",
+        f"sites: its modules are not used: {cure}",
     ]
-    assert unused_directories(tmp_path, NO_MODULES, ("",)) == []
+
+
+def test_a_release_without_a_moduledir_has_modules_at_its_top(tmp_path: Path) -> None:
+    tree(tmp_path, **{"web/manifests/init.pp": "", "web/files/a/manifests/b.pp": ""})
+    assert unused_code(tmp_path, NO_MODULES, Layout(modulepath=("",))) == []
+    tree(tmp_path, **{"site/role/manifests/init.pp": "", "manifests/site.pp": ""})
+    tree(tmp_path, **{"functions/f.pp": "", "lib/puppet/functions/g.rb": ""})
+    cure = "the manifest has no moduledir (write 'moduledir: modules' into manifest.yaml)"
+    assert unused_code(tmp_path, NO_MODULES, Layout(modulepath=("",))) == [
+        f"site: its modules are not used: {cure}",
+        f"manifests/site.pp: not used: {cure}",
+        f"functions/f.pp, lib/puppet/functions/g.rb: not used: {cure}",
+    ]
+
+
+def test_code_beside_modules_that_puppet_does_not_load_is_named(tmp_path: Path) -> None:
+    files = {
+        "functions/f.pp": "",
+        "lib/puppet/functions/g.rb": "",
+        "lib/puppet/type/t.rb": "",
+        "lib/facter/f.rb": "",
+        "facts.d/f.txt": "",
+        "templates/t.epp": "",
+        "manifests/site.pp": "",
+        "manifests/nodes.pp": "",
+        "modules/.keep": "",
+    }
+    files["files/ntp/lib/facter/n.rb"] = ""  # a directory of modules, whatever its name
+    used = Layout(
+        modulepath=("files",), code=("functions", "lib", "types"), site_manifest="manifests/site.pp"
+    )
+    assert unused_code(tree(tmp_path, **files), CONTROL, used) == [
+        "manifests/nodes.pp: not used: the site manifest is manifests/site.pp",
+        "facts.d/f.txt, lib/facter/f.rb, lib/puppet/type/t.rb, templates/t.epp: not used: Puppet"
+        " takes such files from modules alone (move them into one)",
+    ]
+
+
+def test_data_without_a_hierarchy_is_named(tmp_path: Path) -> None:
+    files = {"data/common.yaml": "a: 1\n", "hieradata/old.eyaml": "a: 1\n", "data/x.md": ""}
+    tree(tmp_path, **files, **{"site/ntp/data/common.yaml": "ntp::a: 1\n"})
+    found = check_data(tmp_path, [tmp_path / "site/ntp"])
+    assert found.warnings == (
+        "data: not used: there is no hiera.yaml beside it",
+        "hieradata: not used: there is no hiera.yaml beside it",
+        "site/ntp/data: not used: there is no hiera.yaml beside it",
+    )
+    tree(tmp_path, **{"hiera.yaml": "version: 5\ndefaults: {datadir: ./data/}\n"})
+    found = check_data(tmp_path, ())
+    assert found.warnings == ("hieradata: not used: no level of hiera.yaml reads it",)
+
+
+@pytest.mark.parametrize("conf", ["", "modulepath = modules\n"])
+def test_a_control_repository_that_uses_nothing_is_not_silent(
+    node: Node, forge: Forge, conf: str
+) -> None:
+    repo = forge.repo("control")
+    repo.write(
+        {
+            ".gitignore": "/modules\n",
+            "manifest.yaml": "moduledir: modules\n",
+            "modules/ntp/manifests/init.pp": "class ntp { }\n",
+            "site-modules/profile/manifests/init.pp": "class profile { }\n",
+            "data/common.yaml": "a: 1\n",
+            **({"environment.conf": conf} if conf else {}),
+        }
+    )
+    node.settings(allow_file_urls=True)
+    assert make(node, "lock", str(repo.path)).code == 0
+    checked = make(node, "check", str(repo.path), "--json")
+    assert checked.code == 0, checked.err
+    assert checked.json["classes"] == []
+    unused = [warning for warning in checked.json["warnings"] if "not used: " in warning]
+    assert unused == [
+        "site-modules: its modules are not used: it is not on the modulepath"
+        " (name it in environment.conf)",
+        "data: not used: there is no hiera.yaml beside it",
+    ]
+    (repo.path / "modules").rename(repo.path.parent / "elsewhere")
+    again = make(node, "check", str(repo.path), "--json")
+    assert set(unused) < set(again.json["warnings"])
+    assert again.json["classes"] == []
 
 
 def test_facts_say_which_node_they_are_of(tmp_path: Path) -> None:
