@@ -120,6 +120,10 @@ def choose(
             notes += [note] if note else []
             module, said, more = _git(url, options, rules, refs, unasked)
             notes += more
+            named = _named(options)[1] not in ("", CONTROL)
+            # r10k takes it where a branch is missing.
+            if module and module.kind == "branch" and named and options.get("default_branch"):
+                notes.append("default_branch is not kept")
     except InvalidInputError as error:
         return Choice(entry=entry, name=name, left=_reason(error), notes=tuple(notes))
     return Choice(entry=entry, name=name, module=module, said=said, notes=tuple(notes))
@@ -146,8 +150,6 @@ def _notes(options: Mapping[str, str]) -> list[str]:
     notes = []
     if options.get("exclude_spec") == "true":
         notes.append("spec/ stays: a tree is as its author made it")
-    if options.get("default_branch") and _named(options)[1] not in ("", CONTROL):
-        notes.append("default_branch is not kept")
     unknown = sorted(set(options) - _KNOWN - set(_OTHERS))
     if unknown:
         notes.append(f"{', '.join(unknown)} is not kept")

@@ -59,6 +59,25 @@ def test_taken(text: str, fields: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("ref", "notes"),
+    [
+        ("branch: 'main'", ("default_branch is not kept",)),
+        ("ref: 'origin/main'", ("default_branch is not kept",)),
+        (f"commit: '{B}'", ()),
+        (f"ref: '{B[:7]}'", ()),
+        ("tag: 'v7'", ()),
+        (
+            "branch: :control_branch",
+            (":control_branch is not known to a release: x is default_branch",),
+        ),
+    ],
+)
+def test_a_default_branch_matters_for_branches_only(ref: str, notes: tuple[str, ...]) -> None:
+    text = f"mod 'ntp', git: '{URL}', {ref}, default_branch: 'x'"
+    assert chosen(text, REFS).notes == notes
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("mod 'ntp', :svn => 'https://x/y'", "Subversion"),
