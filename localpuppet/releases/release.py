@@ -4,7 +4,7 @@ Owns: where a release's files are, that they are inside `modules/`, what its `ma
 `enc.yaml` say. Refuses to know: how the files got there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,7 +119,7 @@ def resolve(
             hint=f"localpuppet assign NODE {app.source}/tags/…, from where requests are made",
         )
     inside = [modules, store / "objects", store / "releases"]
-    name = _directory(app, inside, where="app")
+    name = _directory(app, inside, where="app", sources=sources)
     staged = _staged(app, name, store)
     if staged is not None:
         Verified(store).noted().refuse(staged, sources)
@@ -145,7 +145,7 @@ def resolve(
             inside=inside,
             single=_single(manifest, directory, files, None if staged else store),
             collections=[
-                (modules / entry, _directory(entry, inside, where=where))
+                (modules / entry, _directory(entry, inside, where=where, sources=sources))
                 if staged is None
                 else (modules / entry, _collection(entry, staged, store, where=where))
                 for where, entry in _entries(manifest)
@@ -331,14 +331,18 @@ def _placed(error: LocalpuppetError, path: Path) -> LocalpuppetError:
     return error if error.where.startswith(str(path)) else error.at(str(path))
 
 
-def _directory(name: ReleasePath, inside: Sequence[Path], *, where: str) -> Path:
+def _directory(
+    name: ReleasePath, inside: Sequence[Path], *, where: str, sources: Collection[str]
+) -> Path:
     modules = inside[0]
     path = modules / name
     if not path.is_dir():
+        problem, hint = "", "'localpuppet stage' fetches it"
+        if name.source not in sources:
+            problem = f", and no source {name.source!r} is configured"
+            hint = f"declare it in localpuppet.yaml: 'sources: {{{name.source}: {{git: URL}}}}'"
         raise InvalidInputError(
-            f"{name} does not exist: there is no directory {path}",
-            where=where,
-            hint="is the release on this node?",
+            f"{name} does not exist: there is no directory {path}{problem}", where=where, hint=hint
         )
     for way in (*reversed(Path(name).parents), Path(name)):  # who writes one can exchange the next
         refuse_foreign(modules / way)

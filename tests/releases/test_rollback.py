@@ -18,8 +18,12 @@ def test_apply_stages_first_when_it_must(site: Node) -> None:
 def test_check_stages_nothing(site: Node) -> None:
     refused = site.run("check")
     assert refused.code == 2
-    assert "is the release on this node" in refused.err
+    assert "there is no directory" in refused.err
+    assert "('localpuppet stage' fetches it)" in refused.err
     assert not (site.state / "objects").exists()
+    site.write("input.yaml", "app: control/tags/r1\n")
+    refused = site.run("check")
+    assert "no source 'control' is configured (declare it in localpuppet.yaml: " in refused.err
 
 
 def test_a_rollback_is_the_release_and_the_node_document_of_that_time(
