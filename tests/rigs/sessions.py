@@ -12,14 +12,23 @@ from tests.rigs.node import PATIENCE, REPOSITORY, Node
 ROOT = "/etc/puppet"
 
 
-def session(page: str, prompts: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
+def section(page: str, heading: str) -> str:
+    """Return a section of a page, without its heading; `heading` is empty for the whole page."""
+    text = (REPOSITORY / "docs" / page).read_text("utf-8")
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0] if heading else text
+
+
+def session(
+    page: str, prompts: Sequence[str], heading: str = ""
+) -> Iterator[tuple[str, str, list[str]]]:
     """Yield the prompt of each command of a page's console blocks, the command, what it says.
 
     Args:
         page: The name of a page.
         prompts: What commands stand behind.
+        heading: See `section`.
     """
-    text = (REPOSITORY / "docs" / page).read_text("utf-8")
+    text = section(page, heading)
     blocks = "".join(re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL))
     for part in re.split(f"^(?={'|'.join(map(re.escape, prompts))})", blocks, flags=re.MULTILINE):
         if part:
