@@ -138,6 +138,23 @@ def state_directory(root: Path) -> Path:
     return SYSTEM_STATE if root == SYSTEM_ROOT else root / "var"
 
 
+def makers_state(state: Path, environment: Mapping[str, str]) -> Path:
+    """Return where releases are checked and locked: in a state directory, or in the user's cache.
+
+    Args:
+        state: The state directory of the root.
+        environment: Names the cache of a user who may not write to the state directory.
+    """
+    place = state
+    while not os.access(place, os.F_OK):
+        place = place.parent
+    if os.access(place, os.W_OK):
+        return state
+    home = environment.get("HOME") or "~"
+    cache = environment.get("XDG_CACHE_HOME") or f"{home}/.cache"
+    return Path(cache).expanduser() / "localpuppet"
+
+
 def settings_of(root: Path, raw: Mapping[str, Any]) -> Settings:
     """Return the settings of the root.
 

@@ -89,6 +89,13 @@ class NodeWiring:
         """The settings of the root."""
         return node_settings.settings_of(self._root, self._settings_file)
 
+    def for_makers(self) -> "NodeWiring":
+        """Return the parts with a state directory that whoever makes releases can write to."""
+        wiring = NodeWiring(self.root_option, observe=self.observe)
+        state = node_settings.makers_state(self.settings.state, os.environ)
+        wiring.settings = replace(self.settings, state=state)
+        return wiring
+
     @cached_property
     def fleet_settings(self) -> "FleetSettings":
         """The settings of bus and agent."""

@@ -68,6 +68,7 @@ def check_command(
     from localpuppet.wiring.makers import MakerWiring
     from localpuppet.wiring.releases import ReleaseWiring
 
+    node = node.for_makers()
     releases = ReleaseWiring(node)
     with releases.repository(f"checking {directory}") as repository:
         checked = MakerWiring(node, releases).checker(repository).check(directory)

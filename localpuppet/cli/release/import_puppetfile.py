@@ -76,7 +76,7 @@ def import_command(
     if options["check"]:
         found = import_modules(said, rules=rules, old=old, repository=None)
     else:
-        releases = ReleaseWiring(node)
+        releases = ReleaseWiring(node.for_makers())
         with releases.repository(f"importing {file}") as repository:
             found = import_modules(
                 said,

@@ -71,6 +71,7 @@ def lock_command(
         raise click.UsageError("names of modules go with --update")
     if update and outdated:
         raise click.UsageError("--update moves, --outdated only looks: choose one")
+    node = node.for_makers()
     releases = ReleaseWiring(node)
     with releases.repository("locking") as repository:
         old = releases.files.lock(directory) or EMPTY

@@ -64,6 +64,7 @@ def tag_command(
 
     name = parse_release_tag(tag)
     text = parse_line(message, what="message") if message else f"release {name}"
+    node = node.for_makers()
     releases = ReleaseWiring(node)
     makers = MakerWiring(node, releases)
 

@@ -2,7 +2,9 @@
 
 import shutil
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +33,38 @@ def test_a_good_release_passes(site: Node, forge: Forge) -> None:
     assert value["dependencies"] == ["web → ntp", "web → dist/tags/r7"]
     assert web.git("status", "--porcelain", "--ignored") == before
     assert not list(site.state.glob(".check-*"))
+
+
+@pytest.fixture
+def public(forge: Forge) -> Iterator[Path]:
+    """A directory that every user may read, with a release of user `nobody` and a root."""
+    path = Path(tempfile.mkdtemp(dir="/tmp"))
+    path.chmod(0o755)
+    (path / "root/var").mkdir(parents=True)
+    (path / "home").mkdir()
+    shutil.copytree(forge.repo("ntp").path, path / "ntp")
+    for made in (path / "home", *(path / "ntp").rglob("*"), path / "ntp"):
+        shutil.chown(made, "nobody")
+    yield path
+    shutil.rmtree(path)
+
+
+def test_a_user_without_rights_makes_releases_with_a_cache_of_their_own(
+    site: Node, public: Path
+) -> None:
+    nobody = Node(public / "root", inside=["setpriv", "--reuid=nobody", "--clear-groups"])
+    web, home = str(public / "ntp"), str(public / "home")
+    (public / "ntp/manifest.yaml").write_text("moduledir: modules\n")
+    for verb in ("lock", "check"):
+        done = nobody.run("release", verb, web, HOME=home)
+        assert done.code == 0, done.err
+    assert (public / "home/.cache/localpuppet/stage.lock").exists()
+    assert not list((public / "root/var").iterdir())
+    cache = str(public / "home/elsewhere")
+    assert nobody.run("release", "check", web, HOME=home, XDG_CACHE_HOME=cache).code == 0
+    assert (public / "home/elsewhere/localpuppet/stage.lock").exists()
+    refused = nobody.run("stage", "web/tags/r1", HOME=home)
+    assert "run as root" in refused.err
 
 
 def test_manifest_and_lock_must_be_there_and_agree(site: Node, forge: Forge) -> None:
