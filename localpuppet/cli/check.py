@@ -12,6 +12,7 @@ from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
     from localpuppet.exports.recording import Collected
+    from localpuppet.releases.release import Release
 
 
 @click.command(
@@ -35,6 +36,9 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
 
     The document must fit the classes and parameters that Puppet's parser found in a staged
     release, or finds in any release now (with --parse).
+
+    What the release's code needs and this node lacks is a warning: modules that not every Puppet
+    bundles, a bus for puppetdb_query.
 
     Where the newest run collected exported resources: what its collectors would take of whom now,
     by the policy as it is, of what this node holds; the bus is not asked.
@@ -75,7 +79,12 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
             check_kept(releases.interfaces, partial(elsewhere, node), document, release, ())
         except LocalpuppetError as error:
             raise error.at(loaded.name) from error
-    warnings += [*_claims(node), *_collects(node), *_reacts(node)]
+    warnings += [
+        *_needs(node, release, parse=parse and puppet is not None),
+        *_claims(node),
+        *_collects(node),
+        *_reacts(node),
+    ]
     asked = _asked(node)
     rollback = node.rollback() if source is None else None
     if rollback is not None:
@@ -116,6 +125,25 @@ def check_command(node: NodeWiring, source: str | None, parse: bool, as_json: bo
     for warning in warnings:
         render.Silent().note(f"warning: {warning}")
     render.emit(click.style("valid", fg="green"))
+
+
+def _needs(node: NodeWiring, release: "Release", *, parse: bool) -> list[str]:
+    """Return what the release's code needs and this node does not have, where that is known.
+
+    Raises:
+        LocalpuppetError: Puppet's parser was to say that, and does not work.
+    """
+    from localpuppet.releases.interfaces import modules_in
+    from localpuppet.wiring.releases import ReleaseWiring
+
+    releases = ReleaseWiring(node)
+    interface = releases.interfaces.kept(release)
+    if interface is None and parse:
+        interface = releases.reader().interface_of(release)
+    if interface is None:
+        return []
+    bus = node.fleet_settings.bus.named
+    return interface.unmet(bus=bus, modules=modules_in(release.base))
 
 
 def _claims(node: NodeWiring) -> list[str]:

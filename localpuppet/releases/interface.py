@@ -17,7 +17,7 @@ from localpuppet.formats.values import Json, at, type_names
 from localpuppet.puppet.metaparameters import METAPARAMETERS
 from localpuppet.puppet.types import fits, read
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +69,21 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A function or resource type that not every node has.
+
+    Attributes:
+        name: The function or type.
+        module: The module that has the type; empty for a function that asks the bus.
+        place: Where the code first uses it.
+    """
+
+    name: str
+    module: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
     """What the directories of a modulepath offer.
 
@@ -79,6 +94,7 @@ class Interface:
         modules: Every module, and whether it may hold Hiera data.
         problems: What could not be parsed.
         classes: Every class by name.
+        needs: What the code uses that not every node has.
     """
 
     puppet: str
@@ -86,6 +102,7 @@ class Interface:
     modules: Mapping[str, bool]
     problems: tuple[Problem, ...]
     classes: Mapping[str, ClassInterface]
+    needs: tuple[Need, ...]
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], *, modulepath: Sequence[str]) -> "Interface":
@@ -94,7 +111,8 @@ class Interface:
         Args:
             raw: `{"puppet": version, "modules": {name: {"data": bool}}, "errors": [{…place,
                 "message"}], "classes": {name: {…place, "parameters": {name: {"type", "required",
-                "default"}}}}}`; a place is `directory`, `file`, `line`.
+                "default"}}}}, "needs": [{"name",
+                "module", "place"}]}`; a place is `directory`, `file`, `line`.
             modulepath: How the directories are called in messages.
 
         Raises:
@@ -121,6 +139,10 @@ class Interface:
                     )
                     for name, body in raw["classes"].items()
                 },
+                needs=tuple(
+                    Need(name=need["name"], module=need["module"], place=_place(need["place"]))
+                    for need in raw["needs"]
+                ),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"is damaged: {error}") from error
@@ -141,12 +163,35 @@ class Interface:
                 }
                 for name, found in self.classes.items()
             },
+            "needs": [asdict(need) for need in self.needs],
         }
 
     def show(self, place: Place) -> str:
         """Return `DIRECTORY/FILE:LINE`."""
         path = "/".join(filter(None, [self.modulepath[place.directory], place.file]))
         return f"{path}:{place.line}" if place.line else path
+
+    def unmet(self, *, bus: bool, modules: Collection[str] = ()) -> list[str]:
+        """Return what the code needs and a node does not have, a line each.
+
+        Args:
+            bus: Whether the node has a bus.
+            modules: The node's own modules.
+        """
+        lines = []
+        for need in self.needs:
+            where, name = self.show(need.place), f"puppetlabs/{need.module}"
+            if not need.module and not bus:
+                lines.append(
+                    f"{where}: {need.name} asks the bus, and no bus is configured"
+                    " (write 'bus:' into localpuppet.yaml)"
+                )
+            elif need.module and need.module not in modules:
+                lines.append(
+                    f"{where}: the type {need.name} is in the module {name}, which neither the"
+                    f" release nor Puppet {self.puppet} here has (name it in manifest.yaml)"
+                )
+        return lines
 
     def refuse_problems(self) -> None:
         """Refuse a release that Puppet cannot parse.

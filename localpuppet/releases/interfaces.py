@@ -7,7 +7,7 @@ and never on the way to a run.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -225,8 +225,13 @@ def check_document(
         or any("hiera" in word or "codedir" in word for word in extra)
         or any(map(_may_hold_data, hiera_files)),
         other_classes={*_defined_in(release.site_manifest or site_manifest), *OWN_CLASSES},
-        other_modules={path.name for directory in release.base for path in directory.iterdir()},
+        other_modules=modules_in(release.base),
     )
+
+
+def modules_in(directories: Iterable[Path]) -> set[str]:
+    """Return the names of the modules in directories of the node's own."""
+    return {path.name for directory in directories for path in directory.iterdir()}
 
 
 def _may_hold_data(file: Path) -> bool:

@@ -53,6 +53,7 @@ class MakerWiring:
             state=state,
             parser=self._releases.parser(self._node.installed()),
             ignored=self._releases.ignored,
+            bus=self._node.fleet_settings.bus.named,
             refuse_unstageable=partial(
                 refuse_unstageable, self._releases.local_git(), scratch=state
             ),

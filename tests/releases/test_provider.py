@@ -32,6 +32,7 @@ def answer(*, broken: bool = False) -> bytes:
         "modules": {},
         "errors": [error] if broken else [],
         "classes": {},
+        "needs": [],
     }
     return json.dumps(said).encode() + b"\n"
 

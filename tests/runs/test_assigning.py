@@ -78,6 +78,7 @@ class Site(Provided):
             "modules": {"web": {"data": False}},
             "errors": [],
             "classes": {"web": {**PLACE, "parameters": PARAMETERS}},
+            "needs": [],
         }
         return FakeChild([json.dumps(said).encode() + b"\n"])
 

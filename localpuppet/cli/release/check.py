@@ -61,7 +61,8 @@ def check_command(
     Manifest and lock agree; every dependency, and theirs, is a tag that is still what was locked;
     Puppet parses every file; Hiera's data parse, and its levels have files; enc.yaml fits the
     classes and parameters that are there; with --compile, each INPUT compiles with each FILE's
-    facts. What Puppet or r10k would have used, and a release does not, is a warning.
+    facts. Code and data that a release does not use, and what its code needs and nodes may lack,
+    are warnings.
     """
     if facts and not inputs:
         raise click.UsageError("--facts goes with --compile: which input are they for?")

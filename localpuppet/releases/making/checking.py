@@ -17,7 +17,7 @@ from localpuppet.releases.git.ignored import Ignored
 from localpuppet.releases.git.names import GitUrl, Tag
 from localpuppet.releases.git.repository import Repository
 from localpuppet.releases.interface import Interface, check_classes
-from localpuppet.releases.interfaces import Parser
+from localpuppet.releases.interfaces import Parser, modules_in
 from localpuppet.releases.layout.composing import Layout, layout
 from localpuppet.releases.limits import Budget
 from localpuppet.releases.lock import Lock, Pin
@@ -77,6 +77,7 @@ class ReleaseChecker:
         state: The state directory.
         parser: Puppet's parser.
         ignored: Returns what git ignores in a directory: a tag does not have it.
+        bus: Whether the settings name a bus.
         refuse_unstageable: Refuses a working copy that no node would stage; counts it.
     """
 
@@ -89,7 +90,9 @@ class ReleaseChecker:
         parser: Parser,
         ignored: Callable[[Path], Ignored],
         refuse_unstageable: Callable[[Path, Budget], None],
+        bus: bool,
     ) -> None:
+        self._bus = bus
         self._repository = repository
         self._ignored = ignored
         self._refuse_unstageable = refuse_unstageable
@@ -147,6 +150,10 @@ class ReleaseChecker:
             warnings=(
                 *inner.notes,
                 *self._not_used(inner),
+                *interface.unmet(
+                    bus=self._bus,
+                    modules=modules_in(self._files.basemodulepath if inner.base else ()),
+                ),
                 *unused_code(directory, manifest, inner, but=ignored),
                 *own.warnings(),
                 *left_of_puppetfile(directory, manifest),

@@ -235,6 +235,63 @@ def test_a_control_repository_that_uses_nothing_is_not_silent(
     assert again.json["classes"] == []
 
 
+NEEDS = """\
+class profile {
+  # a cron { job would be one
+  @@cron { 'a': command => 'b' }
+  ::host { 'c': ip => '10.0.0.1' }
+  sshkey { 'd': }
+  file { 'host { x': }
+  $found = puppetdb_query('nodes[certname] { }')
+}
+"""
+
+
+def test_what_not_every_node_has_is_named(node: Node, forge: Forge) -> None:
+    repo = forge.repo("control")
+    files = {
+        "manifest.yaml": "moduledir: modules\n",
+        "environment.conf": "modulepath = site:modules:$basemodulepath\n",
+        "site/profile/manifests/init.pp": NEEDS,
+        "site/sshkeys_core/lib/puppet/type/sshkey.rb": "Puppet::Type.newtype(:sshkey) { }\n",
+        "manifests/site.pp": "zfs { 'tank': }\n",
+    }
+    repo.write(files)
+    settings = {"allow_file_urls": True, "sources": {"control": {"git": repo.url}}}
+    node.settings(**settings)
+    assert make(node, "lock", str(repo.path)).code == 0
+    repo.commit({}, "r1")
+
+    def lines(release: str) -> list[str]:
+        module = "the type {0} is in the module puppetlabs/{1}_core, which neither the release nor"
+        return [
+            f"{release}/site/profile/manifests/init.pp:3: " + module.format("cron", "cron"),
+            f"{release}/site/profile/manifests/init.pp:4: " + module.format("host", "host"),
+            f"{release}/site/profile/manifests/init.pp:7: puppetdb_query asks the bus, and no bus",
+            f"{release}/manifests/site.pp:1: " + module.format("zfs", "zfs"),
+        ]
+
+    def matching(warnings: list[str], release: str) -> list[str]:
+        return [
+            next((text for text in warnings if text.startswith(line)), f"nothing of {line}")
+            for line in lines(release)
+        ]
+
+    checked = make(node, "check", str(repo.path), "--json").json["warnings"]
+    assert matching(checked, str(repo.path)) == [text for text in checked if " (" in text][-4:]
+    node.write("input.yaml", "app: control/tags/r1\nclasses: [profile]\n")
+    assert node.run("stage").code == 0
+    known = node.run("check", "--json").json["warnings"]
+    assert matching(known, f"{node.root}/modules/control/tags/r1") == known
+    node.write("base/cron_core/lib/puppet/type/cron.rb", "")
+    node.settings(**settings, bus="sqlite", basemodulepath=["base"])
+    done = node.run("check", "--json")
+    assert done.code == 0, done.err
+    rest = done.json["warnings"]
+    assert [text for text in rest if "the type cron" in text or "puppetdb_query" in text] == []
+    assert len([text for text in rest if "the type" in text]) == 2
+
+
 def test_facts_say_which_node_they_are_of(tmp_path: Path) -> None:
     networking = {"networking": {"fqdn": "Web01.example.com"}}
     for text, name in (
