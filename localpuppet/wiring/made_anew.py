@@ -14,7 +14,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localpuppet.errors import IntegrityError, InvalidInputError, LocalpuppetError, UnavailableError
@@ -30,6 +31,7 @@ from localpuppet.wiring.run_async import run
 if TYPE_CHECKING:
     from localpuppet.inventory.entry import InventoryEntry
     from localpuppet.releases.staged import Staged
+    from localpuppet.releases.staging import Approve
 
 # Seconds that the first run of a node waits for what the bus knows of the node.
 ASKING = 10.0
@@ -156,6 +158,17 @@ class MadeAnew:
         if isinstance(entry, Refusal):
             raise IntegrityError(entry.reason, where=f"the entry of {name}")
         return entry
+
+
+def comparing(node: NodeWiring, approve: "Approve | None") -> "Approve":
+    """Return an approval of releases that compares a new tag with other nodes' before `approve`."""
+
+    def compare(staged: "Staged", *places: Mapping[str, Path]) -> None:
+        compare_with_fleet(node, staged)
+        if approve is not None:
+            approve(staged, *places)
+
+    return compare
 
 
 def compare_with_fleet(node: NodeWiring, staged: "Staged") -> None:

@@ -11,7 +11,7 @@ from localpuppet.share.files import shared_file
 from localpuppet.wiring.node import NodeWiring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from localpuppet.formats.names import ReleasePath
     from localpuppet.machine.ports import Progress
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from localpuppet.releases.reading import InterfaceReader
     from localpuppet.releases.release import Release
     from localpuppet.releases.release_files import ReleaseFiles
-    from localpuppet.releases.staged import Staged
     from localpuppet.releases.staging import Approve, Staging
     from localpuppet.releases.supply import Supply
 
@@ -206,16 +205,12 @@ class ReleaseWiring:
     ) -> "PackageStaging":
         """Return what stages releases; it compares a new tag with other nodes' before it does."""
         from localpuppet.releases.packages.staging import PackageStaging
+        from localpuppet.wiring.made_anew import comparing
 
-        def compare(staged: "Staged", paths: "Mapping[str, Path]") -> None:
-            from localpuppet.wiring.made_anew import compare_with_fleet
-
-            compare_with_fleet(self._node, staged)
-            if approve is not None:
-                approve(staged, paths)
-
+        if not accept_moved:
+            approve = comparing(self._node, approve)
         return PackageStaging(
-            staging=self.staging(repository, approve if accept_moved else compare),
+            staging=self.staging(repository, approve),
             supply=self.supply,
             directories=self._node.settings.packages,
             install=self._install_package(),

@@ -1,12 +1,11 @@
 """`localpuppet apply` with the real Puppet: what the user asked for is what happened."""
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
 
-from tests.rigs.node import REPOSITORY, Node, make_node, shell
+from tests.rigs.node import REPOSITORY, Node, shell
 
 ESCAPES = "\x1b[31mRED\x1b]0;pwn\x07"
 
@@ -327,69 +326,6 @@ def test_a_run_of_a_part_of_the_catalog_names_its_tags(node: Node) -> None:
     status = node.status()
     assert (status["partial"], status["part"]) == (True, "--skip_tags=web")
     assert "app/trunk (only --skip_tags=web)" in node.run("why").out
-
-
-def test_a_hold_keeps_us_and_a_puppet_agent_from_running(node: Node) -> None:
-    node.app("notify { 'hello': }")
-    assert node.run("disable", "-m", "db migration", "--for", "2h", "--owner", "alice").code == 0
-    held = node.run("apply")
-    assert held.code == 75
-    assert "db migration" in held.err
-    assert "alice" in held.err
-    assert node.runs() == []
-    agent = shell(
-        f"puppet agent --test --noop --confdir {node.root}/puppet/conf"
-        f" --vardir {node.root}/puppet/var --server 127.0.0.1 --masterport 1"
-    )
-    assert "db migration" in agent
-    assert "held by alice" in node.run("status").out
-    others = node.run("enable")
-    assert others.code == 0
-    assert "still on hold: db migration (held by alice" in others.out
-    assert node.run("apply").code == 75
-    assert "ended: db migration" in node.run("enable", "--owner", "alice").out
-    assert node.run("apply").code == 0
-
-
-def test_a_run_of_another_root_with_the_same_puppet_directories_is_named(node: Node) -> None:
-    fifo = node.root / "fifo"
-    os.mkfifo(fifo)
-    node.app(f"exec {{ '/bin/cat {fifo}': }}")
-    other = make_node(node.root / "other", None)
-    puppet = {name: str(node.root / "puppet" / name[:-3]) for name in ("confdir", "vardir")}
-    other.settings(puppet=puppet)
-    run = node.start("apply")
-    with fifo.open("w"):
-        refused = other.run("apply")
-        assert refused.code == 75
-        assert "a run of another localpuppet root (pid " in refused.err
-        assert f"recorded in {node.state}/runs/{node.recorded()['id']})" in refused.err
-    assert node.finish(run).code == 0
-    assert other.run("apply").code == 0
-
-
-def test_a_disabled_puppet_agent_keeps_us_from_running(node: Node) -> None:
-    node.app("notify { 'hello': }")
-    directories = f"--confdir {node.root}/puppet/conf --vardir {node.root}/puppet/var"
-    shell(f"puppet agent --disable 'by the agent' {directories}")
-    held = node.run("apply")
-    assert held.code == 75
-    assert "by the agent" in held.err
-    assert "still on hold: by the agent" in node.run("enable").out
-    assert "ended: by the agent" in node.run("enable", "--all").out
-    assert node.run("apply").code == 0
-
-
-def test_a_noop_run_may_go_on_under_a_hold_when_asked_to(node: Node) -> None:
-    node.app(f"file {{ '{node.root}/made': content => 'x' }}")
-    node.run("disable", "-m", "db migration")
-    assert node.run("apply", "--noop").code == 75
-    asked = node.run("apply", "--noop", "--despite-hold")
-    assert asked.code == 0, asked.err
-    assert "1 would change" in asked.out
-    assert "on hold, and this run changes nothing: db migration" in asked.err
-    assert node.run("apply", "--despite-hold").code == 2
-    assert not (node.root / "made").exists()
 
 
 def test_puppet_reads_and_writes_utf8_whatever_the_caller_says(node: Node) -> None:

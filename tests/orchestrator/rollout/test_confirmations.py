@@ -10,9 +10,9 @@ from localpuppet.orchestrator.rollout.events import Ended, Fate, Turn
 from localpuppet.orchestrator.rollout.nodes import Asked
 from localpuppet.requests.deploy import Deed
 from tests.doubles.simulated_loop import run_simulated
+from tests.orchestrator.rollout.answering import replied
 from tests.orchestrator.rollout.simulated import ID, node
 from tests.orchestrator.rollout.test_deliveries import SILENCE, Client, one_group
-from tests.orchestrator.rollout.test_fleet import replied
 
 NONCE = "9b2c3f70-0000-4000-8000-000000000000"
 WELL = Ended(turn=Turn(1, node(1)), fate=Fate.SUCCEEDED, outcome="changed", run="R2")

@@ -19,8 +19,8 @@ from localpuppet.requests.deploying import TOO_OLD
 from localpuppet.requests.request import Arguments
 from localpuppet.requests.status import StatusRequest
 from tests.doubles.simulated_loop import run_simulated
+from tests.orchestrator.rollout.answering import replied
 from tests.orchestrator.rollout.simulated import ID, began, node
-from tests.orchestrator.rollout.test_fleet import replied
 
 RELEASE = Delivery(release=ReleasePath("shop/tags/r7"), classes={"shop": {"port": 81}})
 SILENCE = Answer(reply=None, problem="did not answer")

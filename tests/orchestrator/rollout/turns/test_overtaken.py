@@ -12,8 +12,8 @@ from localpuppet.requests.client import Answer
 from localpuppet.requests.request import Arguments, Enable
 from localpuppet.requests.rollout import OfRollout
 from localpuppet.requests.status import StatusRequest
+from tests.orchestrator.rollout.answering import Client, replied
 from tests.orchestrator.rollout.simulated import ID, began, node
-from tests.orchestrator.rollout.test_fleet import Client, replied
 
 AT = "2026-11-22T11:00:00.000000Z"
 MINE = Enable(rollout=OfRollout(id=ID, epoch=2))
